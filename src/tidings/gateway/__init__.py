@@ -1,1 +1,1 @@
-"""The sensor gateway: what sensors offer goes forward, what is wanted of them goes back; without I/O."""
+"""Sensor gateway: readings go to the node, demands go to the sensors; without I/O."""

@@ -1,11 +1,11 @@
-"""Advertisements to the node of what the networks of a gateway can deliver, one per type.
+"""Advertisements to the node of the readings that the networks of a gateway can deliver, one per type.
 
-They only ever grow: a sensor that is covered costs nothing, one that is not makes its type's advertisement
-wider, and a sensor that goes leaves it as it is. So networks may come and go as they like. An advertisement
-is withdrawn when nothing at all has been left behind it for a while.
+They only ever grow: a sensor that is covered costs nothing, one that is not widens the advertisement of its
+type, and a sensor that goes leaves it as it is. So networks may come and go as they like. An advertisement is
+withdrawn when no sensor at all has been left behind it for a while.
 
 In one advertisement the conditions on one key are alternatives, written as one range over all of them;
-different keys are all required, and a place that is not known is no contradiction.
+different keys are all required, and an unknown place is no contradiction.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tidings.gateway.ranges import WHOLE, RangeSpan
 from tidings.timers import Timers
 
 WITHDRAW_AFTER_S = 300.0
-"""How long an advertisement stays with nothing behind it."""
+"""How long an advertisement without sensors stays."""
 OFFERS_MAX = 1_000
 """Types with an advertisement of their own; those that come later share one that offers anything."""
 WIDENED_MAX = 8
-"""How often an advertisement grows bit by bit; the next time it loses its range and its area."""
+"""Number of times an advertisement grows bit by bit; the next time it loses its range and its area."""
 
 
 class NetworkAdvertisement:
-    """One advertisement: what is behind it, by type, and how far it reaches."""
+    """Advertisement: the sensors behind it, by type, and its range and area."""
 
     __slots__ = ("box", "counts", "number", "span", "type", "widened")
 
@@ -42,7 +42,7 @@ class NetworkAdvertisement:
         return self.span.covers(span) and self.box.covers(box)
 
     def widen(self, span: RangeSpan, box: AreaBox) -> None:
-        """Reach further."""
+        """Extend it to this range and area."""
         self.widened += 1
         is_enough = self.widened > WIDENED_MAX
         self.span = WHOLE if is_enough else self.span.hull(span)
@@ -50,7 +50,7 @@ class NetworkAdvertisement:
 
     @property
     def filter(self) -> str:
-        """The advertisement as the text of a filter."""
+        """Return the advertisement as the text of a filter."""
         if self.type is None:
             return ""
         x_low, y_low, x_high, y_high = self.box
@@ -78,14 +78,14 @@ class NetworkAdvertisements:
         self._offers: dict[int, NetworkAdvertisement] = {}
         self._by_type: dict[str, NetworkAdvertisement] = {}
         self._rest: NetworkAdvertisement | None = None  # the one that offers anything
-        self._idle: Timers[int] = Timers()  # those with nothing behind them, by when they go
+        self._idle: Timers[int] = Timers()  # those without sensors, by when they are withdrawn
         self._numbers = 0
 
     def __contains__(self, number: int) -> bool:
         return number in self._offers
 
     def add(self, type: str, span: RangeSpan | None, box: AreaBox | None) -> list[GatewayEffect]:
-        """One more sensor, or a reading of one that never registered; no range or area is any."""
+        """Add a sensor, or a reading of one that never registered; no range or area is any."""
         its_span, its_box = span or WHOLE, box or EVERYWHERE
         offer = self._by_type.get(type)
         if offer is None:
@@ -98,7 +98,7 @@ class NetworkAdvertisements:
         return effects
 
     def widen(self, type: str, span: RangeSpan | None, box: AreaBox | None) -> list[GatewayEffect]:
-        """A sensor that was counted reaches as far as this now."""
+        """Extend the advertisement for a sensor that was counted to this range and area."""
         offer, its_span, its_box = self._by_type[type], span or WHOLE, box or EVERYWHERE
         if offer.covers(its_span, its_box):
             return []
@@ -106,7 +106,7 @@ class NetworkAdvertisements:
         return [Widen(offer.number, offer.filter)]
 
     def remove(self, type: str, now: float) -> None:
-        """One sensor of a type less."""
+        """Remove a sensor of a type."""
         offer = self._by_type[type]
         offer.counts[type] -= 1
         if not offer.counts[type]:
@@ -117,7 +117,7 @@ class NetworkAdvertisements:
             self._idle.at(now + WITHDRAW_AFTER_S, offer.number)
 
     def wake(self, now: float) -> list[GatewayEffect]:
-        """Withdraw those with nothing behind them for long enough."""
+        """Withdraw those that have been without sensors for long enough."""
         effects: list[GatewayEffect] = []
         for number in self._idle.due(now):
             offer = self._offers.pop(number)
@@ -131,13 +131,13 @@ class NetworkAdvertisements:
 
     @property
     def wake_at(self) -> float:
-        """When there is something to withdraw."""
+        """Return when there is something to withdraw."""
         return self._idle.wake_at
 
     def _for_new(
         self, type: str, span: RangeSpan, box: AreaBox
     ) -> tuple[NetworkAdvertisement, list[GatewayEffect]]:
-        """The advertisement for a type that has none."""
+        """Return the advertisement for a type that has none."""
         is_full = len(self._offers) - (self._rest is not None) >= OFFERS_MAX
         if is_full and self._rest is not None:
             return self._rest, []

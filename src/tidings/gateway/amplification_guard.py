@@ -1,13 +1,13 @@
-"""Limits on answers: over a connection anything is sent, to an address only what can do no harm.
+"""Limits on messages: to a connection anything is sent, to an address only what can do no harm.
 
-The sender's address of a datagram can be forged, and then an answer floods someone else. So until an
-address has sent back the cookie it was given, its host is sent FACTOR times as many bytes as came from there
-at most, over all its datagrams. Two parts of what came may be spent on starting sensors only: a network that
-was stopped is silent, and brings in nothing that would pay for starting it again. So a stop is sent when the
+The sender's address of a datagram can be forged, and then a reply floods someone else. So until an address
+has sent back the cookie it was given, its host is sent at most FACTOR times as many bytes as came from there,
+over all its datagrams. Two parts of the bytes that came may be spent on starting sensors only: a network that
+was stopped is silent, and brings in no bytes that would pay for starting it again. So a stop is sent when the
 next start is paid for too. A network that gets no command for want of bytes goes on sending, and each reading
 of it pays for more.
 
-The cookie is worked out from the address and a secret, so nothing is kept for addresses that never answer.
+The cookie is computed from the address and a secret, so nothing is stored for addresses that never reply.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tidings.gateway.messages import Ack, Error, GatewayMessage, SubscribeSensor
 from tidings.gateway.networks import DatagramAddress, Key
 
 ADDRESSES_MAX = 100_000
-"""Addresses that are known to be confirmed; the one that was silent longest has to confirm anew."""
+"""Confirmed addresses that are remembered; the one that was silent longest has to confirm anew."""
 HOSTS_MAX = 100_000
-"""Hosts whose bytes are counted; of those where nothing was stopped the one silent longest is forgotten."""
+"""Hosts whose bytes are counted; of those without a stopped sensor the one silent longest is forgotten."""
 PASSED_OVER_MAX = 16
-"""Hosts where something was stopped that are passed over before one of them is forgotten."""
+"""Hosts with a stopped sensor that are skipped before one of them is forgotten."""
 STARTS_FACTOR = 2
 """Bytes for each byte that came, with which sensors may be started."""
 SPARE_FACTOR = 3
-"""The same with which anything may be said."""
+"""Bytes for each byte that came, with which anything may be sent."""
 FACTOR = STARTS_FACTOR + SPARE_FACTOR
-"""Bytes that go to a host that has not confirmed its address, for each byte that came from there, at most."""
+"""Most bytes to a host that has not confirmed its address, for each byte that came from there."""
 BUDGET_MAX = 1 << 20
-"""Bytes that may be left over of either sort."""
+"""Most bytes of either kind that may be saved up."""
 COOKIE_SIZE = 8
 """Bytes of a cookie, which is written in hexadecimal."""
 
@@ -47,16 +47,16 @@ class Budget:
 
     def __init__(self) -> None:
         self.starts = self.spare = self.answer = 0
-        self.kept_back = 0  # of those for starts, for what was stopped
+        self.kept_back = 0  # of those for starts, for stopped sensors
 
     def heard(self, size: int) -> None:
-        """So many bytes came."""
+        """Add the allowance for so many received bytes."""
         self.starts = min(BUDGET_MAX, self.starts + STARTS_FACTOR * size)
         self.spare = min(BUDGET_MAX, self.spare + SPARE_FACTOR * size)
         self.answer = SPARE_FACTOR * size
 
     def start(self, size: int) -> bool:
-        """Spend bytes on starting sensors; whether there are so many."""
+        """Spend bytes on starting sensors; return whether there are so many."""
         if size > self.starts + self.spare:
             return False
         first = min(self.starts, size)
@@ -66,7 +66,7 @@ class Budget:
         return True
 
     def say(self, size: int, restart: int) -> bool:
-        """Spend bytes on anything else, and keep some for a start after it; whether there are so many."""
+        """Spend bytes on anything else, and reserve some for a start; return whether there are so many."""
         if size + restart > self.spare:
             return False
         self.spare -= size + restart
@@ -83,15 +83,15 @@ class Budget:
 
 
 class AmplificationGuard:
-    """Where may how much be said? `secret` makes the cookies; who knows it can confirm any address."""
+    """Decides how much may be sent to an address. `secret` makes the cookies, and must not be known."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._confirmed: OrderedDict[DatagramAddress, None] = OrderedDict()
-        self._budgets: OrderedDict[str, Budget] = OrderedDict()  # by hosts
+        self._budgets: OrderedDict[str, Budget] = OrderedDict()  # by host
 
     def heard(self, address: DatagramAddress, size: int) -> None:
-        """A datagram of that many bytes came."""
+        """Note a datagram of that many bytes."""
         if address in self._confirmed:
             self._confirmed.move_to_end(address)
             return
@@ -105,7 +105,7 @@ class AmplificationGuard:
         budget.heard(size)
 
     def _forget_one(self) -> None:
-        """Forget a host; one where something was stopped is silent for that, and needs its bytes later."""
+        """Forget a host; one with a stopped sensor is silent because of that, and needs its bytes later."""
         for _ in range(PASSED_OVER_MAX):
             host, budget = self._budgets.popitem(last=False)
             if not budget.kept_back:
@@ -114,7 +114,7 @@ class AmplificationGuard:
         self._budgets.popitem(last=False)
 
     def confirm(self, key: Key, cookie: str | None) -> bool:
-        """Look at the cookie an address has sent; whether it is confirmed by it, now or before."""
+        """Check the cookie of an address; return whether it is confirmed, now or before."""
         if not isinstance(key, DatagramAddress) or self.is_confirmed(key):
             return True
         if cookie is None or not compare_digest(cookie.encode(), self.cookie(key).encode()):
@@ -123,18 +123,18 @@ class AmplificationGuard:
         return True
 
     def trust(self, address: DatagramAddress) -> None:
-        """Have an address confirmed, by its cookie or because the configuration names it."""
+        """Confirm an address, by its cookie or because the configuration names it."""
         self._confirmed[address] = None
         self._confirmed.move_to_end(address)
         if len(self._confirmed) > ADDRESSES_MAX:
             self._confirmed.popitem(last=False)
 
     def is_confirmed(self, key: Key) -> bool:
-        """Whether anything may be said there."""
+        """Whether anything may be sent there."""
         return not isinstance(key, DatagramAddress) or key in self._confirmed
 
     def cookie(self, address: DatagramAddress) -> str:
-        """The cookie of an address."""
+        """Return the cookie of an address."""
         text = f"{address.host} {address.port}".encode()
         return blake2b(text, key=self._secret, digest_size=COOKIE_SIZE).hexdigest()
 
@@ -146,7 +146,7 @@ class AmplificationGuard:
         restart: int = 0,
         is_start: bool = False,
     ) -> bool:
-        """Add the message to what is to be done, unless that must not be said there; whether it was.
+        """Add the message to the effects, unless it must not be sent there; return whether it was added.
 
         `restart`: it stops sensors, and so many bytes must be left to start them again; `is_start`: it starts
         some.

@@ -1,8 +1,8 @@
-"""Areas of networks: upright boxes in the plane, and which of many boxes meet one.
+"""Areas of networks: upright boxes in the plane, and an index of many boxes.
 
-The unit of the coordinates is not known, so there is no single right size of cell: a box is filed in cells of
-a power of two at least as large as itself, four of them at most, and a search looks through each size that is
-in use. What has no box is everywhere and always found.
+The unit of the coordinates is unknown, so there is no single right size of cell: a box is filed in at most
+four cells of a power of two at least as large as itself, and a search goes through each size in use. A thing
+without a box is everywhere and always found.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Cell = tuple[int, int, int]
 
 
 class AreaBox(NamedTuple):
-    """An upright rectangle, its edges included."""
+    """Upright rectangle, its edges included."""
 
     x_low: float
     y_low: float
@@ -42,7 +42,7 @@ class AreaBox(NamedTuple):
         return self.hull(other) == self
 
     def hull(self, other: AreaBox) -> AreaBox:
-        """The smallest box over both."""
+        """Return the smallest box over both."""
         return AreaBox(
             min(self.x_low, other.x_low),
             min(self.y_low, other.y_low),
@@ -52,7 +52,7 @@ class AreaBox(NamedTuple):
 
     @property
     def centre(self) -> tuple[float, float]:
-        """The point in its middle."""
+        """Return the point in its middle."""
         return self.x_low / 2 + self.x_high / 2, self.y_low / 2 + self.y_high / 2
 
 
@@ -60,7 +60,7 @@ EVERYWHERE = AreaBox(-inf, -inf, inf, inf)
 
 
 def box_of(points: Iterable[Point] | None) -> AreaBox | None:
-    """The box around a point, a line or a polygon; None, which is everywhere, if there is no point."""
+    """Return the box around a point, a line or a polygon; None, which is everywhere, without a point."""
     corners = [(point.x, point.y) for point in points or ()]
     if not corners:
         return None
@@ -69,7 +69,7 @@ def box_of(points: Iterable[Point] | None) -> AreaBox | None:
 
 
 class Areas(Generic[T]):
-    """Things by the box they lie in."""
+    """Things by their boxes."""
 
     def __init__(self) -> None:
         self._boxes: dict[T, AreaBox | None] = {}
@@ -77,7 +77,7 @@ class Areas(Generic[T]):
         self._cells: dict[int, dict[Cell, dict[T, AreaBox]]] = {}
 
     def add(self, thing: T, box: AreaBox | None) -> None:
-        """File a thing, once."""
+        """Add a thing, once."""
         assert thing not in self._boxes, "a thing is in one place"
         self._boxes[thing] = box
         if box is None:
@@ -89,7 +89,7 @@ class Areas(Generic[T]):
             cells.setdefault(cell, {})[thing] = box
 
     def remove(self, thing: T) -> None:
-        """Remove a box; KeyError if it is not there."""
+        """Remove a thing; KeyError if it is not there."""
         box = self._boxes.pop(thing)
         if box is None:
             del self._everywhere[thing]
@@ -104,7 +104,7 @@ class Areas(Generic[T]):
             del self._cells[level]
 
     def near(self, box: AreaBox) -> dict[T, None]:
-        """All things that meet a box, each once."""
+        """Return all things that overlap a box, each once."""
         found = dict(self._everywhere)
         for level, cells in self._cells.items():
             for things in _looked_at(cells, box, level):
@@ -113,16 +113,16 @@ class Areas(Generic[T]):
 
 
 def _looked_at(cells: dict[Cell, dict[T, AreaBox]], box: AreaBox, level: int) -> Iterator[dict[T, AreaBox]]:
-    """What the cells under a box hold: these are asked for, or if there are fewer cells in all, all are."""
+    """Yield the contents of the cells under a box: of these cells, or of all if there are fewer in all."""
     size = 2.0**level
     count = ((box.x_high - box.x_low) / size + 2) * ((box.y_high - box.y_low) / size + 2)
-    if not count < len(cells):  # endless boxes too
+    if not count < len(cells):  # infinite boxes too
         return iter(cells.values())
     return (cells[cell] for cell in _cells(box, level) if cell in cells)
 
 
 def _level(box: AreaBox) -> int:
-    """The power of two of the smallest cell that is as wide and as high as a box."""
+    """Return the power of two of the smallest cell that is as wide and as high as a box."""
     return max(LEVEL_MIN, frexp(max(box.x_high - box.x_low, box.y_high - box.y_low))[1])
 
 

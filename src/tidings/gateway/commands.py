@@ -1,10 +1,10 @@
 """Commands to networks, derived from the node's demands; only changes are sent.
 
-A filter counts as demanded while it is under one advertisement at least. Noting a demand may concern every
-sensor there is and take long, so what the node says stands in line until there is time for it.
+A filter is demanded while at least one advertisement has it. Noting a demand may concern every sensor there
+is and take long, so demands of the node wait in line until there is time for them.
 
-What an instrument was asked for is noted when the message goes out. What must not be said yet, because
-nobody knows whose address it is, is said when something has come from there again.
+A request to an instrument is noted when the message is sent. A message that may not be sent yet, because the
+address is not confirmed, is sent when something has come from there again.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from tidings.gateway.ranges import WHOLE, RangeSpan
 from tidings.steps import Steps
 
 STEPS_MAX = 20
-"""Steps, such as reading one filter, that are done at once."""
+"""Steps, such as parsing one filter, that are done at once."""
 DATAGRAM_SENSORS_MAX = 20
-"""Sensors in one message that goes as a datagram."""
+"""Sensors in one message that is a datagram."""
 
 SETTLED_MAX = 500
-"""Sensors of which it is looked at once whether they must be asked for something else."""
+"""Sensors that are checked at once for a changed request."""
 OWED_MAX = 2 * NETWORKS_MAX
-"""Addresses where something was withheld, before those that are no network's any more are swept out."""
+"""Addresses with withheld messages, before those that belong to no network any more are removed."""
 OWED_AT_ONCE = 8
-"""Further addresses of a host that are told what was withheld, when something has come from there."""
+"""Further addresses of a host that get withheld messages, when something has come from there."""
 
 Ask = tuple[Instrument, RangeSpan | None]
 
 
 class DemandIntake:
-    """Notes in the interest what is demanded."""
+    """Notes demands in the interest."""
 
     def __init__(self, interest: SensorInterest) -> None:
         self._interest = interest
         self._demands: dict[int, tuple[str, ...]] = {}  # by advertisement
-        self._counts: Counter[str] = Counter()  # advertisements under which each filter is demanded
+        self._counts: Counter[str] = Counter()  # number of advertisements for which each filter is demanded
         self._waiting: deque[tuple[int, tuple[str, ...]]] = deque()
         self._noting: Steps[None] | None = None
 
     @property
     def is_behind(self) -> bool:
-        """Whether not all is noted yet."""
+        """Whether some demands are not noted yet."""
         return self._noting is not None or bool(self._waiting)
 
     def change(self, number: int, filters: tuple[str, ...]) -> None:
-        """Have these filters, and no others, noted for an advertisement when it is their turn."""
+        """Queue these filters, and no others, as the demands on an advertisement."""
         self._waiting.append((number, filters))
 
     def go_on(self) -> None:
-        """Note some of what waits."""
+        """Note some of the waiting demands."""
         for _ in range(STEPS_MAX):
             if self._noting is None:
                 if not self._waiting:
@@ -67,7 +67,7 @@ class DemandIntake:
                 self._noting = None
 
     def _note(self, number: int, filters: tuple[str, ...]) -> Steps[None]:
-        """Note what an advertisement is demanded by: what is new first, so that nothing ends in between."""
+        """Note the demands on an advertisement: new ones first, so that nothing ends in between."""
         before = self._demands.pop(number, ())
         if filters:
             self._demands[number] = filters
@@ -85,7 +85,7 @@ class DemandIntake:
 
 
 class Asker:
-    """Tells networks what is wanted of them."""
+    """Sends requests to networks."""
 
     def __init__(
         self, networks: Networks, interest: SensorInterest, speaker: AmplificationGuard, policy: Policy
@@ -94,11 +94,11 @@ class Asker:
         self._interest = interest
         self._speaker = speaker
         self._hints = {"max_rate": policy.max_rate, "max_age_s": policy.max_age_s}
-        self._owed: dict[str, dict[DatagramAddress, None]] = {}  # where something was withheld, by hosts
+        self._owed: dict[str, dict[DatagramAddress, None]] = {}  # with withheld messages, by host
         self._owed_count = 0
 
     def settle(self, effects: list[GatewayEffect]) -> None:
-        """Say what has changed, to each network that can be reached; first what is wanted no more.
+        """Send changed requests to each network that can be reached; first those that end.
 
         Not more than SETTLED_MAX changes: there may be others after that.
         """
@@ -111,14 +111,14 @@ class Asker:
             self._tell(network, SubscribeSensors, [ask for ask in asks if ask[1] is not None], effects)
 
     def repeat(self, network: Network, effects: list[GatewayEffect]) -> bool:
-        """Say again what is wanted of a network; whether that is anything."""
+        """Send the requests to a network again; return whether there are any."""
         wanted = [(one, self._interest.wanted(one)) for one in network.instruments.values()]
         asks: list[Ask] = [(one, span) for one, span in wanted if span is not None]
         self._tell(network, SubscribeSensors, asks, effects)
         return bool(asks)
 
     def ask(self, network: Network, effects: list[GatewayEffect]) -> None:
-        """Say again what is wanted of a network, even if it is nothing: it shall answer if it is there."""
+        """Send the requests to a network again, even if there are none: it shall answer if it is there."""
         if not self.repeat(network, effects) and network.key is not None:
             self._speaker.say(network.key, SubscribeSensors(network.sensing_id, []), effects)
 
@@ -139,7 +139,7 @@ class Asker:
         return True
 
     def _owe(self, network: Network, address: DatagramAddress) -> None:
-        """Note that something was withheld from a network."""
+        """Note that a message was withheld from a network."""
         network.is_owed = True
         owed = self._owed.setdefault(address.host, {})
         if address not in owed:
@@ -149,7 +149,7 @@ class Asker:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Forget addresses that are no network's any more."""
+        """Forget addresses that belong to no network any more."""
         self._owed, self._owed_count = {}, 0
         keys = {one.key for one in self._networks if one.is_owed}
         for key in keys:
@@ -178,7 +178,7 @@ class Asker:
                 self._owe(network, key)
 
     def _restart_size(self, network: Network, asks: list[Ask]) -> int:
-        """Bytes of a message that starts sensors again, where they must be counted."""
+        """Return the bytes of a message that starts sensors again, if they must be counted."""
         key = network.key
         if not isinstance(key, DatagramAddress) or self._speaker.is_confirmed(key):
             return 0
@@ -186,7 +186,7 @@ class Asker:
         return len(encode(SubscribeSensors(network.sensing_id, named, self._speaker.cookie(key))))
 
     def _named(self, instrument: Instrument, span: RangeSpan | None) -> Sensor:
-        """The sensor as it is named to its network, with a range if it gave one itself."""
+        """Return the sensor as named to its network, with a range if it gave one itself."""
         if span is None:
             return Sensor(instrument.name)
         low, high = (None, None) if instrument.span is None else span.ends

@@ -1,14 +1,14 @@
-"""Messages out of JSON objects, strictly by RFC 8259, each mistake named by its place.
+"""Decoding of messages from JSON objects, strictly by RFC 8259, with the place of each mistake.
 
 Nearly all messages are `sensing` with the usual members, and a run of these is decoded in one call, into
-Structs that allow nothing else: this is the hot path. Readings with other members, too, are decoded by runs,
-as dicts. What is none of both is looked through by hand, and what can't be decoded even so (a number out of
-range, a text that is no UTF-8) member by member: so the error names `$.sensing.sensors[3].value`, and the
-other readings of the message are kept.
+Structs that allow nothing else: this is the hot path. Readings with further members are decoded by runs too,
+as dicts. Other objects are examined by hand, and those that can't be decoded even so (a number out of range,
+invalid UTF-8) member by member: so the error names `$.sensing.sensors[3].value`, and the other readings of
+the message are kept.
 
-The rule: all these ways give the same readings. Members that are not known are ignored, but those of a
-reading are kept in `OddReading.others`. Of members of one name the last counts; yet a message that gives its
-type or its `sensing-id` twice is refused, since a program on its way may have gone by the other one.
+The rule: all these ways give the same readings. Unknown members are ignored, but those of a reading are kept
+in `OddReading.others`. Of members of one name the last counts; yet a message that gives its type or its
+`sensing-id` twice is refused, since a program on its way may have gone by the other one.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tidings.gateway.message_reader import (
     TITLES,
     TOO_DEEP,
     Said,
+    errors_of,
     loose_sensing,
     problem_and_place,
     read_message,
-    told,
 )
 from tidings.gateway.messages import Sensing
 from tidings.gateway.shapes import Loose, Plain
@@ -50,13 +50,13 @@ _QUOTED_TITLES = tuple(f'"{title}"'.encode() for title in TITLES)
 # A letter or hyphen as an escape: then the bytes don't show how often a name is there.
 _ESCAPED = re.compile(rb"\\u00(?:2[dD]|6[1-9a-fA-F]|7[0-9aA])")
 _LEVELS: Final = 4
-"""Levels of an object down to the members of a reading: each is opened by itself to find a bad one."""
+"""Levels of an object down to the members of a reading: each is decoded by itself to find a bad one."""
 OPEN_SIZE = 64 << 10
 """Bytes of an object, other than one with plain readings, that are decoded in one call."""
 
 
 class _Pairs(list[tuple[str, object]]):
-    """The members of an object, also those of the same name."""
+    """Members of an object, including those of the same name."""
 
 
 _pairs = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=str, parse_float=str).decode
@@ -103,16 +103,16 @@ def decode_object(raw: bytes) -> Steps[list[Said]]:
         try:
             return [_decode_plain(raw).sensing]
         except _UNREADABLE:
-            pass  # it is looked at closely
+            pass  # it is examined closely
     noted: list[EventError] = []
     members = yield from _open(raw, "$", _LEVELS, noted)
     if members is not BAD and not (has_single_id and _has_single_titles(raw, 1)):
         try:
             double = _double_in(raw)
         except EventError as error:
-            return [*told([error])]
+            return [*errors_of([error])]
         if double is not None:
-            return [*told([EventError(double, "is given twice")])]
+            return [*errors_of([EventError(double, "is given twice")])]
     return (yield from read_message(members, noted))
 
 
@@ -127,14 +127,14 @@ def _has_single_titles(data: bytes, count: int) -> bool:
 
 
 def _double_in(raw: bytes) -> str | None:
-    """The place of a type or id that is given twice."""
+    """Return the place of a type or id that is given twice."""
     if len(raw) > OPEN_SIZE:
         raw = _without_sensors(raw)
         if len(raw) > OPEN_SIZE:
             raise EventError("$", f"has at most {OPEN_SIZE} bytes beside its sensors")
     try:
         members = _pairs(raw.decode(errors="replace"))
-    except RecursionError:  # far deeper than an object may be, which is told
+    except RecursionError:  # far deeper than an object may be, which is reported
         return None
     if not isinstance(members, _Pairs):
         return None
@@ -149,7 +149,7 @@ def _double_in(raw: bytes) -> str | None:
 
 
 def _without_sensors(raw: bytes) -> bytes:
-    """A long object with no sensors in it, if it is certain where they stand."""
+    """Return a long object without its sensors, if it is certain where they stand."""
     for title, body in _open_object(raw).items():
         members = _opened(body) if title in TITLES else None
         sensors = bytes(members["sensors"]) if isinstance(members, dict) and "sensors" in members else b""
@@ -159,9 +159,9 @@ def _without_sensors(raw: bytes) -> bytes:
 
 
 def _open(raw: bytes | Raw, place: str, levels: int, noted: list[EventError]) -> Steps[Any]:
-    """The value, with `BAD` in it where it is no JSON, down to so many levels.
+    """Decode a value, with `BAD` in it for invalid JSON, down to so many levels.
 
-    A long one is not decoded in one go, but by the elements it is made of.
+    A long one is not decoded in one go, but element by element.
     """
     inner = _opened(raw) if levels and _size(raw) > OPEN_SIZE else None
     if inner is None:

@@ -1,9 +1,9 @@
-"""The demand of a filter on sensors: its alternatives, as far as a gateway can know them beforehand.
+"""Demand of a filter on sensors: its alternatives, as far as a gateway can know them beforehand.
 
 Of a reading that is yet to be made only its type, network and sensor are known, and perhaps a range for its
 value and an area for its place. So of each alternative of a filter's normal form the conditions on these
-are kept, and every other condition counts as one that may be true. The rule kept: what may match is
-wanted, so too much may be asked for, never too little.
+are kept, and every other condition counts as one that may be true. The rule kept: whatever may match is
+wanted, so too much may be requested, never too little.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Want(Struct, frozen=True, eq=False):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is the same for all sensors of a type, but for their ranges."""
+        """Whether it is the same for all sensors of a type, except their ranges."""
         is_anywhere = self.x.is_all and self.y.is_all
         return is_anywhere and self.ids.is_anything and self.names.is_anything and not self.tests
 
     @property
     def box(self) -> AreaBox:
-        """The box around all places that may match."""
+        """Return the box around all places that may match."""
         (x_low, x_high), (y_low, y_high) = _ends(self.x), _ends(self.y)
         return AreaBox(x_low, y_low, x_high, y_high)
 
@@ -64,7 +64,7 @@ class Want(Struct, frozen=True, eq=False):
         return not self.type_tests or _all_true(self.type_tests, Event(type, {}))
 
     def admits_sensor(self, sensing_id: str, name: str, type: str, box: AreaBox | None) -> bool:
-        """Whether readings of a sensor, whose type is admitted, may match; the value is left aside."""
+        """Whether readings of a sensor, whose type is admitted, may match; the value is ignored."""
         if not (self.ids.admits(sensing_id) and self.names.admits(name) and self.meets(box)):
             return False
         return not self.tests or _all_true(self.tests, Event(type, {SENSING_ID: sensing_id, NAME: name}))
@@ -77,7 +77,7 @@ class Want(Struct, frozen=True, eq=False):
         return self.x.overlaps(x) and self.y.overlaps(y)
 
     def clip(self, span: RangeSpan | None) -> RangeSpan | None:
-        """Return the part of a sensor's range that is wanted, or of one that has none; None if nothing is."""
+        """Return the wanted part of a sensor's range, or of one that has none; None if nothing is wanted."""
         if span is None:
             return WHOLE if self.spans or self.takes_others else None
         parts = [part for wanted in self.spans if (part := wanted.clip(span))]
@@ -129,13 +129,13 @@ def _spans(numbers: Intervals) -> tuple[RangeSpan, ...]:
 
 
 def _line(constraint: Constraint) -> Intervals:
-    """The coordinates a constraint leaves; one that lets something else pass says nothing of the place."""
+    """Return the coordinates a constraint leaves; one that admits something else does not limit the place."""
     numbers = constraint.numbers
     return numbers if constraint == Constraint(numbers) else EVERYTHING
 
 
 def _place(residue: Condition) -> tuple[Intervals, Intervals]:
-    """The bounds that a condition which can't be tested here sets to x and y."""
+    """Return the bounds that a condition which can't be tested here sets to x and y."""
     match residue:
         case FunctionCall("WITHIN", (name,), (area,)) if name == AREA:
             (x, y), _ = implied_by_within(2, area)
@@ -148,7 +148,7 @@ def _place(residue: Condition) -> tuple[Intervals, Intervals]:
 
 
 def _around(centre: Any, far: float) -> Intervals:
-    """The coordinates no further away; a little more, since what is near is found by rounded arithmetic."""
+    """Return the coordinates no further away; a little more, since distances are computed with rounding."""
     slack = abs(far) * 1e-9 + abs(centre) * 1e-9
     return between(centre - far - slack, centre + far + slack)
 

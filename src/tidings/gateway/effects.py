@@ -16,28 +16,28 @@ class SendMessage(Struct, frozen=True):
 
 
 class Close(Struct, frozen=True):
-    """End a connection."""
+    """Close a connection."""
 
     key: Key
     reason: str
 
 
 class AdvertiseFilter(Struct, frozen=True):
-    """Tell the node what may be published; it tells, under this number, which filters demand that."""
+    """Advertise a filter at the node, which then reports the filters that demand it, under this number."""
 
     number: int
     filter: str
 
 
 class Widen(Struct, frozen=True):
-    """Tell the node a wider filter for an advertisement: the new one first, then the old one is withdrawn."""
+    """Widen an advertisement at the node: the new filter is advertised first, then the old one withdrawn."""
 
     number: int
     filter: str
 
 
 class Withdraw(Struct, frozen=True):
-    """Take an advertisement back: nothing is left behind it."""
+    """Withdraw an advertisement: there are no sensors left behind it."""
 
     number: int
 

@@ -1,13 +1,13 @@
-"""The gateway: between sensor networks and the node, each of which it hides from the other.
+"""Core of a gateway between sensor networks and the node, each of which it hides from the other.
 
-What networks register is advertised at the node; what the node says is demanded becomes what each sensor is
-asked for; readings pass through. Every input has its time with it, and what must be done comes out as a list.
+Sensors that networks register are advertised at the node; demands of the node become requests to sensors;
+readings pass through. Every input carries its time, and effects come out as a list.
 
-`sensing` is on the hot path and therefore a plain call: it gives the readings that are to be published, and
-what it has to say besides is fetched with `said`.
+`sensing` is on the hot path and therefore a plain call: it returns the readings to be published, and its
+effects are fetched with `said`.
 
-No call takes long. Registering is done in steps; what is demanded may concern every sensor there is, and is
-noted and passed on a part at a time: `is_behind` says that there is more, and `wake` does it.
+No call takes long. Registering is done in steps; a demand may concern every sensor there is, and is noted and
+passed on a part at a time: `is_behind` says that there is more, and `wake` does it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PORT_MAX = 65_535
 
 
 class Gateway:
-    """The core of one gateway; `secret` makes the cookies of those who send datagrams."""
+    """Core of one gateway; `secret` makes the cookies for senders of datagrams."""
 
     def __init__(self, secret: bytes, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
@@ -70,7 +70,7 @@ class Gateway:
         self._errors: dict[Key, int] = {}  # in a row
         self._effects: list[GatewayEffect] = []
 
-    # Who is there
+    # Connections
 
     def connected(self, key: Key, caller: NetworkCaller) -> None:
         """Note a new connection, its user, or the user who sends datagrams from an address."""
@@ -82,7 +82,7 @@ class Gateway:
         return self._settled() if self._asker.heard(address) else []
 
     def lost(self, key: Key, now: float) -> list[GatewayEffect]:
-        """A connection broke: its networks have some time to come back, unless they are there already."""
+        """Note a lost connection: its networks have some time to come back, unless they are there already."""
         self._callers.pop(key, None)
         self._errors.pop(key, None)
         for network in self._networks.lost(key, now):
@@ -91,14 +91,14 @@ class Gateway:
         return self._settled()
 
     def failed(self, key: Key, error: Error) -> list[GatewayEffect]:
-        """A message could not be understood; who sends nothing else for long is cut off."""
+        """Note an invalid message; a connection that sends nothing else for long is closed."""
         self._fail(key, error)
         return self.said()
 
-    # What networks say
+    # Messages of networks
 
     def registering(self, key: Key, message: Register, now: float) -> Steps[None]:
-        """A network offers sensors; `said` has what is to be done."""
+        """Register sensors of a network; `said` returns the effects."""
         self._confirm(key, message.cookie)
         try:
             yield from self._register(key, message, now)
@@ -109,7 +109,7 @@ class Gateway:
         self._settle()
 
     def deregistering(self, key: Key, message: Deregister, now: float) -> Steps[None]:
-        """A network takes sensors back, or all of them; `said` has what is to be done."""
+        """Deregister sensors of a network, or all of them; `said` returns the effects."""
         self._confirm(key, message.cookie)
         try:
             network = self._registry.find(message.sensing_id, self._caller(key), key)
@@ -125,7 +125,7 @@ class Gateway:
         self._settle()
 
     def sensing(self, key: Key, message: Sensing, now: float) -> list[Reading]:
-        """Readings came: those that are to be published. `said` has what else is to be done."""
+        """Return those of the readings that are to be published. `said` returns the effects."""
         network = self._table.get(message.sensing_id)
         if network is None or network.key != key or message.seq is not None or message.cookie is not None:
             return self._sense(key, message, now)
@@ -147,37 +147,37 @@ class Gateway:
         return effects
 
     def accepted(self, sensing_id: str, seq: int, key: Key) -> list[GatewayEffect]:
-        """The node has taken the readings of that number, which came from there: they are acknowledged.
+        """Acknowledge the readings of that number, which the node has accepted, to their connection.
 
-        Where that connection is gone by now, to where the network has come again.
+        If that connection is gone by now, to the one over which the network has come again.
         """
         self._sequences.heard(sensing_id, Sequence).finish(seq)
         self._speaker.say(self._now_at(sensing_id, key), Ack(sensing_id, seq), self._effects)
         return self.said()
 
     def recall(self, sensing_id: str, seq: int) -> None:
-        """The node has had the readings of that number, as was found out at the start."""
+        """Note that the node has had the readings of that number, as was found at the start."""
         self._sequences.heard(sensing_id, Sequence).finish(seq)
 
     def rejected(self, sensing_id: str, seq: int) -> None:
-        """The node has not taken the readings of that number: they may be sent again."""
+        """Note that the node has not accepted the readings of that number: they may be sent again."""
         self._sequences.heard(sensing_id, Sequence).pending.discard(seq)
 
-    # What the node says, and time
+    # Input of the node, and time
 
     def demanded(self, number: int, filters: Iterable[str]) -> list[GatewayEffect]:
-        """These filters and no others demand what is advertised under a number; an unknown one is ignored."""
+        """Set the filters that demand the advertisement of a number; an unknown one is ignored."""
         if number in self._offers:
             self._demands.change(number, tuple(dict.fromkeys(filters)))
         return self._settled()
 
     @property
     def is_behind(self) -> bool:
-        """Whether the sensors have not been asked yet for all that they are to be asked for."""
+        """Whether requests to sensors lag behind the demands."""
         return self._demands.is_behind or self._interest.is_touched
 
     def wake(self, now: float) -> list[GatewayEffect]:
-        """Do what is due."""
+        """Do the work that is due."""
         asked, given_up = self._networks.due(now)
         for network in asked:
             self._asker.ask(network, self._effects)
@@ -192,15 +192,15 @@ class Gateway:
 
     @property
     def wake_at(self) -> float:
-        """When `wake` is to be called next."""
+        """Return the time of the next call of `wake`."""
         first = min(self._networks.wake_at, self._strangers.wake_at, self._offers.wake_at)
         return 0.0 if self.is_behind else first
 
-    # What is known
+    # Facts
 
     @property
     def networks(self) -> int:
-        """How many networks are registered."""
+        """Number of registered networks."""
         return len(self._networks)
 
     def is_known(self, sensing_id: str, name: str) -> bool:
@@ -209,16 +209,16 @@ class Gateway:
         return network is not None and name in network.instruments
 
     def serves(self, filter: str, sensing_id: str) -> Served:
-        """How far a network serves a filter."""
+        """Return how far a network serves a filter."""
         network = self._table.get(sensing_id)
         return "none" if network is None else serves(wants_of(read(filter), filter), network)
 
     def overview(self) -> list[dict[str, Any]]:
-        """All networks and sensors, which of these are on, what they were asked for and by which filters."""
+        """Return all networks and sensors, with the state, request and demanding filters of each sensor."""
         return [one for one in self.overview_steps() if one is not None]
 
     def overview_steps(self) -> Iterator[dict[str, Any] | None]:
-        """The same, one network after the other; None is where others may have their turn."""
+        """Yield the same, one network after the other; None where others may have their turn."""
         for network in list(self._networks):
             yield (yield from describe(network, self._interest))
         for sensing_id, one in list(self._strangers):
@@ -248,7 +248,7 @@ class Gateway:
             self._attach(network, reach, message, now)
 
     def _attach(self, network: Network, reach: Key, message: Register, now: float) -> None:
-        """Reach the network there from now on; a sensor that may not have its command gets it again."""
+        """Reach the network there from now on; a sensor that may lack its command gets it again."""
         is_datagram = isinstance(reach, DatagramAddress)
         lease_s = bounded_lease(message.lease_s) if is_datagram else float("inf")
         if self._networks.attach(network, reach, lease_s, now):
@@ -257,13 +257,13 @@ class Gateway:
             self._asker.repeat(network, self._effects)
 
     def _begin_anew(self, network: Network) -> None:
-        """A network is reached in another way now: what it was asked for before it may not know."""
+        """Forget the requests to a network that is reached in another way now: it may not know them."""
         for instrument in network.instruments.values():
             instrument.doubt()
         self._interest.touch(network.instruments.values())
 
     def _elsewhere(self, sensing_id: str, box: AreaBox | None) -> str | None:
-        """The address of the gateway that is to serve a network, if it is not this one."""
+        """Return the address of the gateway that is to serve a network, if it is not this one."""
         grid = self.policy.grid
         if grid is None or self.policy.elsewhere == "serve":
             return None
@@ -277,14 +277,14 @@ class Gateway:
         return NetworkCaller(key.host) if isinstance(key, DatagramAddress) else NetworkCaller()
 
     def _now_at(self, sensing_id: str, key: Key) -> Key:
-        """Return where to answer a network that has sent from there: there, or its new place."""
+        """Return where to reply to a network that has sent from there: there, or its new place."""
         if key in self._callers or isinstance(key, DatagramAddress):
             return key
         network = self._table.get(sensing_id)
         return key if network is None or network.key is None else network.key
 
     def _reach(self, key: Key, caller: NetworkCaller, address: str | None) -> Key:
-        """How to reach a network: where it spoke from, or at the address it named if it may name that one."""
+        """Return how to reach a network: where it sent from, or the address it named if it may."""
         if not isinstance(key, DatagramAddress) or address is None:
             return key
         host, _, port = address.rpartition(":")
@@ -298,12 +298,12 @@ class Gateway:
         return named
 
     def _confirm(self, key: Key, cookie: str | None) -> None:
-        """Look at a cookie; where it is the right one all may be said now."""
+        """Check a cookie; if it is right, anything may be sent now."""
         if cookie is not None and self._speaker.confirm(key, cookie) and self._asker.heard(key):
             self._asker.settle(self._effects)
 
     def _sense(self, key: Key, message: Sensing, now: float) -> list[Reading]:
-        """Readings that need a closer look: by whom they are, and whether they came before."""
+        """Take readings that need a closer look: at their sender, and for repeats."""
         self._confirm(key, message.cookie)
         count = len(message.sensors)
         try:
@@ -334,7 +334,7 @@ class Gateway:
         return False
 
     def _note(self, network: Network | None, message: Sensing, now: float) -> None:
-        """Note who has sent something, and advertise what was not known of it."""
+        """Note the sender of readings, and advertise what was not known of it."""
         if network is None:
             types = {reading.type for reading in message.sensors}
             self._effects += self._strangers.heard(message.sensing_id, types, now)
@@ -343,7 +343,7 @@ class Gateway:
             self._effects += self._registry.meet(network, message.sensors)
 
     def _fail(self, key: Key, error: Error) -> None:
-        """Say what is wrong, and close a connection that has nothing else to say."""
+        """Send an error, and close a connection that sends nothing but errors."""
         self.figures.errors += 1
         self._speaker.say(key, error, self._effects)
         if isinstance(key, DatagramAddress):
@@ -353,12 +353,12 @@ class Gateway:
             self._effects.append(Close(key, f"{ERRORS_MAX} errors in a row"))
 
     def _settled(self) -> list[GatewayEffect]:
-        """All that is to be done, with what the networks must be asked for now."""
+        """Return all effects, with the requests that the networks must get now."""
         self._settle()
         return self.said()
 
     def _settle(self) -> None:
-        """Note some of what is demanded; when all of it is, ask networks for what has changed by it."""
+        """Note some of the demands; when all are noted, send the changed requests to networks."""
         self._demands.go_on()
         if not self._demands.is_behind:
             self._asker.settle(self._effects)

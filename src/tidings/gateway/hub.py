@@ -1,18 +1,17 @@
-"""The hub: what all ways by which sensor networks speak have in common, between their bytes and the node.
+"""The hub: the common part of all ports for sensor networks, between their bytes and the node.
 
-A port tells the hub of its connections and hands in what comes over them; what the gateway wants done is
-done here. The readings of one turn of the loop go to the node together.
+A port reports its connections to the hub and passes it their bytes; the hub carries out the effects of the
+gateway. The readings of one turn of the loop go to the node together.
 
-    hub.opened(key, caller, send, close)     a connection is there; `key` is any hashable that is no Address
-    hub.feed(key, data)                      bytes have come over it
-    hub.closed(key)                          it is gone
-    hub.datagram(address, data)              a datagram has come
+hub.opened(key, caller, send, close)     there is a connection; `key` is any hashable that is no Address
+hub.feed(key, data)                      bytes have come over it hub.closed(key)                          it
+is gone hub.datagram(address, data)              a datagram has come
 
-`send` and `close` are called by the hub, for as long as the connection is there. While the node does not take
-what there is, `is_full` is true: a connection that can be held up gives `pause`, others are asked to look.
+`send` and `close` are called by the hub, for as long as the connection exists. While the node does not accept
+the pending events, `is_full` is true: a connection that can be paused gives `pause`, others must check.
 
-Input is processed in steps, in the turn of its sender (`work`). A port that has more to do than
-hand in bytes does that in the same turn: `hub.do(key, steps)`, in which it says `yield from hub.reading(…)`.
+Input is processed in steps, in the turn of its sender (`work`). A port that has more to do than pass bytes
+does that in the same turn: `hub.do(key, steps)`, with `yield from hub.reading(…)` in the steps.
 
 This is on the hot path: a message without a number, of a sender without limits, costs one turn of the loop
 in `_take`, and is made an event in `tick`.
@@ -54,17 +53,17 @@ HALF_S_MAX = 60.0
 TURN_SIZE = 256 << 10
 """Bytes of messages after which their readings go to the node, however much else has come.
 
-What is made of so many is still in the processor's cache when it is written and given back.
+The results of so many are still in the processor's cache when they are written and freed.
 """
 ADDRESSES_MAX = 100_000
-"""Addresses of which it is known who sends from there; the one that was heard of first is forgotten."""
+"""Addresses whose user is known; the oldest is forgotten."""
 CLOSE_S_MAX = 1.0
-"""How long a gateway that stops deals with what it has read."""
+"""How long a gateway that stops processes its input."""
 WHO = "this gateway requires a login; give a token"
 
 
 class Clocks(NamedTuple):
-    """The clocks of a gateway: when something is due, what time it is, and how long something takes."""
+    """Clocks of a gateway: for due times, for timestamps, and for the duration of work."""
 
     due: Callable[[], float]
     wall: Callable[[], float]
@@ -87,7 +86,7 @@ class Hub:
         self.work = GatewayWork(clocks.work, soon, log)
         self.send_datagram: Callable[[bytes, DatagramAddress], None] = _nowhere
         self.dropped = 0
-        """Datagrams that came while the node took nothing."""
+        """Datagrams that came while the node accepted nothing."""
         self._uplink = uplink
         self._outgoing = ReadingPublisher(uplink, clocks.wall)
         self._soon = soon
@@ -97,14 +96,12 @@ class Hub:
         self._peers: dict[Key, NetworkConnection] = {}
         self._known: OrderedDict[DatagramAddress, NetworkRights] = (
             OrderedDict()
-        )  # who sends datagrams, with security
+        )  # senders of datagrams, with security
         self._half: dict[Key, float] = {}  # since when half an object is there
-        self._paused: dict[
-            NetworkConnection, None
-        ] = {}  # held up for the sake of the node, or until the next turn
+        self._paused: dict[NetworkConnection, None] = {}  # paused because of the node, or until the next turn
         self._senders = DatagramSenders(self.work)
-        self._own = WorkClient()  # what the gateway has to do by itself
-        self._asking = WorkClient()  # those who ask it on the bus
+        self._own = WorkClient()  # the gateway's own work
+        self._asking = WorkClient()  # requests on the bus
         self._is_due = False
         self._is_long = False  # enough was read in this turn
         self._turn_size = 0
@@ -116,10 +113,10 @@ class Hub:
 
     @property
     def is_full(self) -> bool:
-        """Whether the node is to take something first before more is read."""
+        """Whether the node must accept something first before more is read."""
         return self._uplink.is_full
 
-    # What ports call
+    # Called by ports
 
     def opened(
         self, key: Key, caller: PeerInfo, send: Send, close: Act, pause: PauseReading | None = None
@@ -146,7 +143,7 @@ class Hub:
         return True
 
     def feed(self, key: Key, data: bytes) -> None:
-        """Bytes have come over a connection."""
+        """Process bytes of a connection."""
         peer = self._peers.get(key)
         if peer is None:
             return
@@ -161,14 +158,14 @@ class Hub:
         self._hold_up(key, peer)
 
     def do(self, key: Key, steps: Steps[None]) -> None:
-        """Do something in the turn of a connection."""
+        """Run steps in the turn of a connection."""
         peer = self._peers.get(key)
         if peer is not None:
             self.work.do(peer, steps)
             self._hold_up(key, peer)
 
     def reading(self, key: Key, data: bytes) -> Steps[None]:
-        """Read bytes that have come over a connection; a step of what it does."""
+        """Read bytes of a connection; a step of its work."""
         peer = self._peers.get(key)
         if peer is None:
             return
@@ -194,7 +191,7 @@ class Hub:
             self._note_half(key, intake.is_open, is_going_on or bool(said))
 
     def closed(self, key: Key) -> None:
-        """A connection is gone, and forgotten when all that came over it is dealt with."""
+        """Close a connection, which is forgotten when all its input is processed."""
         peer = self._peers.get(key)
         if peer is not None and not peer.is_idle:
             self.work.queue(peer, self._forgetting(key))
@@ -202,7 +199,7 @@ class Hub:
             self._forget(key)
 
     def datagram(self, address: DatagramAddress, data: bytes) -> None:
-        """A datagram has come."""
+        """Process a datagram."""
         if self._uplink.is_full:
             self.dropped += 1
             return
@@ -227,13 +224,13 @@ class Hub:
         return ANYONE if self._entrance is None else self._known.get(address)
 
     def answer(self, steps: Steps[None]) -> None:
-        """Answer someone who asks on the bus what the gateway knows."""
+        """Answer a request on the bus."""
         self.work.queue(self._asking, steps)
 
     # Time
 
     def tick(self) -> None:
-        """Send all readings that have come since this was called last; called once in each busy turn."""
+        """Send all readings that have come since the last call; called once in each busy turn."""
         self._is_due, self._turn_size = False, 0
         self.work.end_turn()
         for key, error in self._outgoing.send():
@@ -241,7 +238,7 @@ class Hub:
         self._uplink.flush()
 
     def wake(self) -> None:
-        """Do what is due; to be called about once a second."""
+        """Do the work that is due; to be called about once a second."""
         now = self._clock()
         if self.gateway.wake_at <= now and self._own.is_idle:
             self.work.do(self._own, self._catching_up())
@@ -265,16 +262,16 @@ class Hub:
                 self._known[address] = renewed
 
     def close(self) -> None:
-        """Send what there is, and end all connections."""
+        """Send everything pending, and close all connections."""
         self.work.finish(CLOSE_S_MAX)
         self.tick()
         for key in list(self._peers):
             self._part(key, "the gateway stops")
 
-    # What networks say
+    # Messages of networks
 
     def _take(self, key: Key, standing: NetworkRights | None, said: list[Said], size: int) -> Steps[None]:
-        """Take messages of any kind, which were so many bytes."""
+        """Process messages of any kind, which were so many bytes."""
         run: list[Sensing] = []
         has_heard = False
         for one in said:
@@ -294,7 +291,7 @@ class Hub:
         self._finish(size)
 
     def _sense(self, key: Key, standing: NetworkRights | None, messages: list[Sensing]) -> None:
-        """Take readings."""
+        """Process readings."""
         now, sensing = self._clock(), self.gateway.sensing
         is_free = standing is not None and standing.grant is None
         user = None if self._entrance is None else "" if standing is None else standing.user
@@ -314,7 +311,7 @@ class Hub:
         self._do(self.gateway.said())
 
     def _finish(self, size: int) -> None:
-        """So many bytes were taken: have their readings sent, at once if there are enough of them."""
+        """Count bytes, and send their readings, at once if there are enough of them."""
         self._turn_size += size
         if self._turn_size >= TURN_SIZE:
             self.tick()
@@ -324,7 +321,7 @@ class Hub:
             self._soon(self.tick)
 
     def _hold_up(self, key: Key, peer: NetworkConnection) -> None:
-        """Read no more of a connection in this turn, or while the node takes nothing."""
+        """Read no more of a connection in this turn, or while the node accepts nothing."""
         if (self._is_long or self._uplink.is_full) and not peer.is_held and key in self._peers:
             peer.stop()
             self._paused[peer] = None
@@ -332,7 +329,7 @@ class Hub:
     def _hear(
         self, key: Key, standing: NetworkRights | None, one: Register | Deregister | Error, now: float
     ) -> Steps[NetworkRights | None]:
-        """Take a message that has no readings; who says it, as is known after that."""
+        """Process a message without readings; return its sender, as known after that."""
         gateway = self.gateway
         if isinstance(one, Error):
             self._do(gateway.failed(key, one))
@@ -348,7 +345,7 @@ class Hub:
         return standing
 
     def _doing(self, steps: Steps[None]) -> Steps[None]:
-        """Have the gateway do something in steps, and carry out what comes of each."""
+        """Run steps of the gateway, and carry out the effects of each."""
         for _ in steps:
             self._do(self.gateway.said())
             yield
@@ -374,7 +371,7 @@ class Hub:
         return standing
 
     def _may_sense(self, key: Key, standing: NetworkRights | None, one: Sensing) -> bool:
-        """Whether readings of someone who may not publish everything are looked at."""
+        """Whether to process readings of a sender who may not publish everything."""
         if standing is not None or (self._entrance is not None and self._entrance.strangers):
             return True
         self.gateway.figures.refused += len(one.sensors)
@@ -382,7 +379,7 @@ class Hub:
         return False
 
     def _log_in(self, key: Key, peer: NetworkConnection, data: bytes) -> bytes:
-        """Read the first line, if it is one that says who is there; what is left to be read as messages."""
+        """Read the first line, if it is a login; return the rest, to be read as messages."""
         assert peer.login is not None
         token, rest = peer.login.feed(data)
         if rest is None:
@@ -393,7 +390,7 @@ class Hub:
         return rest
 
     def _is_here(self, key: Key) -> bool:
-        """Whether someone was not cut off meanwhile."""
+        """Whether a connection was not closed meanwhile."""
         return isinstance(key, DatagramAddress) or key in self._peers
 
     def _introduce(self, key: Key, host: str, standing: NetworkRights | None) -> None:
@@ -405,7 +402,7 @@ class Hub:
         elif is_going_on or key not in self._half:
             self._half[key] = self._clock()
 
-    # What is to be done
+    # Effects
 
     def _do(self, effects: list[GatewayEffect]) -> None:
         if not effects:
@@ -425,12 +422,12 @@ class Hub:
         self._look_behind()
 
     def _look_behind(self) -> None:
-        """Have the gateway go on, if it has more to do than it did at once."""
+        """Let the gateway go on, if it has more work than it did at once."""
         if self.gateway.is_behind and self._own.is_idle:
             self.work.queue(self._own, self._catching_up())
 
     def _catching_up(self) -> Steps[None]:
-        """Have the gateway do what is due, in a turn of its own."""
+        """Do the gateway's due work, in a turn of its own."""
         while self.gateway.wake_at <= self._clock():
             self._do(self.gateway.wake(self._clock()))
             yield
@@ -456,7 +453,7 @@ class Hub:
         self._look_behind()
 
     def _forgetting(self, key: Key) -> Steps[None]:
-        """Forget a connection, as the last that is done for it."""
+        """Forget a connection, as the last of its work."""
         yield
         if key in self._peers:
             self._forget(key)
@@ -466,7 +463,7 @@ class Hub:
         self._look_behind()
 
     def _progressed(self) -> None:
-        """The node has taken something: acknowledge what is safe, and read on if there is room."""
+        """Acknowledge messages that the node has accepted, and read on if there is room."""
         for one, is_stored in self._outgoing.settled():
             if is_stored:
                 self._do(self.gateway.accepted(one.sensing_id, one.seq, one.key))
@@ -476,7 +473,7 @@ class Hub:
             self._read_on()
 
     def _end_turn(self) -> None:
-        """Read no more in this turn: what was written leaves only at its end, and the node waits for it."""
+        """Read no more in this turn: output leaves only at its end, and the node waits for it."""
         if not self._is_long:
             self._is_long = True
             self._soon(self._begin_turn)
@@ -493,7 +490,7 @@ class Hub:
                 peer.go_on()
 
     def _release(self, peer: NetworkConnection) -> None:
-        """All that a connection has sent is dealt with."""
+        """Resume a connection whose input is all processed."""
         if self._is_long or self._uplink.is_full:
             self._paused[peer] = None
         else:
@@ -501,4 +498,4 @@ class Hub:
 
 
 def _nowhere(_data: bytes, _address: DatagramAddress) -> None:
-    """For datagrams before there is a port for them."""
+    """Drop a datagram: there is no port for them yet."""

@@ -1,8 +1,8 @@
-"""From the bytes of one network's connection to its messages.
+"""Reader of one network's connection: from its bytes to its messages.
 
 As long as whole messages come in the usual form, a chunk is decoded in one call, and only the half message at
-its end is looked at closely; where that fails the cutter finds each object by itself, and so what is wrong.
-Both give the same messages. A peer that makes only mistakes is given up.
+its end is examined closely; if that fails, the framer finds each object by itself, and so the mistake. Both
+give the same messages. A peer that makes only mistakes is given up.
 
 Reading is cut into steps, each of which takes a millisecond or two whatever the bytes are.
 """
@@ -18,17 +18,17 @@ from tidings.gateway.messages import Error, Sensing
 from tidings.steps import Steps, finish
 
 MISTAKES_IN_A_ROW_MAX = 100
-"""Objects of a peer, and other bytes, of which nothing is understood, before it is given up."""
+"""Invalid objects, or other bytes, of a peer before it is given up."""
 REST_MAX = 4096
 """Bytes of half a message that are read again with the next chunk, which costs less than a close look."""
 RUN_SIZE = 64 << 10
 """Bytes that are decoded in one call, unless one object is longer."""
 CUT_SIZE = 4 << 10
-"""Bytes of an object that are looked at closely in one step."""
+"""Bytes of an object that are examined closely in one step."""
 
 
 class NetworkReader:
-    """Reads what one peer sends."""
+    """Reader of one peer."""
 
     def __init__(self) -> None:
         self._cutter = JsonFramer()
@@ -56,9 +56,9 @@ class NetworkReader:
         return run
 
     def read(self, data: bytes, said: list[Said]) -> Steps[None]:
-        """Read the next bytes of the stream; what they complete is added to `said`, in order.
+        """Read the next bytes of the stream; append the messages they complete to `said`, in order.
 
-        The caller may take it from there between two steps.
+        The caller may take them from there between two steps.
         """
         if self._rest:
             data, self._rest = self._rest + data, b""
@@ -66,7 +66,7 @@ class NetworkReader:
         while at < len(data) and not self.is_given_up:
             if at:
                 yield
-            if self._cutter.is_open:  # behind it the usual form may go on
+            if self._cutter.is_open:  # the usual form may follow
                 at = yield from self._cut(data, at, at, said)
                 continue
             end = self._likely_end(data, at)
@@ -83,7 +83,7 @@ class NetworkReader:
                 at = yield from self._cut(data, at, end if end > at else len(data), said)
 
     def finish(self) -> list[Said]:
-        """The stream is at its end: what is wrong if that is within an object."""
+        """End the stream; return the mistake if that is within an object."""
         said: list[Said] = []
         finish(self._cut(self._rest, 0, len(self._rest), said))
         self._rest = b""
@@ -98,7 +98,7 @@ class NetworkReader:
         return end or at
 
     def _cut(self, data: bytes, at: int, end: int, said: list[Said]) -> Steps[int]:
-        """Read the next object, and all that begin before `end`; where to go on."""
+        """Read the next object, and all that begin before `end`; return where to go on."""
         while not self.is_given_up:
             pieces, at = self._cutter.cut(data, at, CUT_SIZE)
             for piece in pieces:
@@ -111,7 +111,7 @@ class NetworkReader:
         return at
 
     def _count(self, said: Sequence[Said]) -> None:
-        """Take note of whether anything was understood of an object, or of several."""
+        """Count whether anything of an object, or of several, was valid."""
         if all(isinstance(one, Error) for one in said):
             self._mistakes_in_a_row += 1
         else:
@@ -127,7 +127,7 @@ def _end_in(data: bytes, at: int, limit: int) -> int:
 
 
 def _is_half(data: bytes, at: int) -> bool:
-    """Whether what is left is short, and ends within an object for certain."""
+    """Whether the rest is short, and certainly ends within an object."""
     return len(data) - at <= REST_MAX and data[-1:] not in b"} \t\r\n"
 
 

@@ -1,12 +1,12 @@
-"""Interest: from the filters that are demanded to what each sensor is asked for.
+"""Interest: from demanded filters to the request for each sensor.
 
 Most wants are *plain*: the same for all sensors of a type. They stand in one covering tree of ranges per
-type, and sensors of equal range share the answer, so a new want costs something only where it asks for more
-than was asked for before. Wants that tell networks, names or places apart are *special*: they are noted at
-the sensors they concern, which are found by id or by a grid of areas.
+type, and sensors of equal range share the result, so a new want has a cost only where it requests more than
+was requested before. Wants that distinguish networks, names or places are *special*: they are noted at the
+sensors they concern, which are found by id or by a grid of areas.
 
 The rule kept: a change touches only the sensors that it may concern, and the result is the same as if all
-had been worked out anew. A change may concern very many, so it is made in steps, one change after the other;
+had been computed anew. A change may concern very many, so it is made in steps, one change after the other;
 sensors may come and go between two steps.
 """
 
@@ -23,25 +23,25 @@ from tidings.gateway.ranges import WHOLE, Ranges, RangeSpan
 from tidings.steps import Steps, finish
 
 STEP = 100
-"""Sensors, or ranges of sensors, that are looked at in one step."""
+"""Sensors, or ranges of sensors, that are processed in one step."""
 
 Touched = dict[Instrument, None]
-"""Sensors whose answer may have changed."""
+"""Sensors whose request may have changed."""
 
 
 class TypeInterest:
-    """All sensors of one type, and what is wanted of the type."""
+    """All sensors of one type, and the wants for the type."""
 
     def __init__(self, type: str) -> None:
         self.type = type
         self.wants: dict[Want, None] = {}
         self._ranges: Ranges[tuple[Want, int]] = Ranges()
         self._plain: dict[Want, None] = {}
-        self._special: dict[Want, dict[Instrument, None]] = {}  # and the sensors each was noted at
+        self._special: dict[Want, dict[Instrument, None]] = {}  # with the sensors at which each is noted
         self._by_span: dict[RangeSpan | None, dict[Instrument, None]] = {}
-        self._clips: dict[RangeSpan | None, RangeSpan | None] = {}  # what the plain wants want of each range
+        self._clips: dict[RangeSpan | None, RangeSpan | None] = {}  # wanted part of each range
         self._by_id: dict[str, dict[Instrument, None]] = {}
-        self._areas: Areas[str] = Areas()  # the networks that have sensors here
+        self._areas: Areas[str] = Areas()  # networks that have sensors here
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -50,7 +50,7 @@ class TypeInterest:
         return instrument in self._by_id.get(instrument.sensing_id, ())
 
     def wanted(self, instrument: Instrument) -> RangeSpan | None:
-        """The smallest range over all that is wanted of a sensor, None if nothing is."""
+        """Return the smallest range over all that is wanted of a sensor, None if nothing is."""
         wanted = self._clips[instrument.span]
         for span in instrument.special.values():
             wanted = span.hull(wanted)
@@ -59,7 +59,7 @@ class TypeInterest:
     # Sensors
 
     def add(self, instrument: Instrument) -> None:
-        """One more sensor."""
+        """Add a sensor."""
         self._by_span.setdefault(instrument.span, {})[instrument] = None
         if instrument.span not in self._clips:
             self._clips[instrument.span] = self._clip(instrument.span)
@@ -71,18 +71,18 @@ class TypeInterest:
             self._note(want, instrument)
 
     def move(self, sensing_id: str, box: AreaBox | None) -> None:
-        """Find a network that has sensors here by its new place."""
+        """Move a network that has sensors here to its new place."""
         self._areas.remove(sensing_id)
         self._areas.add(sensing_id, box)
 
     def note_again(self, instrument: Instrument) -> None:
-        """The sensor is somewhere else."""
+        """Note the special wants at a sensor that has moved."""
         self._forget_special(instrument)
         for want in self._special:
             self._note(want, instrument)
 
     def remove(self, instrument: Instrument) -> None:
-        """The sensor is gone."""
+        """Remove a sensor."""
         alike = self._by_span[instrument.span]
         del alike[instrument]
         if not alike:
@@ -102,7 +102,7 @@ class TypeInterest:
     # Wants
 
     def want(self, want: Want, touched: Touched) -> Steps[None]:
-        """One more want; the sensors whose answer it may have changed are added to `touched`."""
+        """Add a want; the sensors whose request it may have changed are added to `touched`."""
         self.wants[want] = None
         if want.is_plain:
             self._plain[want] = None
@@ -117,7 +117,7 @@ class TypeInterest:
                 yield
 
     def unwant(self, want: Want, touched: Touched) -> Steps[None]:
-        """One want less; the sensors whose answer that may have changed are added to `touched`."""
+        """Remove a want; the sensors whose request that may have changed are added to `touched`."""
         del self.wants[want]
         if want in self._plain:
             del self._plain[want]
@@ -134,7 +134,7 @@ class TypeInterest:
         del self._special[want]
 
     def _clip_again(self, has_changed: bool, touched: Touched) -> Steps[None]:
-        """Work out what is wanted of each range, and find the sensors for which that has changed."""
+        """Compute the wanted part of each range, and find the sensors for which that has changed."""
         spans = list(self._by_span) if has_changed else [None] if None in self._by_span else []
         for number, span in enumerate(spans, 1):
             clip = self._clip(span)
@@ -161,7 +161,7 @@ class TypeInterest:
         return True
 
     def _concerned(self, want: Want) -> Iterator[Instrument]:
-        """The sensors a special want may concern; more than it does at worst. Some may go meanwhile."""
+        """Yield the sensors a special want may concern; maybe others too. Some may go meanwhile."""
         ids: Iterable[str] | None = want.ids.strings.points()
         if ids is None:
             ids = self._by_id if want.x.is_all and want.y.is_all else self._areas.near(want.box)
@@ -172,12 +172,12 @@ class TypeInterest:
 
 
 class SensorInterest:
-    """The demand on all sensors."""
+    """Demand on all sensors."""
 
     def __init__(self) -> None:
         self._filters: dict[str, list[Want]] = {}
         self._exact: dict[str, dict[Want, None]] = {}  # wants of known types, by type
-        self._wide: dict[Want, None] = {}  # wants of types that are told in another way
+        self._wide: dict[Want, None] = {}  # wants of types that are given in another way
         self._groups: dict[str, TypeInterest] = {}
         self._touched: dict[Instrument, None] = {}
 
@@ -186,11 +186,11 @@ class SensorInterest:
 
     @property
     def filters(self) -> list[str]:
-        """The filters that are demanded."""
+        """Return the demanded filters."""
         return list(self._filters)
 
     def want(self, text: str) -> Steps[None]:
-        """A filter is demanded that was not."""
+        """Add a demanded filter."""
         wants = self._filters[text] = wants_of(read(text), text)
         for want in wants:
             types = _types(want)
@@ -202,7 +202,7 @@ class SensorInterest:
                 yield from group.want(want, self._touched)
 
     def unwant(self, text: str) -> Steps[None]:
-        """A filter is demanded no longer."""
+        """Remove a demanded filter."""
         for want in self._filters.pop(text):
             types = _types(want)
             if types is None:
@@ -215,7 +215,7 @@ class SensorInterest:
                 yield from group.unwant(want, self._touched)
 
     def add(self, instrument: Instrument) -> None:
-        """A sensor that can be asked."""
+        """Add a sensor that can get requests."""
         group = self._groups.get(instrument.type)
         if group is None:
             group = self._groups[instrument.type] = TypeInterest(instrument.type)
@@ -226,7 +226,7 @@ class SensorInterest:
         self._touched[instrument] = None
 
     def remove(self, instrument: Instrument) -> None:
-        """The sensor can't be asked any more."""
+        """Remove a sensor that can get requests no more."""
         self._touched.pop(instrument, None)
         group = self._groups[instrument.type]
         group.remove(instrument)
@@ -234,7 +234,7 @@ class SensorInterest:
             del self._groups[instrument.type]
 
     def move(self, instruments: Iterable[Instrument], box: AreaBox | None) -> Steps[None]:
-        """The sensors of one network are somewhere else now."""
+        """Move the sensors of one network."""
         instruments = list(instruments)
         for type, sensing_id in {(one.type, one.sensing_id) for one in instruments}:
             self._groups[type].move(sensing_id, box)
@@ -247,7 +247,7 @@ class SensorInterest:
                 yield
 
     def touch(self, instruments: Iterable[Instrument]) -> None:
-        """Have these among the next changes if they are wanted: what they were asked for is forgotten."""
+        """Include these in the next changes if they are wanted: their last request is forgotten."""
         self._touched.update(dict.fromkeys(instruments))
 
     @property
@@ -256,9 +256,9 @@ class SensorInterest:
         return bool(self._touched)
 
     def changes(self, count: int) -> list[tuple[Instrument, RangeSpan | None]]:
-        """The sensors that must be asked for something else than they were, each with what is wanted now.
+        """Return the sensors whose request must change, each with what is wanted now.
 
-        Of those that may have changed so many are looked at.
+        Of those that may have changed, so many are checked.
         """
         if len(self._touched) <= count:
             touched = list(self._touched)
@@ -273,7 +273,7 @@ class SensorInterest:
         return self._groups[instrument.type].wanted(instrument)
 
     def why(self, instrument: Instrument) -> list[str]:
-        """The filters that want something of a sensor, each once."""
+        """Return the filters that want something of a sensor, each once."""
         one = instrument
         return list(
             dict.fromkeys(
@@ -284,7 +284,7 @@ class SensorInterest:
         )
 
     def _reached(self, want: Want, types: list[str] | None) -> list[TypeInterest]:
-        """The groups whose type a want admits."""
+        """Return the groups whose type a want admits."""
         if types is None:
             groups = list(self._groups.values())
         else:
@@ -293,7 +293,7 @@ class SensorInterest:
 
 
 def read(text: str) -> Filter:
-    """The filter of that text; one that can't be read here, for want of an extra, may want anything."""
+    """Parse a filter; one that can't be parsed here, for lack of an extra, may want anything."""
     try:
         return Filter(text)
     except UserError:
@@ -301,7 +301,7 @@ def read(text: str) -> Filter:
 
 
 def _types(want: Want) -> list[str] | None:
-    """The types a want names, or None if it tells them in another way."""
+    """Return the types that a want names, or None if it gives them in another way."""
     return want.types.strings.points()
 
 

@@ -1,14 +1,14 @@
 """Objects out of a stream: one a line, several on a line, or one over many lines, whatever the chunks.
 
-An object is found by its braces, outside of texts; whether it is JSON is the decoder's business. What the
-objects are depends on the bytes alone and not on where chunks end, and no more than one object is ever held.
-The rule: whatever comes, what stands behind it is found again.
+An object is found by its braces, outside of texts; whether it is JSON is left to the decoder. The objects
+depend on the bytes alone and not on where chunks end, and no more than one object is ever held. The rule:
+whatever comes, the objects after it are found again.
 
 - Bytes between objects other than blanks are reported once, and skipped up to the next `{`.
 - A line that ends within a text ends the object too: JSON has no such texts, so a quote is missing.
 - A line that begins as a message does begins a new object: the one before it was cut short.
-- At the end of any other line, what there is of an object is given up if it can't become JSON any more. To
-  find that out takes as long as reading it, so it is asked when the object has doubled since the last time.
+- At the end of any other line, a partial object is given up if it can't become JSON any more. That check
+    takes as long as reading it, so it is made when the object has doubled since the last time.
 - Of an object that is too long nothing is kept, and its end is waited for.
 """
 
@@ -23,7 +23,7 @@ from tidings.gateway.messages import Error
 OBJECT_SIZE_MAX = 1 << 20
 """Bytes of one object."""
 FIRST_SIZE_MAX = 64 << 10
-"""Bytes of one object of a peer of whom nothing was understood yet."""
+"""Bytes of one object of a peer that has sent nothing valid yet."""
 USUAL_SIZE = 64 << 10
 """Bytes of an object that is found in one step."""
 
@@ -38,11 +38,11 @@ _USUAL_LEVELS = 4
 _MESSAGE = re.compile(rb'[ \t\r]*+\{[ \t\r]*+"(?:sensing|(?:de|un)?register)"[ \t\r]*+:')
 
 FramedObject = bytes | Error
-"""An object, or what is wrong."""
+"""An object, or a mistake."""
 
 
 def _usual() -> re.Pattern[bytes]:
-    """An object of few levels on one line, as nearly all are: found in one step."""
+    """Return a pattern of an object of few levels on one line, as nearly all are: found in one step."""
     pattern = rb"(?!)"
     for _ in range(_USUAL_LEVELS):
         pattern = rb'\{(?:[^{}"\n]++|' + _TEXT + rb"|" + pattern + rb")*+\}"
@@ -53,7 +53,7 @@ _USUAL = _usual()
 
 
 class JsonFramer:
-    """Cuts the stream of one peer; `size_max` is the longest object that is taken, and may be raised."""
+    """Cuts the stream of one peer; `size_max` is the longest accepted object, and may be raised."""
 
     def __init__(self, size_max: int = FIRST_SIZE_MAX) -> None:
         self.size_max = size_max
@@ -64,9 +64,9 @@ class JsonFramer:
         self._held = bytearray()
         self._depth = 0
         self._is_text = False
-        self._is_escape = False  # the chunk ended behind a backslash
+        self._is_escape = False  # the chunk ended after a backslash
         self._size = 0  # of the object in earlier chunks
-        self._is_told = False  # that it is too long
+        self._is_reported = False  # that it is too long was reported
         self._line_at = 0  # where in the object its last line begins
         self._test_at = 0
 
@@ -81,9 +81,9 @@ class JsonFramer:
         return len(self._held)
 
     def cut(self, data: bytes, at: int = 0, look: int = OBJECT_SIZE_MAX) -> tuple[list[FramedObject], int]:
-        """(the next objects and mistakes, mostly one, and where to go on), from a place in a chunk.
+        """Return the next objects and mistakes, mostly one, and where to go on, from a place in a chunk.
 
-        None of them: the chunk holds no more, and the next one may follow; or so many bytes were looked at
+        None of them: the chunk holds no more, and the next one may follow; or so many bytes were examined
         closely without an end, and the place to go on is before that of the chunk.
         """
         found: list[FramedObject] = []
@@ -94,7 +94,7 @@ class JsonFramer:
 
     def finish(self) -> Error | None:
         """End the stream: return the mistake, if there is half an object; it is forgotten."""
-        is_cut_short = self.is_open and not self._is_told
+        is_cut_short = self.is_open and not self._is_reported
         self._is_junk = False
         self._forget()
         return Error("the object is cut short") if is_cut_short else None
@@ -110,14 +110,14 @@ class JsonFramer:
         return ([usual[0]], usual.end()) if usual is not None else self._go_on_within(data, at, look)
 
     def _go_on_within(self, data: bytes, at: int, look: int) -> tuple[list[FramedObject], int]:
-        """Go on with no more than so many bytes: for what is found it is all the same where a chunk ends."""
+        """Go on with no more than so many bytes: the result does not depend on where a chunk ends."""
         if at + look >= len(data):
             return self._go_on(data, at)
         found, size = self._go_on(data[at : at + look], 0)
         return found, at + size
 
     def _go_on(self, data: bytes, begin: int) -> tuple[list[FramedObject], int]:
-        """Look for the end of the object that began earlier, or begins here."""
+        """Search the end of the object that began earlier, or begins here."""
         at = self._skip(data, begin)
         while at < len(data):
             byte = data[at]
@@ -150,16 +150,16 @@ class JsonFramer:
             self._is_escape = False
             at += 1
         at = _end_of(_INSIDE, data, at)
-        if at < len(data) and data[at] == _BACKSLASH:  # behind it the line ends, or the chunk
+        if at < len(data) and data[at] == _BACKSLASH:  # the line or the chunk ends after it
             self._is_escape = True
             at += 1
         return at
 
     def _end_line(self, data: bytes, begin: int, end: int) -> list[FramedObject]:
-        """What is wrong with the object, of which this chunk has a piece that ends with a line."""
+        """Return the mistake in the object, of which this chunk has a piece that ends with a line."""
         size = self._size + end - begin
         too_long = self._too_long(size)
-        if self._is_told:
+        if self._is_reported:
             if self._is_text:
                 self._forget()
             elif too_long:
@@ -178,7 +178,7 @@ class JsonFramer:
         return []
 
     def _last_line(self, data: bytes, begin: int, end: int) -> bytes:
-        """The line that ends at `end`; it may have begun in an earlier chunk."""
+        """Return the line that ends at `end`; it may have begun in an earlier chunk."""
         at = begin + self._line_at - self._size
         return data[at:end] if at >= begin else bytes(self._held[self._line_at :]) + data[begin:end]
 
@@ -193,9 +193,9 @@ class JsonFramer:
         return pieces
 
     def _whole(self, piece: bytes) -> list[FramedObject]:
-        """The object of which this is the last piece; nothing if it was told before that it is too long."""
+        """Return the object that ends with this piece; nothing if it was reported as too long."""
         found: list[FramedObject] = [*self._too_long(self._size + len(piece))]
-        if not self._is_told:
+        if not self._is_reported:
             found = [bytes(self._held) + piece if self._held else piece]
         self._forget()
         return found
@@ -203,15 +203,15 @@ class JsonFramer:
     def _keep(self, piece: bytes) -> list[FramedObject]:
         self._size += len(piece)
         problem = self._too_long(self._size)
-        if not self._is_told:
+        if not self._is_reported:
             self._held += piece
         return problem
 
     def _too_long(self, size: int) -> list[FramedObject]:
-        """Told once for each object; from then on nothing of it is held."""
-        if self._is_told or size <= self.size_max:
+        """Report an object that is too long, once; from then on nothing of it is held."""
+        if self._is_reported or size <= self.size_max:
             return []
-        self._is_told = True
+        self._is_reported = True
         self._held = bytearray()
         return [Error(f"an object has at most {self.size_max} bytes")]
 
@@ -224,11 +224,11 @@ def _end_of(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
 
 
 def _hopeless(beginning: bytes) -> Error | None:
-    """Why this can't be the beginning of an object, if that is certain."""
+    """Return why this can't be the beginning of an object, if that is certain."""
     try:
         msgspec.json.decode(beginning)
     except msgspec.ValidationError:
-        return None  # a number out of range: the decoder tells which
+        return None  # a number out of range: the decoder says which
     except msgspec.DecodeError as error:
         return None if "truncated" in str(error) else Error(str(error))
     except (UnicodeDecodeError, RecursionError):

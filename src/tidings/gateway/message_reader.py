@@ -1,8 +1,8 @@
-"""Reads the members of an object: the message, as far as it is valid, and the mistakes in the rest.
+"""Reader of an object's members: the message, as far as it is valid, and the mistakes in the rest.
 
-Here everything is looked at by hand, one thing after the other, so that each mistake has its place and
-nothing good is lost by it. Of the members of a reading those that are not known are kept, else ignored.
-An object may have thousands of sensors, so this is done in steps.
+Here everything is examined by hand, one thing after the other, so that each mistake has its place and no
+valid part is lost by it. Unknown members of a reading are kept, others ignored. An object may have thousands
+of sensors, so this is done in steps.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ TOO_DEEP = f"is nested deeper than {NESTING_MAX} levels"
 ERRORS_MAX = 10
 """Mistakes that are reported for one object."""
 STEP = 32
-"""Sensors or readings that are looked at in one step."""
+"""Sensors or readings that are examined in one step."""
 
 Said = Sensing | Register | Deregister | Error
-"""What a network said, or what is wrong with what it said."""
+"""Message of a network, or a mistake in one."""
 Members = dict[str, Any]
 StructT = TypeVar("StructT", bound=Struct)
 T = TypeVar("T")
 
 BAD: Final = object()
-"""Stands where something could not be decoded, which was noted."""
+"""Placeholder for a part that could not be decoded, which was noted."""
 _WHERE = re.compile(r"(?P<problem>.*) - at `\$(?P<place>.*)`", re.DOTALL)
 
 
 class _Noted(Exception):
-    """What is asked for is bad, which was noted before."""
+    """The requested member is bad, which was noted before."""
 
 
 def read_message(members: Any, noted: list[EventError]) -> Steps[list[Said]]:
-    """The message with these members, if it has any good, and all that is wrong."""
+    """Return the message with these members, if any part is valid, and all mistakes."""
     sensing_id = None
     message: list[Said] = []
     try:
@@ -73,10 +73,10 @@ def read_message(members: Any, noted: list[EventError]) -> Steps[list[Said]]:
         noted.append(error)
     except _Noted:
         pass
-    return [*message, *told(noted, sensing_id)]
+    return [*message, *errors_of(noted, sensing_id)]
 
 
-def told(noted: list[EventError], sensing_id: str | None = None) -> list[Error]:
+def errors_of(noted: list[EventError], sensing_id: str | None = None) -> list[Error]:
     """Return the mistakes in one object as sent to the network; of very many, only their number."""
     of = UNSET if sensing_id is None else sensing_id
     errors = [Error(mistake.problem, mistake.place, of) for mistake in noted[:ERRORS_MAX]]
@@ -92,7 +92,7 @@ def _good(value: T) -> T:
 
 
 def _message_in(members: object) -> tuple[str, Members]:
-    """(the type, the members) of the message that an object holds."""
+    """Return type and members of the message in an object."""
     if not isinstance(members, dict):
         raise EventError("$", f"{type(members).__name__} is not an object")
     titles = [title for title in members if title in _READERS]
@@ -111,7 +111,7 @@ def _message_in(members: object) -> tuple[str, Members]:
 
 
 def _check_depth(members: Members, known: str | None, levels: int, root: str) -> None:
-    """Refuse members of more levels, but for the one that is looked at by itself."""
+    """Refuse members of more levels, except the one that is examined by itself."""
     for name, one in members.items():
         if (one.__class__ is dict or one.__class__ is list) and name != known and _is_deeper(one, levels):
             raise EventError(place_of(name, root), TOO_DEEP)
@@ -126,7 +126,7 @@ def _is_deeper(value: dict[str, Any] | list[Any], levels: int) -> bool:
 
 
 def _text(members: Members, name: str, root: str) -> str:
-    """A member that is text, as names are."""
+    """Return a member that is text, as names are."""
     value = members.get(name)
     if isinstance(value, str) and 0 < len(value) <= NAME_LENGTH_MAX:
         return value
@@ -145,7 +145,7 @@ def _sensing(body: Members, root: str, noted: list[EventError]) -> Steps[Said]:
 
 
 def loose_sensing(message: LooseSensing) -> Steps[Sensing]:
-    """The message with its readings looked at; EventError: one of them is not good."""
+    """Return the message with its readings checked; EventError if one of them is invalid."""
     readings: list[OddReading] = []
     for members in message.sensors:
         readings.append(_reading(members, len(readings)))
@@ -175,11 +175,11 @@ _READERS: dict[str, Callable[[Members, str, list[EventError]], Steps[Said]]] = {
     "sensing": _sensing,
 }
 TITLES = tuple(_READERS)
-"""The types of messages."""
+"""Types of messages."""
 
 
 def _converted(body: Members, kind: type[StructT], root: str) -> StructT:
-    """The message without its sensors, which are looked at one by one."""
+    """Return the message without its sensors, which are examined one by one."""
     known = {name: _good(body[name]) for name in kind.__struct_encode_fields__ if name in body}
     return _convert({**known, "sensors": []}, kind, root)
 
@@ -228,7 +228,7 @@ def _each(
 
 
 def _members_of(value: object) -> Members:
-    """The members of an object, all of them good."""
+    """Return the members of an object, all of them valid."""
     if not isinstance(value, dict):
         raise EventError("$", f"{type(_good(value)).__name__} is not an object")
     if BAD in value.values():
@@ -242,7 +242,7 @@ def _sensor(members: object, _index: int) -> Sensor:
 
 
 def _offered(members: object, index: int) -> Sensor:
-    """A sensor with a type, and a range that is one."""
+    """Return a sensor with a type, and a valid range."""
     sensor = _sensor(members, index)
     check_type(sensor.type)
     if sensor.min_value is not None and sensor.max_value is not None and sensor.min_value > sensor.max_value:
@@ -268,7 +268,7 @@ def _reading(value: object, index: int) -> OddReading:
 
 
 def _points_of(value: object) -> list[Point] | None:
-    """The points of an area as decoded from JSON, or None if it is something else; EventError: too many."""
+    """Return the points of an area decoded from JSON, None if it is something else; EventError: too many."""
     if not isinstance(value, list):
         return None
     if len(value) > POINTS_MAX:

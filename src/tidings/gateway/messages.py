@@ -1,8 +1,8 @@
-"""The messages between sensor networks and the gateway: JSON objects with one member, their type.
+"""Messages between sensor networks and the gateway: JSON objects with one member, their type.
 
 `{"register": {…}}`, `{"deregister": {…}}` and `{"sensing": {…}}` come from a network; `subscribe`,
-`unsubscribe`, `ack`, `error` and `redirect` go to it. Members that are not known are ignored, so that either
-side may be older than the other. What goes out is a Struct until it is sent: `encode` makes the line.
+`unsubscribe`, `ack`, `error` and `redirect` go to it. Unknown members are ignored, so that either side may be
+older than the other. An outgoing message is a Struct until it is sent: `encode` makes the line.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Number = int | float
 
 
 class Point(Struct, frozen=True, gc=False):
-    """A place in the plane, in whatever unit the networks agree on."""
+    """Place in the plane, in whatever unit the networks agree on."""
 
     x: float
     y: float
 
 
 class Sensor(Struct, frozen=True, gc=False, rename="kebab", omit_defaults=True):
-    """A sensor as a message names it: `min_value` and `max_value` are the range it delivers or is asked for.
+    """Sensor in a message: `min_value` and `max_value` are the range that it delivers, or that is requested.
 
     `deregister` and `unsubscribe` need its name only.
     """
@@ -42,7 +42,7 @@ class Sensor(Struct, frozen=True, gc=False, rename="kebab", omit_defaults=True):
 
 
 class Reading(Struct, frozen=True, gc=False):
-    """One measurement; a place that is not known is no area."""
+    """Measurement; an unknown place is no area."""
 
     name: str
     type: str
@@ -51,14 +51,14 @@ class Reading(Struct, frozen=True, gc=False):
     area: list[Point] | None = None
 
 
-# What networks say
+# Messages of networks
 
 
 class Register(Struct, gc=False, rename="kebab"):
-    """A network offers sensors; those it has registered before stay as they are.
+    """Registration of sensors; those registered before stay as they are.
 
     `area`: one point, a line, or the corners of a polygon; None is everywhere. `cookie` is the one that the
-    gateway gave to this address. `token` says who the network belongs to, where users are known.
+    gateway gave to this address. `token` identifies the user of the network, if there are users.
     """
 
     sensing_id: str
@@ -74,7 +74,7 @@ class Register(Struct, gc=False, rename="kebab"):
 
 
 class Deregister(Struct, gc=False, rename="kebab"):
-    """Sensors that are no longer there; None is all of them, and the network with them."""
+    """Deregistration of sensors; None is all of them, and the network with them."""
 
     sensing_id: str
     sensors: list[Sensor] | None = None
@@ -90,11 +90,11 @@ class Sensing(Struct, gc=False, rename="kebab"):
     cookie: str | None = None
 
 
-# What the gateway says
+# Messages of the gateway
 
 
 class SubscribeSensors(Struct, frozen=True, rename="kebab"):
-    """Send these sensors' readings; a range replaces the one asked for before."""
+    """Request for these sensors' readings; a range replaces the one requested before."""
 
     sensing_id: str
     sensors: list[Sensor]
@@ -102,7 +102,7 @@ class SubscribeSensors(Struct, frozen=True, rename="kebab"):
 
 
 class UnsubscribeSensors(Struct, frozen=True, rename="kebab"):
-    """Send these sensors' readings no longer."""
+    """End of the request for these sensors' readings."""
 
     sensing_id: str
     sensors: list[Sensor]
@@ -110,7 +110,7 @@ class UnsubscribeSensors(Struct, frozen=True, rename="kebab"):
 
 
 class Ack(Struct, frozen=True, rename="kebab"):
-    """The readings of this number have arrived for good."""
+    """Acknowledgement that the readings of this number are stored."""
 
     sensing_id: str
     seq: int
@@ -118,7 +118,7 @@ class Ack(Struct, frozen=True, rename="kebab"):
 
 
 class Error(Struct, frozen=True, rename="kebab"):
-    """A mistake in a message, and its place."""
+    """Mistake in a message, and its place."""
 
     problem: str
     place: str = "$"
@@ -126,7 +126,7 @@ class Error(Struct, frozen=True, rename="kebab"):
 
 
 class Redirect(Struct, frozen=True, rename="kebab"):
-    """Another gateway serves this network: it is to be registered there."""
+    """Notice that another gateway serves this network: it is to be registered there."""
 
     sensing_id: str
     address: str
@@ -145,5 +145,5 @@ _encode = Encoder().encode
 
 
 def encode(message: GatewayMessage) -> bytes:
-    """The message as one line of JSON, with its end."""
+    """Encode the message as one line of JSON, with its end."""
     return _encode({_TITLES[type(message)]: message}) + b"\n"

@@ -1,11 +1,11 @@
-"""The registry: which networks are let in, and what follows when their sensors come and go.
+"""Registry: admission of networks, and the consequences when their sensors come and go.
 
-What a network registers is checked first, beyond its form. Then each sensor is noted in the interest in it
-and in the advertisements. A network may have thousands of sensors, so they are added and taken away in steps.
-Between two of these the network may go: nothing is added to one that is not there.
+A registration is first checked, beyond its form. Then each sensor is noted in the interest in it and in the
+advertisements. A network may have thousands of sensors, so they are added and removed in steps. Between two
+of these the network may go: nothing is added to one that is gone.
 
-Networks that never registered are known by the readings they sent last, and are advertised by these. They
-can't be asked for anything.
+Networks that never registered are known by the readings they sent last, and are advertised by these. They can
+get no requests.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tidings.leases import Leases
 from tidings.steps import Steps
 
 COORDINATE_MAX = 1e15
-"""How far from the origin a place may be."""
+"""Largest distance of a place from the origin."""
 CHECKED_AT_ONCE = 100
 """Sensors that are checked in one step."""
 STRANGERS_MAX = 10_000
-"""Networks that are known without having registered; readings of more are taken, but not advertised."""
+"""Known networks that never registered; readings of more are accepted, but not advertised."""
 TYPES_MAX = 20
 """Types of readings of one of them that are advertised."""
 SILENT_S_MAX = 300.0
@@ -37,7 +37,7 @@ SILENT_S_MAX = 300.0
 ALL_SENSORS_MAX = 1_000_000
 """Sensors of all networks together."""
 ADDED_AT_ONCE = 50
-"""Sensors that are added or taken away in one step."""
+"""Sensors that are added or removed in one step."""
 
 
 class MessageRefusal(Exception):
@@ -49,12 +49,12 @@ class MessageRefusal(Exception):
         self.problem = problem
 
     def message(self, title: str, sensing_id: str) -> Error:
-        """The error as it is sent to the network."""
+        """Return the error as it is sent to the network."""
         return Error(self.problem, f"$.{title}.{self.member}", sensing_id[:NAME_LENGTH_MAX])
 
 
 def check_register(message: Register) -> Steps[None]:
-    """Refuse what no network may register."""
+    """Refuse an invalid registration."""
     _check_text("sensing-id", message.sensing_id)
     if not message.sensors:
         raise MessageRefusal("sensors", "a network has one sensor at least")
@@ -84,7 +84,7 @@ def _check_sensor(place: str, sensor: Sensor) -> None:
 
 
 def is_type(text: str) -> bool:
-    """Whether events may have this type; readings of others are refused where they become events."""
+    """Whether events may have this type; readings of others are refused when they become events."""
     try:
         check_type(text)
     except EventError:
@@ -102,7 +102,7 @@ def _check_text(place: str, text: str) -> None:
 
 
 class Unregistered:
-    """One network that never registered."""
+    """Network that never registered."""
 
     __slots__ = ("heard_at", "types")
 
@@ -112,7 +112,7 @@ class Unregistered:
 
 
 class UnregisteredNetworks:
-    """All of them."""
+    """All networks that never registered."""
 
     def __init__(self, offers: NetworkAdvertisements) -> None:
         self._offers = offers
@@ -120,7 +120,7 @@ class UnregisteredNetworks:
         self._leases: Leases[str] = Leases(lambda one: self._strangers[one].heard_at + SILENT_S_MAX)
 
     def heard(self, sensing_id: str, types: Iterable[str], now: float) -> list[GatewayEffect]:
-        """Readings of these types came."""
+        """Note readings of these types."""
         stranger = self._strangers.get(sensing_id)
         if stranger is None:
             if len(self._strangers) >= STRANGERS_MAX:
@@ -143,13 +143,13 @@ class UnregisteredNetworks:
             self._offers.remove(type, now)
 
     def wake(self, now: float) -> None:
-        """Forget those who were silent for too long."""
+        """Forget those that were silent for too long."""
         for sensing_id in self._leases.ended(now):
             self.forget(sensing_id, now)
 
     @property
     def wake_at(self) -> float:
-        """When there is one to forget."""
+        """Return when there is one to forget."""
         return self._leases.wake_at
 
     def __iter__(self) -> Iterator[tuple[str, Unregistered]]:
@@ -166,7 +166,7 @@ class NetworkRegistry:
         self._sensors = 0
 
     def find(self, sensing_id: str, caller: NetworkCaller, key: Key) -> Network | None:
-        """The network of that id, if it is registered; it is refused to whom it does not belong."""
+        """Return the network of that id, if it is registered; refuse a caller to whom it does not belong."""
         network = self._networks.get(sensing_id)
         if network is not None and not network.belongs_to(key, caller):
             raise MessageRefusal("sensing-id", "belongs to someone else")
@@ -175,9 +175,9 @@ class NetworkRegistry:
     def find_or_make(
         self, sensing_id: str, caller: NetworkCaller, keys: tuple[Key, Key], box: AreaBox | None, now: float
     ) -> Network:
-        """The network of that id, or a new one; `keys`: where the caller speaks, and where it is reached.
+        """Return the network of that id, or a new one; `keys`: where the caller sends, and is reached.
 
-        It is refused to whom it does not belong, and where there is no room for one more.
+        It is refused to a caller to whom it does not belong, and if there is no room for one more.
         """
         network = self.find(sensing_id, caller, keys[0])
         if not self._networks.has_room(network, keys[1]):
@@ -185,7 +185,7 @@ class NetworkRegistry:
         return network or Network(sensing_id, caller, box, now)
 
     def add(self, network: Network, sensors: list[Sensor], effects: list[GatewayEffect]) -> Steps[None]:
-        """Add the sensors that the network has not got yet; those it has stay as they are."""
+        """Add the sensors that the network lacks; those it has stay as they are."""
         new = {sensor.name: sensor for sensor in sensors if sensor.name not in network.instruments}
         if len(network.instruments) + len(new) > SENSORS_MAX:
             raise MessageRefusal("sensors", f"a network has at most {SENSORS_MAX} sensors")
@@ -209,14 +209,14 @@ class NetworkRegistry:
         self._interest.add(instrument)
 
     def move(self, network: Network, box: AreaBox | None, effects: list[GatewayEffect]) -> Steps[None]:
-        """The network is somewhere else now; its sensors keep what they were asked for until that changes."""
+        """Move the network; its sensors keep their requests until these change."""
         network.box = box
         for instrument in network.instruments.values():
             effects += self._offers.widen(instrument.type, instrument.span, box)
         yield from self._interest.move(network.instruments.values(), box)
 
     def meet(self, network: Network, readings: Iterable[Reading]) -> list[GatewayEffect]:
-        """Advertise what a network sends readings of without having registered it, until the network goes."""
+        """Advertise unregistered readings that a network sends, until the network goes."""
         effects: list[GatewayEffect] = []
         for reading in readings:
             stray = reading.name, reading.type
@@ -232,7 +232,7 @@ class NetworkRegistry:
         return effects
 
     def retire(self, network: Network, names: Iterable[str], now: float) -> Steps[None]:
-        """Take sensors away, unknown ones passed over; with the last of them the network goes too."""
+        """Remove sensors, ignoring unknown ones; with the last of them the network goes too."""
         for number, name in enumerate(list(names), 1):
             instrument = network.instruments.pop(name, None)
             if instrument is not None:

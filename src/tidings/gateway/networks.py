@@ -1,14 +1,14 @@
-"""Sensor networks: whose each is, how it is reached, how long it is there, and which of its numbers were had.
+"""Sensor networks: owner, connection, lease, and the numbers received from each.
 
-A network belongs to the first that registered its sensing-id, as long as it is there: to a user where users
-are known, else to the connection, or to the host it spoke from. One whose connection broke keeps its
-place for GRACE_S. One that speaks in datagrams has a lease: when that is over it is asked, and after another
-lease of silence it is gone.
+A network belongs to the first that registered its sensing-id, as long as it is there: to a user if there are
+users, else to the connection, or to the host it sent from. One whose connection broke keeps its place for
+GRACE_S. One that sends datagrams has a lease: when that is over it is asked whether it is there, and after
+another lease of silence it is gone.
 
 Numbered readings are repeated over a link that breaks, counted once, and acknowledged when they are safe. A
-number is *pending* from when its readings are handed on until the node has taken them; only then is it
+number is *pending* from when its readings are passed on until the node has accepted them; only then is it
 acknowledged, and remembered among the last WINDOW of its network: those, as a network may begin anew with its
-numbers. What the node refuses is forgotten, so that the network may send it again.
+numbers. A number that the node refuses is forgotten, so that the network may send it again.
 """
 
 from __future__ import annotations
@@ -38,39 +38,39 @@ OTHERS_MAX = 3
 GRACE_S = 30.0
 """How long a network whose connection broke may take to register again."""
 DUE_SENSORS = 1_000
-"""Sensors of the networks that are looked at together when their time has come."""
+"""Sensors of the networks that are processed together when they are due."""
 LEASE_S = 3_600.0
-"""The lease of a network that speaks in datagrams and names none."""
+"""Default lease of a network that sends datagrams."""
 LEASE_S_MIN, LEASE_S_MAX = 1.0, 86_400.0
 WINDOW = 1_024
-"""Numbers of one network that are remembered after they were acknowledged, at least: up to twice as many."""
+"""Acknowledged numbers of one network that are remembered, at least: up to twice as many."""
 PENDING_MAX = 10_000
 """Numbers of one network that may wait for the node."""
 SEQUENCES_MAX = 100_000
-"""Networks whose numbers are remembered; the one that used none for longest is forgotten."""
+"""Networks whose numbers are remembered; the one unused for longest is forgotten."""
 
 _BELOW = INT_MIN - 1
 
 Key = Hashable
-"""How a network is reached: what the driver calls a connection, or the Address that sends its datagrams."""
+"""Way to reach a network: the driver's name for a connection, or the Address that sends its datagrams."""
 
 
 class DatagramAddress(NamedTuple):
-    """The address of datagrams."""
+    """Address of datagrams."""
 
     host: str
     port: int
 
 
 class NetworkCaller(Struct, frozen=True):
-    """The other end: its host, and its user if it has logged in."""
+    """Other end: its host, and its user if it has logged in."""
 
     host: str = ""
     user: str = ""
 
 
 class Instrument:
-    """One sensor of a network, as the gateway knows it: what it can deliver, and what it was asked for."""
+    """Sensor of a network, as the gateway knows it: its type, range and area, and the request to it."""
 
     __slots__ = ("asked", "box", "is_doubtful", "name", "sensing_id", "span", "special", "type", "was_on")
 
@@ -82,20 +82,20 @@ class Instrument:
         self.span = _span(sensor)  # None: it gave no range
         self.special: dict[Want, RangeSpan] = {}  # what is wanted of it and not of all sensors of its type
         self.asked: RangeSpan | None = None  # None: it is off
-        self.was_on = False  # at any time: that it was told to stop may never have arrived
+        self.was_on = False  # at any time: the command to stop may never have arrived
         self.is_doubtful = False  # it was on before its connection was lost, and may go on sending
 
     @property
     def is_on(self) -> bool:
-        """Whether it was asked to send."""
+        """Whether it is requested to send."""
         return self.asked is not None
 
     def doubt(self) -> None:
-        """Its connection was lost: what it was asked for last it may not know, or may still go by."""
+        """Note a lost connection: the sensor may not know its last request, or may still follow it."""
         self.asked, self.is_doubtful = None, self.was_on
 
     def ask(self, span: RangeSpan | None) -> None:
-        """Note what the sensor was asked for, or that it is to be silent."""
+        """Note the request to the sensor, or that it is to be silent."""
         self.asked, self.is_doubtful = span, False
         self.was_on = self.was_on or self.is_on
 
@@ -107,7 +107,7 @@ def _span(sensor: Sensor) -> RangeSpan | None:
 
 
 class Network:
-    """A set of sensors behind one speaker."""
+    """Set of sensors behind one connection or address."""
 
     __slots__ = (
         "asked_at",
@@ -127,21 +127,21 @@ class Network:
 
     def __init__(self, sensing_id: str, caller: NetworkCaller, box: AreaBox | None, now: float) -> None:
         self.sensing_id = sensing_id
-        self.caller = caller  # who registered it first
+        self.caller = caller  # the first that registered it
         self.box = box
         self.key: Key | None = None  # None: its connection is broken
-        self.others: list[Key] = []  # further connections on which it has registered, and which are open
+        self.others: list[Key] = []  # further open connections on which it has registered
         self.instruments: dict[str, Instrument] = {}
         self.known: dict[str, str] = {}  # the type of each sensor that it registered or sent readings of
         self.strays: set[tuple[str, str]] = set()  # names and types of readings it never registered
         self.lease_s = inf
         self.lost_at = now  # when its connection broke
         self.heard_at = now
-        self.is_owed = False  # not all that it must be asked could be said
+        self.is_owed = False  # some of its commands were withheld
         self.asked_at = -inf  # when its lease was over and it was asked
 
     def belongs_to(self, key: Key, caller: NetworkCaller) -> bool:
-        """Whether someone may speak for this network."""
+        """Whether a caller may speak for this network."""
         if self.caller.user:
             return caller.user == self.caller.user
         return key == self.key or (bool(caller.host) and caller.host == self.caller.host)
@@ -153,24 +153,24 @@ class Network:
 
     @property
     def ends_at(self) -> float:
-        """When it is asked if it is there, or given up."""
+        """Return when it is asked if it is there, or given up."""
         if self.key is None:
             return self.lost_at + GRACE_S
         return max(self.heard_at, self.asked_at) + self.lease_s
 
     @property
     def owner(self) -> str:
-        """The user it belongs to, or nobody known."""
+        """User it belongs to, or nobody known."""
         return self.caller.user
 
 
 class Networks:
-    """All registered networks, and when something is to be done about them."""
+    """All registered networks, and when each is due."""
 
     def __init__(self) -> None:
         self.table: dict[str, Network] = {}  # by sensing-id; readings are looked up here
         self._by_key: dict[Key, dict[str, Network]] = {}
-        self._former: dict[Key, dict[str, Network]] = {}  # those that have gone over to another connection
+        self._former: dict[Key, dict[str, Network]] = {}  # those that have moved to another connection
         self._leases: Leases[Network] = Leases(attrgetter("ends_at"))
 
     def __len__(self) -> int:
@@ -180,11 +180,11 @@ class Networks:
         return iter(self.table.values())
 
     def get(self, sensing_id: str) -> Network | None:
-        """The network of that id, if it is registered."""
+        """Return the network of that id, if it is registered."""
         return self.table.get(sensing_id)
 
     def of(self, key: Key) -> list[Network]:
-        """The networks reached over a connection or at an address."""
+        """Return the networks reached over a connection or at an address."""
         return list(self._by_key.get(key, {}).values())
 
     def has_room(self, network: Network | None, key: Key) -> bool:
@@ -195,11 +195,11 @@ class Networks:
         return not is_full and len(self._by_key.get(key, {})) < PER_CONNECTION_MAX
 
     def add(self, network: Network) -> None:
-        """A network that was not there; it is reached once `attach` says how."""
+        """Add a network; it is reached once `attach` says how."""
         self.table[network.sensing_id] = network
 
     def attach(self, network: Network, key: Key, lease_s: float, now: float) -> bool:
-        """Say how a network is reached from now on, and what its lease is; whether it was not reached so."""
+        """Set how a network is reached from now on, and its lease; return whether that is new."""
         is_new = network.key != key
         if is_new:
             self._leave(network, key)
@@ -209,9 +209,9 @@ class Networks:
         return is_new
 
     def lost(self, key: Key, now: float) -> list[Network]:
-        """A connection broke: its networks have some time to come back, if they have no other.
+        """Note a lost connection: its networks have some time to come back, if they have no other.
 
-        They may have: what was said on an earlier connection is sometimes read after what came later.
+        They may have: messages of an earlier connection are sometimes read after those of a later one.
         """
         for network in self._former.pop(key, {}).values():
             network.others.remove(key)
@@ -230,7 +230,7 @@ class Networks:
         return networks
 
     def _leave(self, network: Network, key: Key) -> None:
-        """A network is reached in another way from now on; its connection may still be of use."""
+        """Reach a network in another way from now on; its connection may still be of use."""
         self._forget(network, key)
         before = network.key
         self._detach(network)
@@ -245,7 +245,7 @@ class Networks:
         self._by_key.setdefault(key, {})[network.sensing_id] = network
 
     def _forget(self, network: Network, key: Key) -> None:
-        """A connection is none of its others."""
+        """Remove a connection from its others."""
         if key in network.others:
             network.others.remove(key)
             del self._former[key][network.sensing_id]
@@ -279,7 +279,7 @@ class Networks:
 
     @property
     def wake_at(self) -> float:
-        """When `due` has something."""
+        """Return when `due` has something."""
         return self._leases.wake_at
 
     def _detach(self, network: Network) -> None:
@@ -293,12 +293,12 @@ class Networks:
 
 
 def bounded_lease(lease_s: float | None) -> float:
-    """The lease of a network that sends datagrams, from what it asked for."""
+    """Return the lease of a network that sends datagrams, within the limits."""
     return LEASE_S if lease_s is None else float(min(max(lease_s, LEASE_S_MIN), LEASE_S_MAX))
 
 
 class NumberState(Enum):
-    """The state of a number."""
+    """State of a number."""
 
     NEW = "new"
     PENDING = "pending"
@@ -306,7 +306,7 @@ class NumberState(Enum):
 
 
 class Sequence:
-    """The numbers of one network: those done last, and the WINDOW before them."""
+    """Numbers of one network: those done last, and the WINDOW before them."""
 
     __slots__ = ("before", "count", "done", "pending")
 
@@ -316,16 +316,16 @@ class Sequence:
         self.count = 0  # of those done last
 
     def take(self, seq: int) -> NumberState:
-        """Readings of this number came; a new number is pending from now on, if there is room for it."""
+        """Note readings of this number; a new number is pending from now on, if there is room for it."""
         if seq in self.done or seq in self.before:
             return NumberState.DONE
         if seq in self.pending or len(self.pending) >= PENDING_MAX:
-            return NumberState.PENDING  # without room: it is repeated, since nobody acknowledges it
+            return NumberState.PENDING  # without room: it is repeated, as it is not acknowledged
         self.pending.add(seq)
         return NumberState.NEW
 
     def finish(self, seq: int) -> None:
-        """The node has taken the readings."""
+        """Note that the node has accepted the readings."""
         self.pending.discard(seq)
         if self.count == WINDOW:
             self.done, self.before = SeenNumbers(_BELOW), self.done

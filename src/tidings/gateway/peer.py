@@ -1,8 +1,8 @@
-"""The other ends of a gateway: connections, the hosts of datagrams, and their users.
+"""Other ends of a gateway: connections, the hosts of datagrams, and their users.
 
-Where users are known, a network belongs to the user of a certificate, or of a token. A token comes in the
-first line of a connection, `{"login": {"token": …}}`, or as a member of `register`. Passwords are not taken:
-small devices have none, and checking them takes long.
+With users, a network belongs to the user of a certificate, or of a token. A token comes in the first line of
+a connection, `{"login": {"token": …}}`, or as a member of `register`. Passwords are not accepted: small
+devices have none, and checking them takes long.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tidings.security.passwords import is_token
 from tidings.steps import Steps
 
 LOGIN_SIZE_MAX = 4_096
-"""Bytes of the line that says who is there."""
+"""Bytes of the login line."""
 HELD_SIZE_MAX = 8 << 20
-"""Bytes of datagrams that are held while others have their turn; those that come then are dropped."""
+"""Bytes of datagrams that wait for their turn; further ones are dropped."""
 
 _BEGINNING = b'{"login"'
 _BLANKS = b" \t\r\n"
 
 Send = Callable[[bytes], None]
 PauseReading = Callable[[bool], None]
-"""Stops to read from a connection, or goes on."""
+"""Pauses reading from a connection, or resumes it."""
 
 
 class NetworkRights(Struct, frozen=True):
-    """A user, and the readings that it may publish; None is everything."""
+    """User, and the readings that it may publish; None is everything."""
 
     user: str = ""
     grant: Filter | None = None
@@ -45,11 +45,11 @@ class NetworkRights(Struct, frozen=True):
 
 
 ANYONE = NetworkRights()
-"""The peer of all connections where users are not known."""
+"""Rights of all connections without users."""
 
 
 class Entrance:
-    """Decides by users and rules. `strangers`: readings are also taken of those whom nobody knows."""
+    """Decides by users and rules. `strangers`: readings of unknown senders are accepted too."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Entrance:
 
 
 class Login:
-    """The first line of a connection, if it says who is there."""
+    """First line of a connection, if it is a login."""
 
     __slots__ = ("_held",)
 
@@ -108,7 +108,7 @@ class Login:
         self._held = b""
 
     def feed(self, data: bytes) -> tuple[str | None, bytes | None]:
-        """(the token, if the line has come and is one; what follows, or None while the line is not whole)."""
+        """Return the token, if the line is a login, and the rest, or None while the line is not whole."""
         held = self._held = (self._held + data).lstrip(_BLANKS)
         if not held.startswith(_BEGINNING[: len(held)]):
             return None, held
@@ -118,7 +118,7 @@ class Login:
         try:
             return msgspec.json.decode(line, type=dict[str, _Login])["login"].token, rest
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return None, held  # whatever it is, the decoder says what is wrong with it
+            return None, held  # whatever it is, the decoder reports the mistake
 
 
 class _Login(Struct):
@@ -126,7 +126,7 @@ class _Login(Struct):
 
 
 class NetworkConnection(WorkClient):
-    """One connection. `released` is asked when it need not be held up any more for its own sake."""
+    """Connection of a network. `released` is called when it need not be paused any more for its own sake."""
 
     __slots__ = ("caller", "close", "intake", "is_held", "login", "pause", "released", "send", "standing")
 
@@ -146,11 +146,11 @@ class NetworkConnection(WorkClient):
         self.released = released
         self.is_held = False
         self.intake = NetworkReader()
-        self.login: Login | None = None  # while its first line has not come
-        self.standing: NetworkRights | None = ANYONE  # None: nobody knows who it is
+        self.login: Login | None = None  # until its first line has come
+        self.standing: NetworkRights | None = ANYONE  # None: its user is unknown
 
     def hold(self, is_held: bool) -> None:
-        """Called by the work."""
+        """Pause or resume the connection; called by the work."""
         if is_held and not self.is_held:
             self.stop()
         elif self.is_held and not is_held:
@@ -169,12 +169,12 @@ class NetworkConnection(WorkClient):
             self.pause(False)
 
     def fail(self) -> None:
-        """Called by the work, when what came over the connection could not be dealt with."""
+        """Close the connection; called by the work, after an error in its input."""
         self.close()
 
 
 class DatagramSender(WorkClient):
-    """A host from which datagrams wait in line; `idle` is called when none does any more."""
+    """Host whose datagrams wait in line; `idle` is called when none does any more."""
 
     __slots__ = ("idle",)
 
@@ -183,17 +183,17 @@ class DatagramSender(WorkClient):
         self.idle = idle
 
     def hold(self, is_held: bool) -> None:
-        """Called by the work: a datagram can't be held up, but it can be the last."""
+        """Note the last datagram, as none can be held up; called by the work."""
         if not is_held:
             self.idle()
 
     def fail(self) -> None:
-        """Called by the work."""
+        """Note that no datagram waits any more; called by the work, after an error."""
         self.idle()
 
 
 class DatagramSenders:
-    """The hosts from which datagrams wait in line."""
+    """Hosts whose datagrams wait in line."""
 
     def __init__(self, work: GatewayWork) -> None:
         self._work = work
@@ -204,7 +204,7 @@ class DatagramSenders:
         return address.host in self._senders
 
     def hold(self, address: DatagramAddress, steps: Steps[None], size: int) -> bool:
-        """Have a datagram of that many bytes read when it is its turn; False if too much waits already."""
+        """Queue a datagram of that many bytes for its turn; return False if too much waits already."""
         if self._size + size > HELD_SIZE_MAX:
             return False
         self._size += size

@@ -1,9 +1,9 @@
-"""The policy of a gateway, its counters, and how several gateways share the world.
+"""Policy of a gateway, its counters, and the division of the world among several gateways.
 
-They share it by a grid of square cells, each of which is one gateway's. A cell's gateway is named in a list,
-or found by rendezvous hashing: every member computes the same by itself, and when one leaves, only
-its cells move. A network goes by the middle of its area, so exactly one gateway is its; one that has no area
-goes by its sensing-id.
+They divide it by a grid of square cells, each of which belongs to one gateway. A cell's gateway is named in a
+list, or found by rendezvous hashing: every member computes the same by itself, and when one leaves, only its
+cells move. A network is assigned by the middle of its area, so to exactly one gateway; one without an area is
+assigned by its sensing-id.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Cell = tuple[int, int]
 
 
 class GatewayGrid:
-    """Which of the members serves what; `members` are the addresses of the gateways by name.
+    """Assignment of networks to members; `members` are the addresses of the gateways by name.
 
-    `cells` names the cells of some members; all other cells are shared out by hashing. The cell (0, 0) goes
+    `cells` names the cells of some members; all other cells are divided by hashing. The cell (0, 0) goes
     from the origin to `cell_size` in both directions, without its far edges.
     """
 
@@ -45,15 +45,15 @@ class GatewayGrid:
             self._name(name, its_cells)
 
     def cell(self, x: float, y: float) -> Cell:
-        """The cell a place lies in."""
+        """Return the cell of a place."""
         return floor(x / self.cell_size), floor(y / self.cell_size)
 
     def member_of(self, cell: Cell) -> str:
-        """The gateway of a cell."""
+        """Return the gateway of a cell."""
         return self._named.get(cell) or self._hashed(f"cell {cell[0]} {cell[1]}")
 
     def member_for(self, sensing_id: str, box: AreaBox | None) -> str:
-        """The gateway of a network."""
+        """Return the gateway of a network."""
         if box is None:
             return self._hashed(f"network {sensing_id}")
         return self.member_of(self.cell(*box.centre))
@@ -66,18 +66,18 @@ class GatewayGrid:
                 raise ConfigError("grid", "cells", f"{cell} is both {self._named[cell]!r}'s and {member!r}'s")
 
     def _hashed(self, text: str) -> str:
-        """The member whose hash with the text is the highest."""
+        """Return the member whose hash with the text is the highest."""
         return max(self.members, key=lambda name: blake2b(f"{name}\0{text}".encode(), digest_size=8).digest())
 
 
 class Policy(Struct, frozen=True):
     """Settings of what a gateway allows.
 
-    `strangers`: whether readings of networks that never registered are taken. `hosts`: hosts that anyone may
-    name as the address of a network. `grid` and `member`: the gateways that share the world, and which of
+    `strangers`: whether readings of networks that never registered are accepted. `hosts`: hosts that anyone
+    may name as the address of a network. `grid` and `member`: the gateways that share the world, and which of
     them this one is; a network of another's cells gets an error, or is served here with `elsewhere="serve"`.
-    `max_rate` and `max_age_s`: how many readings a second each sensor is asked for at most, and how old one
-    may be that it sends late; networks that don't know these words pass them over.
+    `max_rate` and `max_age_s`: most readings per second that are requested of each sensor, and the largest
+    age of one that it sends late; networks that don't know these members ignore them.
     """
 
     strangers: bool = True
@@ -98,9 +98,9 @@ class GatewayFigures(Struct):
 
     readings: int = 0
     strange: int = 0
-    """Readings of networks that never registered, taken or not."""
+    """Readings of networks that never registered, accepted or not."""
     refused: int = 0
-    """Readings that were not taken."""
+    """Readings that were not accepted."""
     repeated: int = 0
-    """Messages that came again."""
+    """Messages that were repeated."""
     errors: int = 0

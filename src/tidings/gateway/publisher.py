@@ -1,10 +1,10 @@
-"""Readings on their way to the node: gathered for a turn of the loop, made into events and sent together.
+"""Publisher of readings: gathered for a turn of the loop, made into events and sent to the node together.
 
 Those without a number are transient, and go through the loop of the mapper as they are. A message with a
 number becomes persistent events and is acknowledged after the node has stored them, or may come again if the
-node has not taken them. Events that the sender may not publish are left out, and reported to it.
+node has refused them. Events that the sender may not publish are left out, and reported to it.
 
-An event's `source` is who has sent the reading: the user, where users are known, and otherwise the network.
+An event's `source` is the sender of the reading: the user, if there are users, and otherwise the network.
 Events of one source travel together, so those of a turn are one frame for each source.
 """
 
@@ -33,7 +33,7 @@ Failed = tuple[Key, Error]
 
 
 class Special(Struct, frozen=True):
-    """A message that is numbered, or of someone who may publish only what a filter matches."""
+    """Message that is numbered, or of a user who may publish only what a filter matches."""
 
     key: Key
     grant: Filter | None
@@ -65,7 +65,7 @@ class ReadingPublisher:
         self._waiting: deque[Numbered] = deque()
 
     def add(self, key: Key, messages: list[Sensing], user: str | None = None) -> None:
-        """Messages without numbers, of one connection or address, and of a user if users are known."""
+        """Add messages without numbers, of one connection or address, and of a user if there are users."""
         self._groups.append((key, messages))
         by_source = self._by_source
         if user is not None:
@@ -79,12 +79,12 @@ class ReadingPublisher:
                 by_source.setdefault(shown_source(source), []).append(message)
 
     def add_special(self, key: Key, grant: Filter | None, message: Sensing, user: str | None = None) -> None:
-        """A message that is numbered, or of which a grant decides."""
+        """Add a message that is numbered, or subject to a grant."""
         source = shown_source(message.sensing_id) if user is None else user or None
         self._specials.append(Special(key, grant, message, source))
 
     def send(self) -> list[Failed]:
-        """Hand everything to the uplink; what is wrong with some of it, and who said that."""
+        """Pass everything to the uplink; return the errors, with their receivers."""
         failed: list[Failed] = []
         groups, self._groups = self._groups, []
         by_source, self._by_source = self._by_source, {}
@@ -103,14 +103,14 @@ class ReadingPublisher:
             self._send_specials(some, failed, is_kept)
 
     def settled(self) -> Iterator[tuple[Numbered, bool]]:
-        """The numbered messages of which it is known by now what became of them; whether they were stored."""
+        """Yield the numbered messages whose outcome is known by now, and whether they were stored."""
         while self._waiting and self._waiting[0].last <= self._uplink.accepted:
             one = self._waiting.popleft()
             yield one, not self._uplink.is_refused(one.counters)
 
     @property
     def waiting(self) -> int:
-        """Numbered messages that the node has not stored yet."""
+        """Number of numbered messages that the node has not stored yet."""
         return len(self._waiting)
 
     def _send_plain(self, messages: Sequence[Sensing], source: str | None) -> list[Error]:
@@ -177,11 +177,11 @@ class ReadingPublisher:
         refused = mapped.total - len(allowed)
         if not refused:
             return mapped, []
-        told = Error(f"you may not publish {refused} of the readings", "$.sensing", one.message.sensing_id)
-        return Mapped(encode_events(allowed), len(allowed), mapped.errors), [told]
+        refusal = Error(f"you may not publish {refused} of the readings", "$.sensing", one.message.sensing_id)
+        return Mapped(encode_events(allowed), len(allowed), mapped.errors), [refusal]
 
     def _note(self, specials: list[Special], first: int, totals: list[int], last: int) -> None:
-        """Wait for these, and write down that they are on their way before they are."""
+        """Wait for these, and write them to the journal before they are sent."""
         for one, total in zip(specials, totals, strict=True):
             seq = one.message.seq
             assert seq is not None
@@ -192,7 +192,7 @@ class ReadingPublisher:
 
 
 def shown_source(sensing_id: str) -> str | None:
-    """A network as the source of its events; None if it is called as no source can be."""
+    """Return a network as the source of its events; None if its name can't be a source."""
     return sensing_id if 0 < len(sensing_id) <= NAME_LENGTH_MAX and sensing_id.isprintable() else None
 
 

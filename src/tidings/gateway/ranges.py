@@ -1,8 +1,8 @@
-"""Value ranges that are asked for, as a tree in which each range lies below one that covers it.
+"""Requested value ranges, as a tree in which each range lies below one that covers it.
 
-1..10 is the root; 5..7 goes below it; 37 is covered by nobody, so a root 1..37 is *made* above both, which
-nobody has asked for and which goes when it is no longer needed. The tree tells at once whether a new range
-asks for anything that was not asked for already, and what of a sensor's own range is wanted.
+1..10 is the root; 5..7 goes below it; 37 is covered by no range, so a root 1..37 is *made* above both, which
+is not requested itself and goes when it is no longer needed. The tree shows at once whether a new range
+requests anything that was not requested already, and which part of a sensor's own range is wanted.
 
 The rule kept: of the ranges directly below one node none covers another, so in the order of their low ends
 their high ends ascend too, and the neighbours of a range are found by bisection. Only the root can be made.
@@ -21,7 +21,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class RangeSpan(NamedTuple):
-    """One range of numbers, given by its two cuts; where it has no end the cut lies at infinity."""
+    """Range of numbers, given by its two cuts; without an end the cut lies at infinity."""
 
     low: Cut
     high: Cut
@@ -35,7 +35,7 @@ class RangeSpan(NamedTuple):
         return self.low < other.high and other.low < self.high
 
     def hull(self, other: RangeSpan | None) -> RangeSpan:
-        """The smallest range over both."""
+        """Return the smallest range over both."""
         return self if other is None else RangeSpan(min(self.low, other.low), max(self.high, other.high))
 
     def clip(self, other: RangeSpan) -> RangeSpan | None:
@@ -46,13 +46,13 @@ class RangeSpan(NamedTuple):
 
     @property
     def ends(self) -> tuple[float | None, float | None]:
-        """The lowest and the highest value, None for an end without limit."""
+        """Return the lowest and the highest value, None for an end without limit."""
         low, high = self.low[0], self.high[0]
         return None if low == -inf else low, None if high == inf else high
 
     @property
     def line(self) -> Intervals:
-        """The range as a set of numbers."""
+        """Return the range as a set of numbers."""
         endless = self.low[0] == -inf
         cuts = () if endless else (self.low,)
         return Intervals(endless, cuts if self.high[0] == inf else (*cuts, self.high))
@@ -63,21 +63,21 @@ WHOLE = RangeSpan((-inf, BEFORE), (inf, AFTER))
 
 
 def span_of(low: float | None, high: float | None) -> RangeSpan:
-    """The range from `low` to `high`, both included; None is an end without limit."""
+    """Return the range from `low` to `high`, both included; None is an end without limit."""
     return RangeSpan(
         WHOLE.low if low is None else (low, BEFORE), WHOLE.high if high is None else (high, AFTER)
     )
 
 
 def span_of_piece(piece: Piece) -> RangeSpan:
-    """A connected part of a set of numbers as a range."""
+    """Return a connected part of a set of numbers as a range."""
     low = WHOLE.low if piece.low is None else (piece.low, BEFORE if piece.low_closed else AFTER)
     high = WHOLE.high if piece.high is None else (piece.high, AFTER if piece.high_closed else BEFORE)
     return RangeSpan(low, high)
 
 
 class RangeNode(Generic[K]):
-    """A range, who asks for it, and the ranges it covers, in the order of their low ends."""
+    """Range, the keys of its requests, and the ranges it covers, in the order of their low ends."""
 
     __slots__ = ("above", "below", "keys", "span")
 
@@ -89,12 +89,12 @@ class RangeNode(Generic[K]):
 
     @property
     def is_made(self) -> bool:
-        """Whether nobody asks for exactly this range."""
+        """Whether exactly this range is not requested."""
         return not self.keys
 
 
 class Ranges(Generic[K]):
-    """The ranges asked for under one key of the filters, each by who asks for it."""
+    """Ranges requested under one key of the filters, each by the key of its request."""
 
     def __init__(self) -> None:
         self.root: RangeNode[K] | None = None
@@ -125,7 +125,7 @@ class Ranges(Generic[K]):
         return is_less
 
     def clip(self, span: RangeSpan) -> RangeSpan | None:
-        """The smallest range over everything that is asked for within a range; None if nothing is."""
+        """Return the smallest range over everything requested within a range; None if nothing is."""
         tops = self._tops()
         first = bisect_right(tops, span.low, key=_high_of)
         last = bisect_left(tops, span.high, key=_low_of) - 1
@@ -139,7 +139,7 @@ class Ranges(Generic[K]):
         return self.root.below if self.root.is_made else [self.root]
 
     def _place(self, node: RangeNode[K]) -> RangeNode[K]:
-        """The node of the same range in the tree: this one, or one that was there."""
+        """Return the node of the same range in the tree: this one, or an existing one."""
         root = self.root
         if root is None:
             self.root = node
@@ -159,7 +159,7 @@ class Ranges(Generic[K]):
         self.root = above
 
     def _tighten(self) -> None:
-        """Let a root that nobody asks for be no wider than what lies below it, or not be at all."""
+        """Narrow a root that is not requested to what lies below it, or remove it."""
         root = self.root
         if root is None or not root.is_made:
             return
@@ -172,7 +172,7 @@ class Ranges(Generic[K]):
 
 
 def _put(above: RangeNode[K], node: RangeNode[K], nodes: dict[K, RangeNode[K]]) -> RangeNode[K]:
-    """Hang a node, with what lies below it, under one that covers it, as deep as it goes."""
+    """Hang a node, with its subtree, under one that covers it, as deep as it goes."""
     while True:
         at = bisect_right(above.below, node.span.low, key=_low_of)
         nearest = above.below[at - 1] if at else None  # of those that begin no later it reaches furthest
@@ -192,7 +192,7 @@ def _put(above: RangeNode[K], node: RangeNode[K], nodes: dict[K, RangeNode[K]]) 
 
 
 def _merge(kept: RangeNode[K], node: RangeNode[K], nodes: dict[K, RangeNode[K]]) -> RangeNode[K]:
-    """Let one node stand for another of the same range."""
+    """Replace one node by another of the same range."""
     kept.keys |= node.keys
     nodes.update(dict.fromkeys(node.keys, kept))
     for child in node.below:

@@ -1,4 +1,4 @@
-"""Readings to events: whole batches of messages become the array of raw events that a PUBLISH frame carries.
+"""Conversion of readings to events: whole batches of messages become the raw events of a PUBLISH frame.
 
 The event of a reading has its type, the moment of its timestamp, and as attributes `sensing-id`, `name`,
 `value` and every other member: scalars as they are, nested ones as JSON text. A value that is text by JSON's
@@ -12,7 +12,7 @@ believed the event has the time of arrival, and keeps the timestamp as an attrib
 
 This is the hot path: no Event is made, one expression goes over all readings, and what was made of a text is
 remembered, since types, timestamps and values repeat. A reading that can't be an event costs its message a
-second look, and is told by its place; the others are kept.
+second pass, and is reported with its place; the others are kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tidings.event.values import (
     us_from_time,
 )
 from tidings.event.wire import array_head
-from tidings.gateway.message_reader import told
+from tidings.gateway.message_reader import errors_of
 from tidings.gateway.messages import Error, Point, Reading, Sensing
 from tidings.gateway.shapes import OddReading, PlainReading
 
@@ -195,7 +195,7 @@ class Mapper:
             except EventError as error:
                 index = reading.index if isinstance(reading, OddReading) else number
                 noted.append(EventError(f"$.sensing.sensors[{index}]{error.place[1:]}", error.problem))
-        errors += told(noted, message.sensing_id)
+        errors += errors_of(noted, message.sensing_id)
 
     def _other_event(self, sensing_id: str, reading: Reading, counter: int) -> _Event:
         """The event of a reading with an area, or of an odd one; as `_events`, it may raise _Incredible."""

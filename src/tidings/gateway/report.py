@@ -16,7 +16,7 @@ Served = Literal["full", "part", "none"]
 
 
 def describe(network: Network, interest: SensorInterest) -> Steps[dict[str, Any]]:
-    """A network with its sensors, which of these are on, what they were asked for and by which filters."""
+    """Describe a network with its sensors, the state of each, its request and the demanding filters."""
     sensors = []
     for one in list(network.instruments.values()):
         if one in interest:
@@ -33,7 +33,7 @@ def describe(network: Network, interest: SensorInterest) -> Steps[dict[str, Any]
 
 
 def describe_stranger(sensing_id: str, stranger: Unregistered) -> dict[str, Any]:
-    """A network that never registered, and what it sends."""
+    """Describe a network that never registered, and what it sends."""
     sensors = [{"type": type} for type in sorted(stranger.types)]
     return {"sensing-id": sensing_id, "state": "unregistered", "owner": "", "area": None, "sensors": sensors}
 
@@ -61,7 +61,7 @@ def _level(want: Want, network: Network) -> Served:
     admitted = [one for one in network.instruments.values() if _may_serve(want, one)]
     if not admitted:
         return "none"
-    types = want.types.strings.points()  # if they are told in another way, some are surely not here
+    types = want.types.strings.points()  # if they are given in another way, some are surely not here
     is_full = (
         types is not None
         and all(_serves_type(want, type, admitted) for type in types if want.admits_type(type))

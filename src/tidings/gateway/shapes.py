@@ -1,7 +1,7 @@
 """Shapes of networks' messages, which msgspec checks while it decodes.
 
-The plain forms allow the usual members and nothing else, so nothing in them can be nested or passed over
-unseen; what does not fit is looked at by hand. The strict forms are for messages that come seldom.
+The plain forms allow the usual members and nothing else, so nothing in them can be nested or ignored unseen;
+other messages are examined by hand. The strict forms are for messages that come seldom.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
 Int = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
 
 # mypy: disable-error-code="assignment"
-# Lists of narrower things stand where Structs have lists: nobody adds to the list of a message.
+# Lists of narrower things stand where Structs have lists: no code adds to the list of a message.
 
 
 class PlainPoint(Point, frozen=True, gc=False, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
-"""The gateway's connection to its node: a client that advertises, follows the demand, and publishes.
+"""Connection of a gateway to its node: a client that advertises, follows the demand, and publishes.
 
-It carries out the gateway's effects at the node; the connection's core deals with cuts. It also answers
-requests on the bus for what the gateway knows.
+It carries out the gateway's effects at the node; the connection's core handles cuts. It also answers requests
+on the bus for the gateway's state.
 """
 
 from __future__ import annotations
@@ -24,59 +24,59 @@ from tidings.replies import ignore
 from tidings.steps import Steps
 
 LIST = "tidings.gateway.list"
-"""The request that asks for all networks; the answer has them in its body, as JSON."""
+"""Type of the request for all networks; the reply has them in its body, as JSON."""
 FIGURES = "tidings.gateway.figures"
-"""The event with what the gateway has counted."""
+"""Type of the event with the gateway's counters."""
 LIST_SIZE_MAX = 8 << 20
-"""Bytes of an answer; networks beyond that are left out."""
+"""Bytes of a reply; networks beyond that are left out."""
 REQUESTS_AHEAD = 100
 ROOM = SEND_BUFFER_MAX // 2
-"""Bytes that wait for the node at most when connections are read again after they were held up."""
+"""Most bytes that wait for the node when paused connections are resumed."""
 
 Overview = Callable[[], Iterator[dict[str, Any] | None]]
 """All networks; None in between, where others may have their turn."""
 Do = Callable[[Steps[None]], None]
 Figures = Callable[[], dict[str, int]]
 Log = Callable[..., None]
-"""Tells people what has happened: the level, the event, and values by their names."""
+"""Logs an occurrence: the level, the event, and values by name."""
 Journaled = tuple[str, int]
-"""A network and one of its numbers."""
+"""Network and one of its numbers."""
 
 
 class Journaling(Protocol):
-    """Journal of numbers that are under way to the node, for a gateway that comes after this one."""
+    """Journal of numbers in flight to the node, for a gateway that is started after this one."""
 
     def note(self, last: int, numbers: list[Journaled]) -> None:
-        """These go out with the counters up to this one."""
+        """Note that these are sent with the counters up to this one."""
 
 
 class Uplink:
     """Client by which a gateway speaks to its node.
 
-    `journal` keeps messages that are under way, so that none is counted twice; None: repeats may count. A
-    driver runs `core` as any connection, and calls `on_progress` when something has arrived.
+    `journal` keeps messages in flight, so that none is counted twice; None: repeats may count. A driver runs
+    `core` as any connection, and calls `on_progress` when something has arrived.
     """
 
     def __init__(self, core: Connection, log: Log, journal: Journaling | None = None) -> None:
         self.core = core
         self.flush: Callable[[], None] = _nothing
-        """Has the driver send what was said."""
+        """Lets the driver send the output."""
         self.flush_soon: Callable[[], None] = _nothing
-        """The same, together with what is said until the loop runs next."""
+        """The same, together with all output until the loop runs next."""
         self.on_progress: Callable[[], None] = _nothing
-        """Called when the node may have taken something."""
+        """Called when the node may have accepted something."""
         self.on_demand: Callable[[int, list[str]], None] = _nobody
-        """Called with the filters that demand what is advertised under a number."""
+        """Called with the filters that demand the advertisement of a number."""
         self._log = log
         self._journal = journal
         self._publications = core.publications
         self._advertised: dict[int, ClientAdvertisement] = {}
         self.is_closing = False
 
-    # What is advertised
+    # Advertisements
 
     def advertise(self, number: int, filter: str) -> None:
-        """Say that this may be published, under a number of the gateway's."""
+        """Advertise a filter, under a number of the gateway's."""
         if self.core.failure is not None:
             return
         demand = _Demand(self, partial(self._demanded, number))
@@ -85,14 +85,14 @@ class Uplink:
         self.flush_soon()
 
     def widen(self, number: int, filter: str) -> None:
-        """Say that more may be published under a number; the new filter is there before the old one goes."""
+        """Widen the advertisement of a number; the new filter comes before the old one is withdrawn."""
         before = self._advertised.get(number)
         self.advertise(number, filter)
         if before is not None:
             self.core.withdraw(before)
 
     def withdraw(self, number: int) -> None:
-        """Say that it will be published no longer."""
+        """Withdraw an advertisement."""
         before = self._advertised.pop(number, None)
         if before is not None:
             self.core.withdraw(before)
@@ -105,11 +105,11 @@ class Uplink:
         self._log("error", "the node will not have what the gateway asks for", problem=str(error))
 
     def ended(self, event: str, reason: str) -> None:
-        """The node has ended something; nobody wonders when the gateway itself ends."""
+        """Log that the node has ended something, unless the gateway itself ends."""
         if not self.is_closing:
             self._log("error", event, reason=reason)
 
-    # What is published
+    # Publications
 
     @property
     def is_full(self) -> bool:
@@ -123,31 +123,31 @@ class Uplink:
 
     @property
     def accepted(self) -> int:
-        """Everything up to this counter is safe, or was refused."""
+        """Counter up to which everything is stored, or was refused."""
         return self._publications.accepted
 
     def publish(
         self, count: int, make: Callable[[int], bytes], is_kept: bool = False, source: str | None = None
     ) -> int:
-        """Publish up to so many events, which `make` gives from the first counter on; the last counter.
+        """Publish up to so many events, made by `make` from the first counter on; return the last counter.
 
-        `source`: who has sent them.
+        `source` is their sender.
         """
         return self._publications.publish_raw(count, make, is_kept, source)
 
     def is_refused(self, counters: range) -> bool:
-        """Whether the node has not taken any of these, which it was asked to."""
+        """Whether the node has refused any of these."""
         return bool(self._publications.refusals(counters))
 
     def note(self, last: int, numbered: list[Journaled]) -> None:
-        """Write down what goes out with the counters up to this one, before it does."""
+        """Write to the journal what is sent with the counters up to this one, before it is."""
         if self._journal is not None:
             self._journal.note(last, numbered)
 
-    # What others may know
+    # Requests and figures
 
     def answer(self, overview: Overview, figures: Figures, do: Do) -> None:
-        """Answer requests on the bus for all networks; `do` has that done in steps."""
+        """Answer requests on the bus for all networks; `do` runs that in steps."""
         subscriber = _Requests(self, overview, figures, do)
         wanted = Wanted(f"type = '{LIST}'", passive=True)
         subscriber.intake = self.core.subscribe(wanted, subscriber, REQUESTS_AHEAD)
@@ -155,14 +155,14 @@ class Uplink:
         self.flush_soon()
 
     def tell(self, figures: dict[str, int]) -> None:
-        """Publish what was counted."""
+        """Publish the counters."""
         if self.core.is_up and not self.is_full:
             self.core.publish(Event(FIGURES, dict(figures)))
             self.flush_soon()
 
 
 class _Demand:
-    """Passes on who wants what is advertised."""
+    """Passes on the demand for an advertisement."""
 
     def __init__(self, uplink: Uplink, changed: Callable[[list[str]], None]) -> None:
         self._uplink = uplink
@@ -188,7 +188,7 @@ class _Requests:
         self.intake: ClientSubscription | None = None
 
     def deliver(self, batch: Batch, _positions: Sequence[int] | None, _redelivered: bool) -> None:
-        """Answer each of them."""
+        """Answer each request."""
         self._do(self._answering(batch))
 
     def _answering(self, batch: Batch) -> Steps[None]:
@@ -208,7 +208,7 @@ class _Requests:
         self._uplink.flush_soon()
 
     def gap(self, dropped: int, reason: str) -> None:
-        """Ignore the gap: clients whose requests were dropped ask again."""
+        """Ignore the gap: clients whose requests were dropped repeat them."""
 
     def ended(self, reason: str) -> None:
         """Called by the connection."""
@@ -216,7 +216,7 @@ class _Requests:
 
 
 def _as_json(networks: Iterator[dict[str, Any] | None]) -> Steps[bytes]:
-    """As many networks as fit into an answer."""
+    """Encode as many networks as fit into a reply."""
     parts: list[bytes] = []
     size = 0
     for network in networks:
@@ -232,8 +232,8 @@ def _as_json(networks: Iterator[dict[str, Any] | None]) -> Steps[bytes]:
 
 
 def _nothing() -> None:
-    """Until someone wants to know."""
+    """Do nothing: there is no listener yet."""
 
 
 def _nobody(_number: int, _filters: list[str]) -> None:
-    """Until someone wants to know."""
+    """Do nothing: there is no listener yet."""

@@ -1,9 +1,9 @@
-"""Work: what connections have sent and is not dealt with yet, done fairly.
+"""Work: unprocessed input of connections, processed fairly.
 
-What comes is dealt with at once, for as long as its connection has not used up its slice and the turn of the
-loop is not over. What is left then waits in line, and the connection is held up: nothing more is read from it
-until everything it has sent is dealt with. So a connection holds no more than what was read from it in one
-go, and one that sends little is served next, however much others have sent.
+Input is processed at once, for as long as its connection has not used up its slice and the turn of the loop
+is not over. The rest then waits in line, and the connection is paused: nothing more is read from it until all
+its input is processed. So a connection holds no more than was read from it in one go, and one that sends
+little is served next, however much others have sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Act = Callable[[], None]
 
 
 class WorkClient:
-    """One who has things done, in order."""
+    """Client with work to be done in order."""
 
     __slots__ = ("share", "steps")
 
@@ -29,19 +29,19 @@ class WorkClient:
         self.steps: deque[Steps[None]] = deque()
 
     def hold(self, is_held: bool) -> None:
-        """Called when something has to wait, and whenever everything is dealt with."""
+        """Called when work has to wait, and whenever all of it is done."""
 
     def fail(self) -> None:
-        """Called when something could not be dealt with, and all the rest is forgotten."""
+        """Called when work failed, and all the rest is forgotten."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything is dealt with."""
+        """Whether all work is done."""
         return not self.steps
 
 
 class GatewayWork:
-    """All that is to be done. `soon` has something called in the next turn of the loop.
+    """All work to be done. `soon` calls a function in the next turn of the loop.
 
     `clock` must advance within a turn, which that of a loop need not do.
     """
@@ -55,12 +55,12 @@ class GatewayWork:
         self._is_due = False
 
     def __len__(self) -> int:
-        """How many wait in line."""
+        """Number of clients in line."""
         return len(self._turns)
 
     @property
     def is_busy(self) -> bool:
-        """Whether what comes now has to wait, because others do or because the turn is over."""
+        """Whether new work has to wait, because others do or because the turn is over."""
         if self._turns.is_busy:
             return True
         now = self._clock()
@@ -69,7 +69,7 @@ class GatewayWork:
         return now >= self._ends_at
 
     def do(self, client: WorkClient, steps: Steps[None]) -> None:
-        """Have something done, at once if there is time, and behind whatever the client wants done before."""
+        """Run steps, at once if there is time, and after the earlier work of the client."""
         if client.steps or self.is_busy:
             self.queue(client, steps)
             return
@@ -79,14 +79,14 @@ class GatewayWork:
             self._wait(client)
 
     def queue(self, client: WorkClient, steps: Steps[None]) -> None:
-        """Have something done when it is the client's turn."""
+        """Queue steps for the client's turn."""
         client.steps.append(steps)
         if len(client.steps) == 1:
             self._turns.add(client, client.share)
             self._wait(client)
 
     def drop(self, client: WorkClient) -> None:
-        """Forget what a client wanted done; called also by one of its own steps."""
+        """Forget the work of a client; called also by one of its own steps."""
         steps, client.steps = client.steps, deque()
         self._turns.discard(client)
         for one in steps:
@@ -94,13 +94,13 @@ class GatewayWork:
                 one.close()
 
     def end_turn(self) -> None:
-        """Another turn of the loop begins with what comes next."""
+        """Begin another turn of the loop with the next work."""
         self._ends_at = None
         if not self._turns:
             self._turns.run()
 
     def finish(self, most_s: float) -> None:
-        """Do what is left, for so long at most."""
+        """Do the rest of the work, for so long at most."""
         self._turns.run(most_s)
 
     def _wait(self, client: WorkClient) -> None:
@@ -120,10 +120,10 @@ class GatewayWork:
             self._run_soon()
 
     def _work(self, client: WorkClient, until: float) -> bool:
-        """Do what a client wants until that moment; whether something is left."""
+        """Do work of a client until that moment; return whether some is left."""
         try:
             return self._advance(client, until)
-        except Exception as error:  # the one place: one client's trouble must not end the others' turns
+        except Exception as error:  # the one place: one client's error must not end the others' turns
             self._log("error", "what a sensor connection sent could not be dealt with", problem=repr(error))
             self.drop(client)
             client.fail()
