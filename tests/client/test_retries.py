@@ -289,18 +289,16 @@ def test_a_commit_that_was_not_sent_is_none_and_one_that_was_can_be_waited_for(t
 def test_what_a_get_has_not_acknowledged_goes_back_or_is_with_the_error(tmp_path: Path) -> None:
     async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
         await queue.put("job", timeout_s=ANSWER_S)
-        link = bus._link
-        flush_soon = link.flush_soon
+        core, settle = bus._core, bus._core.settle
 
-        def cut() -> None:  # when the acknowledgement is numbered, and not sent
-            if bus._core.publications._fresh:
-                relay.is_closed = True
-                relay.cut()
-                link._is_paused = True  # nothing is written until the connection is gone
-                link.flush_soon = flush_soon  # type: ignore[method-assign]
-            flush_soon()
+        def cut(*arguments: Any) -> int:  # when the acknowledgement is numbered, and not sent
+            relay.is_closed = True
+            relay.cut()
+            bus._link._is_paused = True  # nothing is written until the connection is gone
+            core.settle = settle  # type: ignore[method-assign]
+            return settle(*arguments)
 
-        link.flush_soon = cut  # type: ignore[method-assign]
+        core.settle = cut  # type: ignore[method-assign]
         with pytest.raises(Disconnected) as caught:
             await queue.get()
         assert not caught.value.may_be_accepted

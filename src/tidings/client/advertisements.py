@@ -59,8 +59,8 @@ class Interest:
     async def __aenter__(self) -> Self:
         if self._offer is not None:
             raise UserError("an advertisement can be entered once; make another")
-        offer = self._offer = self._link.core.advertise(self._filter, self)
         self._link.flush_soon()
+        offer = self._offer = self._link.core.advertise(self._filter, self)
         try:
             begun = self._link.outcome(offer.begun)
             await self._link.within(begun, self._timeout_s, "advertise", "answered")

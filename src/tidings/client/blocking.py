@@ -178,8 +178,12 @@ def open(
 class Bus(Root[AsyncBus]):
     """A connection to a node, entered once; made by `connect` and `open`.
 
-    `name` is the client's name: the source of its events and the owner of its durable subscriptions.
+    `name` is the client's name: the source of its events and the owner of its durable subscriptions. A bus is
+    used in the event loop in which it was entered.
     """
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
 
     @property
     def is_connected(self) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import random as chance
+import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from datetime import datetime
@@ -70,8 +71,12 @@ NodeFinder = Callable[[AsyncExitStack], Awaitable[ConnectTo]]
 class Bus(BusQueues):
     """A connection to a node, entered once; made by `tidings.connect` and `tidings.open`.
 
-    `name` is the client's name: the source of its events and the owner of its durable subscriptions.
+    `name` is the client's name: the source of its events and the owner of its durable subscriptions. A bus is
+    used in the event loop in which it was entered.
     """
+
+    _entered: Link | None = None
+    _is_closed = False
 
     def __init__(
         self,
@@ -95,6 +100,7 @@ class Bus(BusQueues):
             raise UserError("call_timeout_s must be more than 0; None waits for ever")
         self._call_timeout_s = call_timeout_s
         self._place = place
+        self._name = name
         self._find = find
         self._timeout_s = timeout_s
         self._reconnect = reconnect
@@ -104,7 +110,6 @@ class Bus(BusQueues):
         self._core = Connection(ids_of(ids), name, says)
         self._publish = self._core.publish
         self._publications = self._core.publications
-        self._entered: Link | None = None
         self._inbox: Inbox | None = None
 
     async def __aenter__(self) -> Self:
@@ -123,6 +128,7 @@ class Bus(BusQueues):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._link.check_loop()
         try:
             self._link.end_loops()
             if kind is None and self._core.is_up:
@@ -139,10 +145,27 @@ class Bus(BusQueues):
             return
 
     async def _close(self, link: Link) -> None:
+        self._is_closed = True
         try:
             await link.close()
         finally:
             await self._held.aclose()
+
+    def __repr__(self) -> str:
+        name = f" {self._name!r}" if self._name else ""
+        if self._is_closed:
+            state = "closed"
+        elif self._entered is None:
+            state = "not entered"
+        else:
+            state = "connected" if self._core.is_up else "not connected"
+        return f"<Bus{name} to {self._place}, {state}>"
+
+    def __del__(self) -> None:
+        link = self._entered
+        if link is not None and not self._is_closed and not link.belonging.is_disowned:
+            text = f"unclosed {self!r}: use it inside `async with`"
+            warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     @property
     def _link(self) -> Link:
@@ -196,13 +219,13 @@ class Bus(BusQueues):
             await link.wait_room(timeout_s)
         header = event.header
         if header is None or header.delivery == "transient":
-            self._publish(event)
             link.flush_soon()
+            self._publish(event)
             return
         counter = self._core.unsure.take(event, "", 0) if self._core.unsure.known else 0
         if not counter:
-            counter = self._publish(event)
             link.flush_soon()
+            counter = self._publish(event)
         await link.wait_done(counter, timeout_s, "publish", event)
 
     async def publish_all(self, events: Iterable[Event], *, timeout_s: float | None = None) -> None:
@@ -223,6 +246,7 @@ class Bus(BusQueues):
     ) -> None:
         """Publish events turn by turn, and wait until the node has all that it must accept."""
         link, publish = self._link, self._publish
+        link.check_loop()
         while turn := list(islice(remaining, TURN_EVENTS)):
             if link.unflushed:
                 await link.wait_room(timeout_s)

@@ -83,9 +83,9 @@ async def fetch(
     It waits for `limit_s` at most, the time that its transaction has left.
     """
     session = link.core.session
+    link.flush_soon()
     call = link.core.request("get", {**arguments, "wait_s": timeout_s}, "again")
     wait, number = link.outcome(call), call.number
-    link.flush_soon()
     try:
         if timeout_s is None:
             return read_answer(await link.within(wait, limit_s, "get", "answered"), number)

@@ -120,9 +120,9 @@ class Holder:
         if message.outcome is not None:
             problem = f"message {message.number} was {_WORDS[message.outcome]}"
             raise MessageNotHeld(self.queue, problem)
+        self.link.flush_soon()
         counter = self.link.core.settle(message.number, message.deliveries, outcome, text, delay_s)
         message.outcome = outcome
-        self.link.flush_soon()
         return counter
 
     def say_all(self, messages: list[Message], outcome: int) -> list[int]:

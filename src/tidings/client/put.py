@@ -131,9 +131,8 @@ async def _number(
 ) -> int:
     if link.unflushed >= TURN_EVENTS or link.core.publications.is_full:
         await link.wait_room(timeout_s, "put")
-    counter = link.core.put(queue, event, transaction, is_part)
     link.flush_soon()
-    return counter
+    return link.core.put(queue, event, transaction, is_part)
 
 
 async def _put_long(

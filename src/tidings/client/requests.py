@@ -51,6 +51,7 @@ class Inbox:
 
         Without a limit of its own it has that of the bus.
         """
+        self._link.check_loop()
         number = ""
         limit_s = self._link.limit_s if timeout_s is None else timeout_s
         try:

@@ -7,6 +7,7 @@ client, its `inner`, and runs that one's coroutines in the thread of the bus.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -30,16 +31,19 @@ class Runner:
     """A thread with an event loop, in which coroutines are run for other threads."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tidings", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the coroutine's result, or raise its error; cancel it if the wait is interrupted."""
-        if threading.current_thread() is self._thread:
+        if threading.current_thread() is self._thread or self._is_elsewhere:
             work.close()
             raise UserError(
-                "a blocking call in the bus's own thread would never return; make it in another thread"
+                "the bus belongs to the process that has forked this one: connect again here"
+                if self._is_elsewhere
+                else "a blocking call in the bus's own thread would never return; make it in another thread"
             )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -49,12 +53,19 @@ class Runner:
             raise
 
     @property
+    def _is_elsewhere(self) -> bool:
+        """Whether the thread is in another process, from which this one was forked."""
+        return os.getpid() != self._process
+
+    @property
     def is_running(self) -> bool:
         """Whether it can still run coroutines."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread, unless it is in another process."""
+        if self._is_elsewhere:
+            return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

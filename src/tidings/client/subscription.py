@@ -99,8 +99,8 @@ class Subscription:
     async def __aenter__(self) -> Self:
         if self._intake is not None:
             raise UserError("a subscription can be entered once; make another")
-        intake = self._intake = self._link.core.subscribe(self._wanted, self, self._prefetch)
         self._link.flush_soon()
+        intake = self._intake = self._link.core.subscribe(self._wanted, self, self._prefetch)
         try:
             begun = self._link.outcome(intake.begun)
             await self._link.within(begun, self._timeout_s, "subscribe", "answered")

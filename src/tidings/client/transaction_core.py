@@ -86,9 +86,9 @@ class TransactionCore:
         then waits for the same commit.
         """
         if not self.committing:
+            self._link.flush_soon()
             self.committing = self._link.core.commit(self.number)
             self._is_over = True
-            self._link.flush_soon()
             limit_s = self.limit_s()
         else:
             limit_s = self._link.limit_s

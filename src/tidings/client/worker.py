@@ -75,10 +75,10 @@ class MessageLoop(Holder):
         room = max(1, self._prefetch) - len(self._fetched)
         if self._request is None and not self.is_over and 2 * room >= max(1, self._prefetch):
             arguments = {"queue": self.queue, "where": self._where, "count": room, "wait_s": None}
+            self.link.flush_soon()
             self._request = self.link.core.request("get", arguments, "again")
             self._request.then(partial(self._answered, self._request.number), self._failed)
             self._has_asked = True
-            self.link.flush_soon()
 
     def _answered(self, number: int, result: Any) -> None:
         self._request = None

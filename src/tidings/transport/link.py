@@ -24,8 +24,9 @@ from tidings.protocol.calls import OnCut
 from tidings.protocol.connection import Connection
 from tidings.protocol.messages import error_of
 from tidings.replies import Deferred
-from tidings.timers import Timers
+from tidings.transport.belonging import Belonging, running_loop
 from tidings.transport.dial import Carrier, ConnectTo, Hopeless
+from tidings.transport.limits import Limits, OutOfTime
 
 CLOSE_S_MAX = 5.0
 """How long closing waits for publications to be accepted, and for the socket to be written out."""
@@ -36,10 +37,6 @@ TURN_EVENTS = 256
 
 T = TypeVar("T")
 Wait = asyncio.Future[Any]
-
-
-class OutOfTime(Exception):
-    """The end of a wait that has reached its limit; callers get NoAnswer or Disconnected instead."""
 
 
 class Link(Carrier):
@@ -62,6 +59,8 @@ class Link(Carrier):
         self.limit_s = inf if call_timeout_s is None else call_timeout_s
         """Seconds that the node may take to answer, unless a call says otherwise."""
         self.place = place
+        self.belonging = Belonging(core, place)
+        """Where the link may be used."""
         self.unflushed = 0
         """Events published since the loop ran last."""
         self.transactions = 0
@@ -80,10 +79,7 @@ class Link(Carrier):
         self._for_connection: list[Wait] = []
         self._for_room: list[Wait] = []
         self._for_acceptance: deque[tuple[int, Wait]] = deque()  # by counters
-        # One timer of the loop for all limits: calls are many, and nearly all are answered in time.
-        self._limits: Timers[Wait] = Timers()
-        self._sweep: asyncio.TimerHandle | None = None
-        self._sweep_at = inf
+        self._limits = Limits(self._loop)
 
     # Life
 
@@ -140,8 +136,7 @@ class Link(Carrier):
         self.core.close()
         self.flush()
         self._fail(Disconnected("the connection was closed"))
-        if self._sweep is not None:
-            self._sweep.cancel()
+        self._limits.close()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -244,10 +239,20 @@ class Link(Carrier):
             self._loop.call_soon_threadsafe(act)
 
     def flush_soon(self) -> None:
-        """Write when the loop runs next, together with all output until then."""
-        self.unflushed += 1
-        if self.unflushed == 1:
+        """Write when the loop runs next, together with all output until then.
+
+        Called before output is added, as it raises UserError in a loop that is not that of the link.
+        """
+        if not self.unflushed:
+            if running_loop() is not self._loop:
+                raise self.belonging.elsewhere()
             self._loop.call_soon(self.flush)
+        self.unflushed += 1
+
+    def check_loop(self) -> None:
+        """Raise UserError in a process, thread or loop other than that of the link."""
+        if running_loop() is not self._loop:
+            raise self.belonging.elsewhere()
 
     # Waiting
 
@@ -321,8 +326,8 @@ class Link(Carrier):
         self, operation: str, arguments: dict[str, Any], timeout_s: float | None, on_cut: OnCut = "fail"
     ) -> Any:
         """Send a request, and wait for its reply."""
-        call = self.core.request(operation, arguments, on_cut)
         self.flush_soon()
+        call = self.core.request(operation, arguments, on_cut)
         try:
             return await self.within(self.outcome(call), timeout_s, operation, "answered")
         except (NoAnswer, Disconnected) as error:
@@ -331,7 +336,9 @@ class Link(Carrier):
             call.cancel()
 
     def future(self) -> Wait:
-        """Return a future of the loop."""
+        """Return a future of the loop, in which it is to be awaited."""
+        if running_loop() is not self._loop:
+            raise self.belonging.elsewhere()
         return self._loop.create_future()
 
     def outcome(self, reply: Deferred[T]) -> asyncio.Future[T]:
@@ -358,29 +365,16 @@ class Link(Carrier):
         return await self._until(self._loop.time() + limit_s, wait, limit_s, call, done)
 
     async def _until(self, moment: float, wait: asyncio.Future[T], limit_s: float, call: str, done: str) -> T:
+        if running_loop() is not self._loop:
+            raise self.belonging.elsewhere()
         limits = self._limits
-        limits.at(moment, wait)
-        if moment < self._sweep_at:
-            self._sweep_by(moment)
+        limits.limit(wait, moment)
         try:
             return await wait
         except OutOfTime:
             raise self.late(call, done, limit_s) from None
         finally:
             limits.cancel(wait)
-
-    def _sweep_by(self, moment: float) -> None:
-        if self._sweep is not None:
-            self._sweep.cancel()
-        self._sweep_at = moment
-        self._sweep = self._loop.call_at(moment, self._end_late) if moment < inf else None
-
-    def _end_late(self) -> None:
-        """End the waits whose limit has passed."""
-        for wait in self._limits.due(self._loop.time()):
-            if not wait.done():
-                wait.set_exception(OutOfTime)
-        self._sweep_by(self._limits.wake_at)
 
     def late(self, call: str, done: str, limit_s: float) -> NoAnswer | Disconnected:
         """Return the error of a call that was not done in time: it names the call, the limit and the node."""
