@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import count as count_up
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,52 @@ def test_put_all_says_which_events_to_put_again(tmp_path: Path) -> None:
                 left = error.left  # type: ignore[union-attr]
         found = await settled(queue.read_all)
         assert [event["n"] for event in found] == list(range(1_000))
+
+    with_relay(work, tmp_path)
+
+
+def test_a_put_all_without_end_can_be_cancelled(tmp_path: Path) -> None:
+    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
+        await away(relay, bus)
+        endless = (job() for _ in count_up())
+        (putting,) = [asyncio.create_task(queue.put_all(endless, timeout_s=ANSWER_S))]
+        while not bus._core.publications.size:
+            await asyncio.sleep(0)
+        putting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        assert bus._core.publications.is_empty
+
+    with_relay(work, tmp_path)
+
+
+def test_acknowledging_all_that_was_delivered_says_that_it_may_be_accepted(tmp_path: Path) -> None:
+    async def work(relay: Relay, _bus: Bus, queue: Queue) -> None:
+        await queue.put_all([job(), job()], timeout_s=ANSWER_S)
+        messages = queue.messages(acknowledge="client")
+        await anext(messages)
+        last = await anext(messages)
+        relay.is_silent = True
+        with pytest.raises(NoAnswer) as caught:
+            await last.acknowledge()
+        assert caught.value.may_be_accepted
+        mend(relay)
+        about = await queue.describe(timeout_s=ANSWER_S)
+        assert (about.messages, about.in_flight) == (0, 0)
+
+    with_relay(work, tmp_path)
+
+
+def test_a_request_that_was_sent_may_have_been_done(tmp_path: Path) -> None:
+    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
+        relay.is_silent = True
+        with pytest.raises(NoAnswer) as caught:
+            await queue.purge()
+        assert caught.value.may_be_accepted
+        await away(relay, bus)
+        with pytest.raises(Disconnected) as caught_away:
+            await queue.purge()
+        assert not caught_away.value.may_be_accepted
 
     with_relay(work, tmp_path)
 

@@ -338,7 +338,9 @@ class _Many:
         given_up = give_up(self._link, self._queue, self._number, self._handed, error)
         waiting: list[Event] = vars(given_up)["left"]
         put = self._put + len(self._handed) - len(waiting)
-        left = [*self._refused.values(), *waiting, *self._left, *remaining]
+        left = [*self._refused.values(), *waiting, *self._left]
+        if not isinstance(error, asyncio.CancelledError):  # there may be no end of them
+            left += remaining
         vars(given_up).update(put=put, left=left)
         return given_up
 

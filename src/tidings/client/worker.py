@@ -19,10 +19,10 @@ from typing import Any, Literal, NamedTuple, Self
 from tidings.client.encryption import QueueKeys
 from tidings.client.get import LATE, GetAnswer, ReceivedMessage, read_answer
 from tidings.client.message import Holder, Message
-from tidings.errors import Disconnected, MessageNotHeld, TidingsError, UserError
+from tidings.errors import Disconnected, MessageNotHeld, NoAnswer, TidingsError, UserError
 from tidings.protocol.calls import Call
 from tidings.protocol.messages import DONE, GIVE_BACK, UNOPENED, error_of
-from tidings.transport.link import Link, Wait
+from tidings.transport.link import Link, Wait, unanswered
 
 LUMP = 100
 """Messages that are acknowledged together with `dups-ok`, at most."""
@@ -203,10 +203,17 @@ class MessageLoop(Holder):
         last = [] if self._current is None else [self._current]
         counters += self.say_all(self._handed + last, DONE)
         self._handed.clear()
-        await self.link.wait_accepted(counters[-1], None, "acknowledge")
+        await self.wait_all(counters[-1])
         for failure in self.link.core.publications.refusals(counters).values():
             error = error_of(failure)
             raise MessageNotHeld(self.queue, error.problem) if isinstance(error, MessageNotHeld) else error
+
+    async def wait_all(self, counter: int) -> None:
+        """Wait until the node has all settlements up to this one; they are sent though the wait may fail."""
+        try:
+            await self.link.wait_accepted(counter, None, "acknowledge")
+        except (Disconnected, NoAnswer) as error:
+            raise unanswered(error, True) from None
 
     # The end
 
@@ -260,7 +267,7 @@ class Messages:
     ) -> None:
         counter = self._worker.end(is_clean=kind is None)
         if kind is None and counter:
-            await self._worker.link.wait_accepted(counter, None, "acknowledge")
+            await self._worker.wait_all(counter)
 
     def __aiter__(self) -> Self:
         return self

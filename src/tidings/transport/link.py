@@ -331,6 +331,8 @@ class Link(Carrier):
         try:
             return await self.within(self.outcome(call), timeout_s, operation, "answered")
         except (NoAnswer, Disconnected) as error:
+            if call.is_over and error is not self.core.failure:
+                raise  # as the node has answered, or a cut has decided
             raise unanswered(error, call.was_sent) from None
         finally:
             call.cancel()
@@ -362,6 +364,8 @@ class Link(Carrier):
         `timeout_s` is the limit, inf for none, None for that of the bus. `call` and `done` are for the error.
         """
         limit_s = self.limit_s if timeout_s is None else timeout_s
+        if limit_s == inf:
+            return await wait
         return await self._until(self._loop.time() + limit_s, wait, limit_s, call, done)
 
     async def _until(self, moment: float, wait: asyncio.Future[T], limit_s: float, call: str, done: str) -> T:
