@@ -25,6 +25,7 @@ test: $(READY)
 lint: $(READY)
 	@echo "== style";     $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "== types";     $(BIN)/mypy
+	@$(BIN)/basedpyright --warnings
 	@echo "== layers";    $(BIN)/lint-imports --no-logo --no-cache
 
 # Renders docs/ and the API to build/docs; a warning, such as a link that leads nowhere, is an error.

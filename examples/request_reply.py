@@ -10,29 +10,40 @@ Without an address a node is started in this process, and ends with it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
+from collections.abc import Mapping
 
 import tidings
 from tidings import Event
-from tidings.errors import NoAnswer
+from tidings.errors import NoAnswer, RequestFailed
+
+
+async def divide(request: Event) -> Mapping[str, object]:
+    """Answer a request; an error is sent to the requester."""
+    return {"value": request["a"] / request["b"]}
 
 
 async def main(address: str | None = None) -> None:
-    """Ask a calculator that is named by the subject of the request, then one that is not there."""
+    """Ask a service, ask it what it can't answer, then ask one that is not there."""
     node = tidings.connect(address) if address else tidings.open()
     async with node as bus:
-
-        async def add(request: Event) -> None:
-            await bus.reply(request, "calculator.sum", value=request["a"] + request["b"])
-
-        async with bus.listen("type = 'calculator.add' AND subject = 'calculator-1'", add):
-            answer = await bus.request("calculator.add", a=20, b=22, subject="calculator-1", timeout_s=5)
-            print("20 + 22 =", answer["value"])
-            try:
-                await bus.request("calculator.add", a=1, b=1, subject="calculator-2", timeout_s=0.1)
-            except NoAnswer as error:
-                print(error)
+        stop = asyncio.Event()
+        service = asyncio.create_task(bus.serve("div", divide, concurrency=4, stop=stop))
+        answer = await bus.request("div", a=84, b=2, timeout_s=5)
+        print("84 / 2 =", answer["value"])
+        try:
+            await bus.request("div", a=1, b=0, timeout_s=5)
+        except RequestFailed as error:
+            print(error)
+        try:
+            await bus.request("mul", a=1, b=1, timeout_s=0.1)
+        except NoAnswer as error:
+            print(error)
+        stop.set()  # a request that is being answered would be answered still
+        await service
 
 
 if __name__ == "__main__":
+    logging.getLogger("tidings").setLevel(logging.ERROR)  # the service logs what it can't answer
     asyncio.run(main(*sys.argv[1:2]))
