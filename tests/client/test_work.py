@@ -365,6 +365,8 @@ def test_signals_are_for_the_main_thread() -> None:
             queue = await bus.create_queue("jobs")
             with pytest.raises(UserError, match="only the main thread receives signals; use signals=False"):
                 await queue.work(print, signals=True)
+            await queue.describe()  # by now a worker would wait
+            assert (await queue.describe()).waiting == 0
 
     thread = threading.Thread(target=lambda: failures.append(run(work())))
     failures: list[None] = []

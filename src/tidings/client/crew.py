@@ -85,8 +85,9 @@ async def wait_stop(stop: Stop | None) -> None:
 async def until_signalled(run: Callable[[Stop | None], Coroutine[Any, Any, None]], stop: Stop | None) -> bool:
     """Run until it ends; SIGTERM or SIGINT sets `stop`, another one cancels it. False if it was cancelled."""
     stop = asyncio.Event() if stop is None else stop
-    loop, task = asyncio.get_running_loop(), asyncio.create_task(run(stop))
+    loop = asyncio.get_running_loop()
     with on_signals(lambda: _soon(loop, stop.set), lambda: _soon(loop, task.cancel)):
+        task = asyncio.create_task(run(stop))
         try:
             await asyncio.wait([task])
         finally:
