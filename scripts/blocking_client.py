@@ -84,11 +84,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Generic, Self, overload
 
 from tidings.client import opening
-from tidings.client.runner import BlockingContext, Following, Front, Root, Runner, each, in_thread, inner_of
-from tidings.client.runner import stopped_by, with_front
+from tidings.client.runner import BlockingContext, Following, Front, Root, Runner, each, front_of, in_thread
+from tidings.client.runner import inner_of, stopped_by, with_front
 from tidings.event import Event
 '''
 
@@ -161,6 +161,8 @@ class Source:
         self.home = home
         self.doc = ast.get_docstring(node) or ""
         self.methods: dict[str, Method] = {}
+        self.overloads: dict[str, list[Method]] = {}  # signatures of methods that have several
+        self.parameters = _parameters(node)
         self.attributes: dict[str, tuple[ast.expr, str]] = {}
         self.modules: dict[str, Module] = {}  # where a method or an attribute is written
         self._add(home, node)
@@ -169,7 +171,9 @@ class Source:
         for method in node.body:
             if isinstance(method, Method) and method.name == "__init__":
                 self._add_attributes(home, method)
-            if isinstance(method, Method) and method.name not in self.methods:
+            if isinstance(method, Method) and "overload" in map(ast.unparse, method.decorator_list):
+                self.overloads.setdefault(method.name, []).append(method)
+            elif isinstance(method, Method) and method.name not in self.methods:
                 self.methods[method.name] = method
                 self.modules[method.name] = home
         for base in node.bases:
@@ -216,6 +220,12 @@ class Source:
 
     def __contains__(self, name: str) -> bool:
         return name in self.methods
+
+
+def _parameters(node: ast.ClassDef) -> str:
+    """The type variables of a generic class, in brackets; nothing for any other."""
+    generic = (base for base in node.bases if ast.unparse(base).startswith("Generic["))
+    return next((ast.unparse(base).removeprefix("Generic") for base in generic), "")
 
 
 def _said_behind(body: list[ast.stmt], at: int) -> str:
@@ -285,9 +295,10 @@ class Writer:
         self.imports[f"Async{name}"] = f"from {PACKAGE}.{source.home.name} import {name} as Async{name}"
         bases = "Root" if name == self.root else "BlockingContext" if "__aenter__" in source else "Front"
         parts = [docstring(source.doc)]
+        inner = f"Async{name}{source.parameters}"
         if "__anext__" in source:
             parts.append(
-                f"def __init__(self, runner: Runner, inner: Async{name}) -> None:\n"
+                f"def __init__(self, runner: Runner, inner: {inner}) -> None:\n"
                 "    super().__init__(runner, inner)\n"
                 "    self._following = Following(runner, inner)"
             )
@@ -297,7 +308,8 @@ class Writer:
         parts += [self.method(source, method) for method in source.public]
         if "__anext__" in source:
             parts += self.iteration(source)
-        return f"class {name}({bases}[Async{name}]):\n" + indent("\n\n".join(parts), "    ")
+        generic = f", Generic{source.parameters}" if source.parameters else ""
+        return f"class {name}({bases}[{inner}]{generic}):\n" + indent("\n\n".join(parts), "    ")
 
     def enter(self, source: Source) -> str:
         """How its block begins; how it ends is the same for all."""
@@ -352,7 +364,12 @@ class Writer:
         result = inner if is_none else f"return {self.wrapped(inner, node.returns)}"
         if "signals" in self.parameters(node):  # which only the caller's thread can receive
             result = f"with stopped_by(stop, signals) as told:\n{indent(result, '    ')}"
-        return self.define(home, node, result)
+        if node.name not in source.overloads:
+            return self.define(home, node, result)
+        shown = ast.unparse(blocking_type(node.returns))
+        made = self.wrapped(inner.replace("self._inner.", "inner.", 1), node.returns)
+        whole = self.define(home, node, f"inner: Any = self._inner\nmade: {shown} = {made}\nreturn made")
+        return "\n".join([*(self.define(home, one, "...") for one in source.overloads[node.name]), whole])
 
     def parameters(self, node: Method) -> list[str]:
         """The names of what a method can be given by name only."""
@@ -396,6 +413,9 @@ class Writer:
             return f"each(self._runner, {value})"
         if shown == "deque":
             return f"list({value})"
+        if isinstance(kind, ast.BinOp) and {*_alternatives(kind)} <= self.sources.keys():
+            fronts = ", ".join(f"Async{one}: {one}" for one in _alternatives(kind))
+            return f"front_of(self._runner, {value}, {{{fronts}}})"
         if self.is_mirrored(kind):
             raise SystemExit(f"{ast.unparse(kind)}: nobody knows how to wrap this")
         return value
@@ -442,6 +462,14 @@ class Writer:
         if first == ["OnError"]:
             return f"{name} and in_thread({name})"
         return f"in_thread({name})" if first == ["Callback"] else name
+
+
+def _alternatives(kind: ast.expr) -> Iterator[str]:
+    """The names of the types that a union is of, without their parameters."""
+    if isinstance(kind, ast.BinOp):
+        yield from (*_alternatives(kind.left), *_alternatives(kind.right))
+    else:
+        yield ast.unparse(kind.value if isinstance(kind, ast.Subscript) else kind)
 
 
 def docstring(text: str) -> str:

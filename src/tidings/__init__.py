@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tidings.client import App, blocking, connect, open
     from tidings.errors import TidingsError
     from tidings.event import Batch, Event
+    from tidings.event.typed import Typed
     from tidings.filters import Filter
     from tidings.matching import Index
 
@@ -24,6 +25,7 @@ __all__ = [
     "Filter",
     "Index",
     "TidingsError",
+    "Typed",
     "__version__",
     "blocking",
     "connect",
@@ -37,6 +39,7 @@ _HOMES = {
     "Filter": "tidings.filters",
     "Index": "tidings.matching",
     "TidingsError": "tidings.errors",
+    "Typed": "tidings.event.typed",
     "blocking": "tidings.client",
     "connect": "tidings.client",
     "open": "tidings.client",

@@ -11,6 +11,7 @@ from tidings.client.queue import Queue
 from tidings.client.space import Lease, Space
 from tidings.client.subscription import Gap, Subscription
 from tidings.client.transaction import Transaction
+from tidings.client.typed import TypedSubscription
 from tidings.client.work import Outcomes
 from tidings.client.worker import Messages
 
@@ -28,6 +29,7 @@ __all__ = [
     "Space",
     "Subscription",
     "Transaction",
+    "TypedSubscription",
     "blocking",
     "connect",
     "open",

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, Unpack, overload
 
 from tidings.client import opening
 from tidings.client.advertisements import Interest as AsyncInterest
@@ -46,6 +46,7 @@ from tidings.client.runner import (
     Root,
     Runner,
     each,
+    front_of,
     in_thread,
     inner_of,
     stopped_by,
@@ -60,11 +61,13 @@ from tidings.client.subscription import Subscription as AsyncSubscription
 from tidings.client.transaction import TRANSACTION_S
 from tidings.client.transaction import Transaction as AsyncTransaction
 from tidings.client.tuples import Entry, Like, Template, Written
+from tidings.client.typed import TypedSubscription as AsyncTypedSubscription
 from tidings.client.work import PAUSE_S, Errors, Outcomes
 from tidings.client.worker import Acknowledge
 from tidings.client.worker import Messages as AsyncMessages
 from tidings.event import Event
 from tidings.event.data import Model
+from tidings.event.typed import Typed, TypedModel
 from tidings.filters import Filter
 from tidings.log.chunks import Part
 from tidings.peers.registry import ForwardOrder
@@ -197,7 +200,7 @@ class Bus(Root[AsyncBus]):
 
     def publish(
         self,
-        event: Event | str,
+        event: Event | Typed | str,
         attributes: Mapping[str, object] | None = None,
         /,
         *,
@@ -224,10 +227,17 @@ class Bus(Root[AsyncBus]):
         """
         self._runner.run(self._inner.publish_all(list(events), timeout_s=timeout_s))
 
+    @overload
+    def subscribe(self, filter: Filter | str = "", **options: Unpack[SubscribeOptions]) -> Subscription: ...
+    @overload
+    def subscribe(
+        self, filter: type[TypedModel], *, where: Filter | str = "", **options: Unpack[SubscribeOptions]
+    ) -> TypedSubscription[TypedModel]: ...
     def subscribe(
         self,
-        filter: Filter | str = "",
+        filter: Filter | str | type[TypedModel] = "",
         *,
+        where: Filter | str = "",
         durable: str | None = None,
         since: int | datetime | None = None,
         last: bool = False,
@@ -238,9 +248,11 @@ class Bus(Root[AsyncBus]):
         acknowledge: AcknowledgeBy = "auto",
         prefetch: int | None = None,
         timeout_s: float | None = None,
-    ) -> Subscription:
+    ) -> Subscription | TypedSubscription[TypedModel]:
         """Subscribe to the events that match: an iterator inside `with`.
 
+        A class of events (`tidings.Typed`) in the place of the filter stands for its type: the iterator
+        returns instances, and `where` is a filter on its attributes; one that it has not raises FilterError.
         `durable`: a name under which the node keeps the subscription and its unacknowledged events. `since`:
         deliver stored events from this position or time on first. `last`: deliver the newest event of each
         thing first. `passive`: receive events without creating demand for them. `on_slow`: what the node does
@@ -248,10 +260,12 @@ class Bus(Root[AsyncBus]):
         `slow_key`. `order`: whether a durable subscription that resumes gets the oldest or newest first.
         Notes on the filter (`Filter.notes`) are logged as warnings of `tidings.notes`.
         """
-        return Subscription(
+        inner: Any = self._inner
+        made: Subscription | TypedSubscription[TypedModel] = front_of(
             self._runner,
-            self._inner.subscribe(
+            inner.subscribe(
                 filter,
+                where=where,
                 durable=durable,
                 since=since,
                 last=last,
@@ -263,7 +277,9 @@ class Bus(Root[AsyncBus]):
                 prefetch=prefetch,
                 timeout_s=timeout_s,
             ),
+            {AsyncSubscription: Subscription, AsyncTypedSubscription: TypedSubscription},
         )
+        return made
 
     def listen(
         self,
@@ -308,7 +324,7 @@ class Bus(Root[AsyncBus]):
 
     def request(
         self,
-        event: Event | str,
+        event: Event | Typed | str,
         attributes: Mapping[str, object] | None = None,
         /,
         *,
@@ -351,7 +367,7 @@ class Bus(Root[AsyncBus]):
     def reply(
         self,
         request: Event | Message,
-        answer: Event | str,
+        answer: Event | Typed | str,
         attributes: Mapping[str, object] | None = None,
         /,
         **fields: object,
@@ -530,6 +546,45 @@ class Subscription(BlockingContext[AsyncSubscription]):
             yield from self._following
 
     def __next__(self) -> Event:
+        return next(self._following)
+
+
+class TypedSubscription(BlockingContext[AsyncTypedSubscription[TypedModel]], Generic[TypedModel]):
+    """The events of a class as its instances, an iterator inside `with`; made by `Bus.subscribe`.
+
+    An event that does not fit the class raises CodecError, with the place and the type expected; the iterator
+    may be asked for the next one.
+    """
+
+    def __init__(self, runner: Runner, inner: AsyncTypedSubscription[TypedModel]) -> None:
+        super().__init__(runner, inner)
+        self._following = Following(runner, inner)
+
+    def __enter__(self) -> Self:
+        self._enter()
+        return self
+
+    @property
+    def subscription(self) -> Subscription:
+        """The subscription that delivers the events, acknowledges them and counts gaps."""
+        subscription = Subscription(self._runner, self._inner.subscription)
+        subscription._is_entered = self._is_entered
+        return subscription
+
+    @property
+    def event(self) -> Event:
+        """The event of the last instance, with its whole header."""
+        return self._inner.event
+
+    def acknowledge(self) -> None:
+        """Acknowledge the last instance and all before it; for `acknowledge="client"`."""
+        self._runner.run(self._inner.acknowledge())
+
+    def __iter__(self) -> Iterator[TypedModel]:
+        with self._loop():
+            yield from self._following
+
+    def __next__(self) -> TypedModel:
         return next(self._following)
 
 
@@ -830,7 +885,7 @@ class Queue(Front[AsyncQueue]):
 
     def put(
         self,
-        event: Event | str,
+        event: Event | Typed | str,
         attributes: Mapping[str, object] | None = None,
         /,
         *,
@@ -894,7 +949,7 @@ class Queue(Front[AsyncQueue]):
 
     def request(
         self,
-        event: Event | str,
+        event: Event | Typed | str,
         attributes: Mapping[str, object] | None = None,
         /,
         *,
@@ -1190,7 +1245,7 @@ class Transaction(BlockingContext[AsyncTransaction]):
     def put(
         self,
         queue: Queue | str,
-        event: Event | str,
+        event: Event | Typed | str,
         attributes: Mapping[str, object] | None = None,
         /,
         **fields: Any,
@@ -1203,7 +1258,7 @@ class Transaction(BlockingContext[AsyncTransaction]):
         self._runner.run(self._inner.put_all(inner_of(queue), list(events)))
 
     def publish(
-        self, event: Event | str, attributes: Mapping[str, object] | None = None, /, **fields: object
+        self, event: Event | Typed | str, attributes: Mapping[str, object] | None = None, /, **fields: object
     ) -> None:
         """Publish an event when the transaction commits."""
         self._runner.run(self._inner.publish(event, attributes, **fields))

@@ -23,7 +23,7 @@ from datetime import datetime
 from itertools import islice
 from math import inf
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, overload
 
 from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
 from tidings.client.crew import CONCURRENCY_MAX, GRACE_S, Stop, until_signalled
@@ -41,8 +41,10 @@ from tidings.client.requests import Inbox, answer_event, failure_event
 from tidings.client.service import EventWorker, Responder, ServeHandler
 from tidings.client.sessions import SessionInfo, fetch_sessions
 from tidings.client.subscription import AcknowledgeBy, SubscribeOptions, Subscription
+from tidings.client.typed import TypedSubscription, filter_for
 from tidings.errors import Disconnected, NoAnswer, UserError
 from tidings.event import Event
+from tidings.event.typed import Typed, TypedModel
 from tidings.event.values import plain_moment
 from tidings.filters import Filter
 from tidings.ids import new_system
@@ -193,7 +195,7 @@ class Bus(BusQueues):
 
     async def publish(
         self,
-        event: Event | str,
+        event: Event | Typed | str,
         attributes: Mapping[str, object] | None = None,
         /,
         *,
@@ -267,10 +269,17 @@ class Bus(BusQueues):
 
     # Subscribing
 
+    @overload
+    def subscribe(self, filter: Filter | str = "", **options: Unpack[SubscribeOptions]) -> Subscription: ...
+    @overload
+    def subscribe(
+        self, filter: type[TypedModel], *, where: Filter | str = "", **options: Unpack[SubscribeOptions]
+    ) -> TypedSubscription[TypedModel]: ...
     def subscribe(
         self,
-        filter: Filter | str = "",
+        filter: Filter | str | type[TypedModel] = "",
         *,
+        where: Filter | str = "",
         durable: str | None = None,
         since: int | datetime | None = None,
         last: bool = False,
@@ -281,9 +290,11 @@ class Bus(BusQueues):
         acknowledge: AcknowledgeBy = "auto",
         prefetch: int | None = None,
         timeout_s: float | None = None,
-    ) -> Subscription:
+    ) -> Subscription | TypedSubscription[TypedModel]:
         """Subscribe to the events that match: an async iterator inside `async with`.
 
+        A class of events (`tidings.Typed`) in the place of the filter stands for its type: the iterator
+        returns instances, and `where` is a filter on its attributes; one that it has not raises FilterError.
         `durable`: a name under which the node keeps the subscription and its unacknowledged events. `since`:
         deliver stored events from this position or time on first. `last`: deliver the newest event of each
         thing first. `passive`: receive events without creating demand for them. `on_slow`: what the node does
@@ -299,8 +310,15 @@ class Bus(BusQueues):
             raise UserError(f"prefetch must be at least 1, not {prefetch}")
         time_us = plain_moment(since, "since") if isinstance(since, datetime) else None
         position = None if isinstance(since, datetime) else since
-        wanted = Wanted(noted(filter), durable, position, time_us, last, passive, on_slow, slow_key, order)
-        return Subscription(self._link, wanted, prefetch, acknowledge, timeout_s)
+        if isinstance(filter, type):
+            text = str(filter_for(filter, where))
+        elif where == "":
+            text = noted(filter)
+        else:
+            raise UserError("where goes with a class of events; join two filters with &")
+        wanted = Wanted(text, durable, position, time_us, last, passive, on_slow, slow_key, order)
+        made = Subscription(self._link, wanted, prefetch, acknowledge, timeout_s)
+        return TypedSubscription(made, filter) if isinstance(filter, type) else made
 
     def listen(
         self,
@@ -353,7 +371,7 @@ class Bus(BusQueues):
 
     async def request(
         self,
-        event: Event | str,
+        event: Event | Typed | str,
         attributes: Mapping[str, object] | None = None,
         /,
         *,
@@ -397,7 +415,7 @@ class Bus(BusQueues):
     async def reply(
         self,
         request: Event | Message,
-        answer: Event | str,
+        answer: Event | Typed | str,
         attributes: Mapping[str, object] | None = None,
         /,
         **fields: object,

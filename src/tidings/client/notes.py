@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from contextlib import suppress
 
 from tidings.errors import FilterError, MissingExtra
 from tidings.filters import Filter
+from tidings.filters.notes import HEADER_VALUES, KnownValues
 
 LOGGER = logging.getLogger("tidings.notes")
 
@@ -16,10 +19,12 @@ def noted(filter: Filter | str) -> str:
     The node reports a text that is no filter, and evaluates functions that are not installed here.
     """
     if LOGGER.isEnabledFor(logging.WARNING):
-        try:
-            read = filter if isinstance(filter, Filter) else Filter(filter)
-            for note in read.notes:
-                LOGGER.warning("filter: %s", note)
-        except (FilterError, MissingExtra):
-            pass
+        with suppress(FilterError, MissingExtra):
+            log_notes(filter if isinstance(filter, Filter) else Filter(filter))
     return str(filter)
+
+
+def log_notes(filter: Filter, known: Mapping[str, KnownValues] = HEADER_VALUES) -> None:
+    """Log the notes on a filter as warnings; `known` are the values that attributes have."""
+    for note in filter.notes_with(known):
+        LOGGER.warning("filter: %s", note)

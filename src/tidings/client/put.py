@@ -20,6 +20,7 @@ from tidings.client.transaction_core import TransactionCore
 from tidings.errors import Disconnected, NoAnswer, TidingsError, TransactionLost, UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
+from tidings.event.typed import Typed
 from tidings.event.values import plain_text, us_from_time
 from tidings.protocol.connection import Connection
 from tidings.protocol.messages import error_of
@@ -40,13 +41,15 @@ Plan = tuple[float | None, datetime | None, str | None]
 NO_PLAN: Plan = (None, None, None)
 
 
-def event_of(kind: Event | str, attributes: Mapping[str, object] | None, fields: dict[str, object]) -> Event:
-    """Return the event itself, or one made of a type, attributes and header fields."""
-    if not isinstance(kind, Event):
+def event_of(
+    kind: Event | Typed | str, attributes: Mapping[str, object] | None, fields: dict[str, object]
+) -> Event:
+    """Return the event itself, that of a typed instance, or one made of a type, attributes and fields."""
+    if not isinstance(kind, Event | Typed):
         return Event(kind, attributes, **fields)
     if attributes is not None or fields:
         raise UserError("an event is published as it is; attributes go with a type")
-    return kind
+    return kind.to_event() if isinstance(kind, Typed) else kind
 
 
 def planned(

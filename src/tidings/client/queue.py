@@ -43,6 +43,7 @@ from tidings.client.work import PAUSE_S, Errors, Outcomes, Worker, WorkHandler, 
 from tidings.client.worker import Acknowledge, MessageLoop, Messages
 from tidings.errors import DecryptionError, EventError, MessageNotHeld, QueueError, UserError
 from tidings.event import Event
+from tidings.event.typed import Typed
 from tidings.protocol.subscriber import Wanted
 from tidings.queues.description import NAME_LENGTH_MAX, SECONDS_MAX, Description, read_description
 from tidings.transport.link import Link
@@ -110,7 +111,7 @@ class Queue:
 
     async def put(
         self,
-        event: Event | str,
+        event: Event | Typed | str,
         attributes: Mapping[str, object] | None = None,
         /,
         *,
@@ -157,7 +158,7 @@ class Queue:
 
     async def request(
         self,
-        event: Event | str,
+        event: Event | Typed | str,
         attributes: Mapping[str, object] | None = None,
         /,
         *,

@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
@@ -86,6 +86,11 @@ def inner_of(given: Plain) -> Plain: ...
 def inner_of(given: Front[Any] | Event | str | None) -> Any:
     """Return the async object of a blocking one; any other value as it is."""
     return given._inner if isinstance(given, Front) else given
+
+
+def front_of(runner: Runner, inner: object, fronts: Mapping[type, type[Front[Any]]]) -> Any:
+    """Return an async object in the blocking class for its kind, of several that a call may return."""
+    return fronts[type(inner)](runner, inner)
 
 
 class BlockingContext(Front[Entered]):

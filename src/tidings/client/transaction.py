@@ -22,6 +22,7 @@ from tidings.client.queue import Queue
 from tidings.client.transaction_core import TransactionCore
 from tidings.errors import UserError
 from tidings.event import Event
+from tidings.event.typed import Typed
 from tidings.transport.link import Link
 
 TRANSACTION_S = 30.0
@@ -48,7 +49,7 @@ class Transaction(TransactionCore):
     async def put(
         self,
         queue: Queue | str,
-        event: Event | str,
+        event: Event | Typed | str,
         attributes: Mapping[str, object] | None = None,
         /,
         **fields: Any,
@@ -61,7 +62,7 @@ class Transaction(TransactionCore):
         await self._queue(queue).put_all(events, transaction=self)
 
     async def publish(
-        self, event: Event | str, attributes: Mapping[str, object] | None = None, /, **fields: object
+        self, event: Event | Typed | str, attributes: Mapping[str, object] | None = None, /, **fields: object
     ) -> None:
         """Publish an event when the transaction commits."""
         await put.put(self._link, "", event_of(event, attributes, fields), self, None)

@@ -16,7 +16,7 @@ from tidings.filters import forms
 from tidings.filters.build import join
 from tidings.filters.evaluate import EventTest, condition_test
 from tidings.filters.normal import Normal, condition_of, normal_form
-from tidings.filters.notes import Note, notes_of
+from tidings.filters.notes import HEADER_VALUES, KnownValues, Note, notes_of
 from tidings.filters.parser import NESTING_MAX, parse
 from tidings.filters.relations import covers, overlaps, simplify, unite
 from tidings.filters.taxonomy import Taxonomy
@@ -180,7 +180,11 @@ class Filter:
 
         A note has the `condition`, the `problem` and, where there is one, a `hint`; `str` joins them.
         """
-        return notes_of(self._condition, getattr(self, "_source", ""))
+        return self.notes_with(HEADER_VALUES)
+
+    def notes_with(self, known: Mapping[str, KnownValues]) -> tuple[Note, ...]:
+        """Return the notes where it is known which values attributes and header fields can have."""
+        return notes_of(self._condition, getattr(self, "_source", ""), known)
 
     def covers(self, other: Filter) -> bool:
         """Whether this filter matches every event that the other matches; False if undecided."""
