@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from tidings.cli.connection import find_node
-from tidings.cli.options import Address, credential_options, settings_options, with_options
+from tidings.cli.options import Address, Json, credential_options, settings_options, with_options
 from tidings.errors import UserError
+from tidings.node.settings import SETTINGS, convert, flag_of
 
 Journal = Annotated[
     str | None,
@@ -16,7 +17,7 @@ Journal = Annotated[
         metavar="FILE", help="A file of forwarded messages, so that none counts twice after a restart."
     ),
 ]
-SETTINGS = settings_options(
+OPTIONS = settings_options(
     "host",
     "sensor_port",
     "sensor_http_port",
@@ -34,8 +35,8 @@ SETTINGS = settings_options(
 )
 
 
-@with_options(*SETTINGS, *credential_options("Who it is at a node with TLS"))
-def gateway(node: Address = None, journal: Journal = None, **given: Any) -> None:
+@with_options(*OPTIONS, *credential_options("Who it is at a node with TLS"))
+def gateway(node: Address = None, journal: Journal = None, json: Json = False, **given: Any) -> None:
     """Run a gateway between sensor networks and a node, until it is stopped with Ctrl-C or SIGTERM.
 
     The first lines printed are its addresses for sensor networks. If the node is away, the gateway waits.
@@ -45,6 +46,9 @@ def gateway(node: Address = None, journal: Journal = None, **given: Any) -> None
     from tidings.node.gateway.config import GatewayConfig
     from tidings.node.gateway.main import run
 
+    for name, value in given.items():
+        if name in SETTINGS and value is not None:
+            convert(name, flag_of(name), value)
     settings = {
         name.removeprefix("sensor_"): value
         for name, value in {**given, "journal": journal}.items()
@@ -55,4 +59,4 @@ def gateway(node: Address = None, journal: Journal = None, **given: Any) -> None
         config = msgspec.convert({"node": address, **settings}, GatewayConfig)
     except msgspec.ValidationError as error:
         raise UserError(str(error)) from None
-    run(config)
+    run(config, json)

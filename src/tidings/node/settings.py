@@ -125,7 +125,7 @@ def load(
     for key, value in (flags or {}).items():
         if value is not None:
             given[key] = flag_of(key), value
-    config = NodeConfig(**{key: _convert(key, *one) for key, one in given.items()})
+    config = NodeConfig(**{key: convert(key, *one) for key, one in given.items()})
     check(config, defaultdict(lambda: "the default", {key: place for key, (place, _) in given.items()}))
     return config
 
@@ -159,7 +159,8 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Giv
             yield setting.name, (setting.variable, environment[setting.variable])
 
 
-def _convert(key: str, place: str, value: Any) -> Any:
+def convert(key: str, place: str, value: Any) -> Any:
+    """Return the value of a setting; ConfigError, with its place, if it can't have that value."""
     if key not in SETTINGS:
         close = get_close_matches(key, SETTINGS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""

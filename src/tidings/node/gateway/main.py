@@ -24,17 +24,20 @@ GARBAGE = 50_000
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(config: GatewayConfig) -> None:
-    """Run a gateway until a signal stops it; raise errors that keep it from starting."""
+def run(config: GatewayConfig, json: bool = False) -> None:
+    """Run a gateway until a signal stops it; raise errors that keep it from starting.
+
+    It prints its addresses, with `json` as one object.
+    """
     from tidings.node.main import loop_factory
 
     logs.show(config.log_level, config.log_form)
     gc.set_threshold(GARBAGE)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_run(config))
+        runner.run(_run(config, json))
 
 
-async def _run(config: GatewayConfig) -> None:
+async def _run(config: GatewayConfig, json: bool) -> None:
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     server = Server(config)
     server.on_failure = stopped.set
@@ -46,7 +49,7 @@ async def _run(config: GatewayConfig) -> None:
         loop.add_signal_handler(number, stopped.set)
     if config.security is not None:
         loop.add_signal_handler(signal.SIGHUP, server.reload)
-    for line in describe(server):
+    for line in [describe_json(server)] if json else describe(server):
         print(line, flush=True)  # noqa: T201  # what the command prints
     if config.is_child:
         server.on_figures = _tell  # not before, as the node waits for the lines above
@@ -76,6 +79,11 @@ async def _start(server: Server, stopped: asyncio.Event) -> bool:
 def describe(server: Server) -> list[str]:
     """The lines that a gateway prints when it has started: where sensor networks may speak."""
     return [f"sensors on {address}" for address in server.addresses]
+
+
+def describe_json(server: Server) -> str:
+    """The same as one object."""
+    return msgspec.json.encode({"sensors": server.addresses}).decode()
 
 
 def _tell(figures: dict[str, int]) -> None:
