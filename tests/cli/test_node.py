@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli.commands import run_command
 from node.peers import ANSWER_S_MAX, SOURCE, Start, starting
 
 
@@ -201,6 +202,27 @@ def test_without_an_address_the_node_of_this_machine_is_found(start: Start, tmp_
     code, output, _ = run("publish", "a", XDG_RUNTIME_DIR=str(tmp_path))
     assert (code, output) == (0, "published 1\n")
     assert machine.stop()[0] == 0
+
+
+def test_as_json_a_node_prints_one_object_when_it_has_started() -> None:
+    process = begin("node", "--port", "0", "--json", "--log-level", "error")
+    assert process.stdout is not None
+    told = json.loads(process.stdout.readline())
+    assert told["addresses"][0].startswith("tidings://127.0.0.1:")
+    assert (told["pid"], told["dir"], told["sensors"], told["security"]) == (process.pid, None, [], None)
+    process.send_signal(signal.SIGTERM)
+    rest, _ = process.communicate(timeout=ANSWER_S_MAX)
+    assert (process.returncode, rest) == (0, "")
+
+
+def test_the_settings_of_a_node_are_printed_as_json() -> None:
+    code, output, _ = run_command("node", "--show-config", "--json", "--port", "1234")
+    assert (code, json.loads(output)["port"]) == (0, 1234)
+    code, _, errors = run_command("node", "--json", "status")
+    assert (code, "--json is for starting a node; put options of 'status' after its name" in errors) == (
+        2,
+        True,
+    )
 
 
 def test_on_a_terminal_top_fills_the_screen_until_it_is_ended(node: str) -> None:

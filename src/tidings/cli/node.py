@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,31 +45,36 @@ app = typer.Typer()
 @app.callback(invoke_without_command=True)
 @with_options(*settings_options())
 def node(
-    context: typer.Context, config: Config = None, show_config: ShowConfig = False, **flags: Any
+    context: typer.Context,
+    config: Config = None,
+    show_config: ShowConfig = False,
+    json: Json = False,
+    **flags: Any,
 ) -> None:
     """Run a node until it is stopped with Ctrl-C or SIGTERM.
 
     Settings come from flags, then from variables such as TIDINGS_PORT, then from the file given by --config.
-    The first line printed says where the node listens. One that is not told where also has the socket under
-    which programs find the node of this machine.
+    The first line printed says where the node listens, with --json as an object. Without --port and
+    --unix it also has the socket under which programs find the node of this machine.
     """
     if context.invoked_subcommand is not None:
-        _refuse_settings(context.invoked_subcommand, config, show_config, flags)
+        flags |= {"config": config, "show_config": show_config or None, "json": json or None}
+        _refuse_settings(context.invoked_subcommand, flags)
         return
     settings = load(config, os.environ, flags)
     if show_config:
-        typer.echo(as_toml(settings), nl=False)
+        file = as_toml(settings)
+        typer.echo(to_json(tomllib.loads(file)) if json else file, nl=json)
         return
     from tidings.node.local import as_machine_node
     from tidings.node.main import run
 
-    run(as_machine_node(settings))
+    run(as_machine_node(settings), json)
 
 
-def _refuse_settings(command: str, config: Path | None, show_config: bool, flags: dict[str, Any]) -> None:
+def _refuse_settings(command: str, flags: dict[str, Any]) -> None:
     """Refuse options of a node that is started where none is."""
     given = [flag_of(name) for name, value in flags.items() if value is not None]
-    given += ["--config"] * (config is not None) + ["--show-config"] * show_config
     if given:
         raise UserError(f"{given[0]} is for starting a node; put options of '{command}' after its name")
 

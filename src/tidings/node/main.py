@@ -25,12 +25,15 @@ reader it waits this long each time, a dozen times. With Python's own 5 ms it ta
 """
 
 
-def run(config: NodeConfig) -> None:
-    """Run a node until a signal stops it; raise errors that keep it from starting."""
+def run(config: NodeConfig, json: bool = False) -> None:
+    """Run a node until a signal stops it; raise errors that keep it from starting.
+
+    It prints where it listens and what it keeps, with `json` as one object.
+    """
     logs.show(config.log_level, config.log_form)
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_run(config))
+        runner.run(_run(config, json))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -42,7 +45,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return None
 
 
-async def _run(config: NodeConfig) -> None:
+async def _run(config: NodeConfig, json: bool) -> None:
     node = Node(config)
     await node.start()
     # Until here a signal ends the process at once: there is nothing yet to be put in order.
@@ -54,7 +57,7 @@ async def _run(config: NodeConfig) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, node.reload)
     process = msgspec.convert({**node.about(), "node": node.driver.broker.node}, RunningNode)
     with pid_file(process):
-        for line in describe(node):
+        for line in [describe_json(node)] if json else describe(node):
             print(line, flush=True)  # noqa: T201  # what the command prints
         logs.info("started", node=process.node, boot=node.driver.broker.boot)
         await _serve(node, stopped)
@@ -69,6 +72,12 @@ async def _serve(node: Node, stopped: asyncio.Event) -> None:
     logs.info("stopping", connections=node.driver.connections)
     await notifier.stopping()
     await node.close()
+
+
+def describe_json(node: Node) -> str:
+    """The object that a node prints instead of these lines."""
+    more = {"sensors": node.sensor_addresses, "security": node.config.security}
+    return msgspec.json.encode({"node": node.driver.broker.node, **node.about(), **more}).decode()
 
 
 def describe(node: Node) -> list[str]:
