@@ -53,9 +53,9 @@ lock:
 	@$(BIN)/python scripts/lock.py > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
-# Writes what is made from the code: the blocking client, the tables of settings and limits, the diagrams.
+# Writes what is made from the code: the blocking client, the tables of settings and limits, the diagrams, the help.
 generated: $(READY)
-	@for script in blocking_client settings limits diagrams; do $(BIN)/python scripts/$$script.py || exit 1; done
+	@for script in blocking_client settings limits diagrams command_help; do $(BIN)/python scripts/$$script.py || exit 1; done
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
