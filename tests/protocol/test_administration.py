@@ -91,8 +91,8 @@ def test_a_reader_of_the_log_is_no_durable_subscription() -> None:
     assert code_of(ann, "durable.end", name="all", owner="ann") == "not-found"
 
 
-def test_only_those_who_may_manage_see_and_end_what_others_have() -> None:
-    rig = guarded(ann=[may("manage")], bob=[may("subscribe")])
+def test_only_those_who_may_manage_everything_see_and_end_what_others_have() -> None:
+    rig = guarded(ann=[may("manage")], bob=[may("subscribe"), may("manage", queue="jobs")])
     ann, bob = come(rig, "ann"), come(rig, "bob", name="bob")
     bob.ask("subscribe", number=1, durable="d")
     session = ann.session.name

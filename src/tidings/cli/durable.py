@@ -25,7 +25,7 @@ Owner = Annotated[
     typer.Option(
         "--owner",
         metavar="CLIENT",
-        help="The client it belongs to, if not to --name; needs the right to manage.",
+        help="The client it belongs to, if not to --name; takes the right to manage everything.",
     ),
 ]
 

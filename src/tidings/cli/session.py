@@ -33,7 +33,7 @@ OfClient = Annotated[
 
 @app.callback()
 def session() -> None:
-    """Show and end the sessions of a node's clients; needs the right to manage."""
+    """Show and end the sessions of a node's clients; takes the right to manage everything."""
 
 
 @app.command("list")

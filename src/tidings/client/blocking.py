@@ -306,7 +306,7 @@ class Bus(Root[AsyncBus]):
     def unsubscribe(self, durable: str, *, owner: str | None = None, timeout_s: float | None = None) -> None:
         """Delete a durable subscription; raises Refused with the code `not-found` if there is none.
 
-        A client with the right to manage may delete that of another client, the `owner`.
+        A client with the right to manage everything may delete that of another client, the `owner`.
         """
         self._runner.run(self._inner.unsubscribe(durable, owner=owner, timeout_s=timeout_s))
 
@@ -388,11 +388,11 @@ class Bus(Root[AsyncBus]):
         return Sink(self._runner, self._inner.sink(name))
 
     def sessions(self, *, timeout_s: float | None = None) -> list[SessionInfo]:
-        """Return the sessions of the node's clients, the oldest first; needs the right to manage."""
+        """Return the sessions of clients, the oldest first; takes the right to manage everything."""
         return self._runner.run(self._inner.sessions(timeout_s=timeout_s))
 
     def end_session(self, session: str, *, timeout_s: float | None = None) -> None:
-        """End the session of a client, by its name in `sessions`; needs the right to manage.
+        """End the session of a client, by its name in `sessions`; takes the right to manage everything.
 
         The client may connect again. Raises Refused with the code `not-found` if there is no such session.
         """

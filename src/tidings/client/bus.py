@@ -346,7 +346,7 @@ class Bus(BusQueues):
     ) -> None:
         """Delete a durable subscription; raises Refused with the code `not-found` if there is none.
 
-        A client with the right to manage may delete that of another client, the `owner`.
+        A client with the right to manage everything may delete that of another client, the `owner`.
         """
         if owner is None:
             await self._link.call("unsubscribe", {"durable": durable}, timeout_s, "again")
@@ -442,11 +442,11 @@ class Bus(BusQueues):
         return Sink(self._link, name)
 
     async def sessions(self, *, timeout_s: float | None = None) -> list[SessionInfo]:
-        """Return the sessions of the node's clients, the oldest first; needs the right to manage."""
+        """Return the sessions of clients, the oldest first; takes the right to manage everything."""
         return await fetch_sessions(self._link, timeout_s)
 
     async def end_session(self, session: str, *, timeout_s: float | None = None) -> None:
-        """End the session of a client, by its name in `sessions`; needs the right to manage.
+        """End the session of a client, by its name in `sessions`; takes the right to manage everything.
 
         The client may connect again. Raises Refused with the code `not-found` if there is no such session.
         """

@@ -41,12 +41,6 @@ def check_stop(principal: Principal, caller: PeerInfo) -> None:
     That takes the right to manage everything. Where there are no users, every program of the machine may
     connect to the port, and only the node's owner to its Unix socket.
     """
-    if principal.rules is None:
-        if caller.host is not None:
-            raise NotAllowed("a node without security is stopped over its Unix socket, or by a signal")
-    elif not any(
-        one.action == "manage" and one.queue is None and one.where is None for one in principal.rules
-    ):
-        raise NotAllowed(
-            f"{principal.user!r} may not stop this node: that takes the right to manage everything"
-        )
+    if principal.rules is None and caller.host is not None:
+        raise NotAllowed("a node without security is stopped over its Unix socket, or by a signal")
+    principal.check_manage_all("stop this node")

@@ -123,6 +123,13 @@ class Principal(Struct, frozen=True):
         if not self.manages:
             raise NotAllowed(f"{self.user!r} may not manage this node")
 
+    def check_manage_all(self, what: str) -> None:
+        """Raise NotAllowed, which names what was asked for, for one who may not manage everything."""
+        if self.rules is not None and not any(
+            rule.action == "manage" and rule.queue is None and rule.where is None for rule in self.rules
+        ):
+            raise NotAllowed(f"{self.user!r} may not {what}: that takes the right to manage everything")
+
     def sees(self, queue: str) -> bool:
         """Whether there is anything that may be done with a queue."""
         return self.rules is None or any(

@@ -1,7 +1,7 @@
 """What those who manage a node may do with its clients: list and end sessions, end durable subscriptions.
 
 A client whose session was ended reconnects by itself, as after any lost connection. To keep it out, take away
-its user or its rights.
+its user or its rights. All of this takes the right to manage everything: some queues are not enough.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Administration(Service):
 
     def _list(self, asked: IncomingRequest, sought: SessionSearch) -> Steps[dict[str, Any]]:
         """List the sessions of clients in the order in which they connected."""
-        asked.session.principal.check_manage()
+        asked.session.principal.check_manage_all("list sessions")
         behind = (one for one in list(self._broker.sessions) if one.number > sought.after)
         listed: list[dict[str, Any]] = []
         while some := list(islice(behind, LOOKED_AT_ONCE)):
@@ -71,7 +71,7 @@ class Administration(Service):
         return {"sessions": listed, "next": None}
 
     def _end(self, asked: IncomingRequest, unwanted: SessionEnd) -> None:
-        asked.session.principal.check_manage()
+        asked.session.principal.check_manage_all("end sessions")
         session = self._broker.session_named(unwanted.session)
         if session is None:
             raise Refused("not-found", f"there is no session {unwanted.session!r}")
@@ -81,7 +81,7 @@ class Administration(Service):
 
     def _end_durable(self, asked: IncomingRequest, unwanted: DurableEnd) -> None:
         if unwanted.owner != asked.session.owner:
-            asked.session.principal.check_manage()
+            asked.session.principal.check_manage_all("end what belongs to others")
         self._broker.cursors.end_durable(unwanted.owner, unwanted.name)
 
 
