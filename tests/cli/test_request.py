@@ -17,6 +17,7 @@ import tidings
 from tidings import Event
 from tidings.cli.request import Answerer
 from tidings.cli.shell import run_shell
+from tidings.errors import RequestFailed
 from tidings.filters import Filter
 
 T = TypeVar("T")
@@ -32,19 +33,21 @@ def address(start: Start) -> str:
     return start("--port", "0").address()
 
 
-def answered(answerer: Answerer, *requests: Event, waits: bool = True) -> list[Event]:
-    """The replies to requests that are made one after the other, or none if nobody waits for them."""
+def answered(answerer: Answerer, *requests: Event) -> list[Event | str]:
+    """The replies to requests that are made one after the other, or the texts of their errors."""
 
-    async def talk() -> list[Event]:
+    async def ask(bus: tidings.Bus, request: Event) -> Event | str:
+        try:
+            return await bus.request(request, timeout_s=ANSWER_S_MAX)
+        except RequestFailed as failed:
+            return f"{failed.error}: {failed.problem}"
+
+    async def talk() -> list[Event | str]:
         async with tidings.open() as bus:
             wanted = Filter("type = 'sum' AND reply_to IS NOT NULL")
             serving = asyncio.ensure_future(answerer.serve(bus, wanted, len(requests), None))
             await until_subscribed(bus)
-            if waits:
-                replies = [await bus.request(one, timeout_s=ANSWER_S_MAX) for one in requests]
-            else:
-                replies = []
-                await bus.publish_all([one.evolve(reply_to="inbox.nobody") for one in requests])
+            replies = [await ask(bus, request) for request in requests]
             await serving
             return replies
 
@@ -63,6 +66,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 def test_a_reply_has_the_given_attributes(capsys: pytest.CaptureFixture[str]) -> None:
     answerer = Answerer("sum.reply", {"total": 3}, None, is_event=False, json=False)
     (reply,) = answered(answerer, Event("sum", a=1, b=2))
+    assert isinstance(reply, Event)
     assert (reply.type, reply.attributes, reply.body) == ("sum.reply", {"total": 3}, None)
     assert capsys.readouterr().out.endswith(" sum a=1 b=2\n")
 
@@ -80,6 +84,7 @@ def test_the_output_of_a_command_is_the_body_of_the_reply(
 ) -> None:
     answerer = Answerer("sum.reply", {}, command, is_event=False, json=False)
     (reply,) = answered(answerer, Event("sum"))
+    assert isinstance(reply, Event)
     assert (reply.body, reply.content_type) == (body, content_type)
 
 
@@ -87,19 +92,29 @@ def test_a_command_may_print_the_reply_itself_and_finds_the_request_on_its_input
     command = """sed 's/.*"a":\\([0-9]*\\).*/{"type": "total", "value": \\1}/'"""
     answerer = Answerer("sum.reply", {}, command, is_event=True, json=False)
     replies = answered(answerer, Event("sum", a=7), Event("sum", a=8))
-    assert [(one.type, one["value"]) for one in replies] == [("total", 7), ("total", 8)]
+    assert [(one.type, one["value"]) for one in replies if isinstance(one, Event)] == [
+        ("total", 7),
+        ("total", 8),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("command", "is_event", "code"), [("exit 3", False, 3), ("echo nonsense", True, None)]
+    ("command", "is_event", "problem"),
+    [
+        ("exit 3", False, "CommandFailed: exit code 3"),
+        ("echo nonsense", True, "CodecError: $: JSON is malformed: invalid character (byte 4)"),
+    ],
 )
-def test_a_request_whose_command_fails_stays_unanswered_and_the_next_is_processed(
-    command: str, is_event: bool, code: int | None, capsys: pytest.CaptureFixture[str]
+def test_who_asks_gets_the_error_of_a_command_and_the_next_request_is_processed(
+    command: str, is_event: bool, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answerer = Answerer("sum.reply", {}, command, is_event, json=True)
-    answered(answerer, Event("sum"), Event("sum"), waits=False)
+    replies = answered(answerer, Event("sum"), Event("sum"))
+    assert [str(one)[: len(problem)] for one in replies] == [problem] * 2
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(one["outcome"], one.get("exit")) for one in told] == [("failed", code)] * 2
+    assert [(one["outcome"], one["problem"] in problem + str(replies)) for one in told] == [
+        ("failed", True)
+    ] * 2
     assert answerer.counts == {"failed": 2}
 
 

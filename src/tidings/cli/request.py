@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,9 +19,9 @@ from tidings.cli.connection import bus_of, connects, until_terminated
 from tidings.cli.events import read_body, read_fields
 from tidings.cli.filter import parse
 from tidings.cli.options import Address, Fields, Json, Name
-from tidings.cli.printing import line_of, print_event, print_json
+from tidings.cli.printing import line_of, print_event, print_json, shown
 from tidings.cli.shell import run_shell
-from tidings.errors import CodecError, NoAnswer, UserError
+from tidings.errors import CodecError, NoAnswer, RequestFailed, UserError
 
 if TYPE_CHECKING:
     from tidings.client import Bus, Subscription
@@ -70,7 +69,7 @@ async def request(
 ) -> None:
     """Publish a request and print the first reply: tidings request price item=pear
 
-    The exit code is 1 if no reply comes in time.
+    The exit code is 1 if no reply comes in time, or if the service reports an error.
     """
     from tidings.event import Event
 
@@ -80,7 +79,7 @@ async def request(
     async with bus_of(node, name) as bus:
         try:
             reply = await bus.request(asked, timeout_s=timeout)
-        except NoAnswer as error:
+        except (NoAnswer, RequestFailed) as error:
             typer.echo(f"tidings: {error}", err=True)
             raise typer.Exit(1) from None
     if body:
@@ -106,7 +105,7 @@ async def reply(
     """Answer requests of TYPE, until Ctrl-C or --count, with the given attributes or by a command.
 
     tidings reply price --command 'python price.py' runs the command for each request, one after the other,
-    with the request as JSON on its standard input. If the command fails, the request stays unanswered, and
+    with the request as JSON on its standard input. If the command fails, the requester gets an error, and
     the exit code is 1 in the end.
     """
     from tidings.filters import Filter
@@ -131,7 +130,11 @@ class Report(Struct, frozen=True):
 
     outcome: str
     request: msgspec.Raw
-    exit: int | None = None
+    problem: str | None = None
+
+
+class CommandFailed(Exception):
+    """The command of a service has failed; its name is sent to the requester."""
 
 
 class Answerer:
@@ -157,27 +160,26 @@ class Answerer:
                 await self._answer(bus, asked)
 
     async def _answer(self, bus: Bus, asked: Event) -> None:
-        code, answer = None, None
-        try:
-            code, answer = await self._answer_to(asked)
-        except (CodecError, UserError) as error:
-            typer.echo(f"tidings: what the command printed is no event: {error}", err=True)
-        if answer is not None:
-            await bus.reply(asked, answer)
-        outcome = "failed" if answer is None else "replied"
-        self.counts[outcome] += 1
-        self._report(outcome, asked, code)
+        from tidings.client.requests import failure_event
 
-    async def _answer_to(self, asked: Event) -> tuple[int | None, Event | None]:
-        """Return the exit code of the command, if there is one, and the answer unless it has failed."""
+        problem = None
+        try:
+            answer = await self._answer_to(asked)
+        except (CommandFailed, CodecError, UserError) as error:
+            problem, answer = str(error), failure_event(error)
+        await bus.reply(asked, answer)
+        self.counts["replied" if problem is None else "failed"] += 1
+        self._report(asked, problem)
+
+    async def _answer_to(self, asked: Event) -> Event:
         from tidings.event.json import from_json, to_json
 
         if self._command is None:
-            return None, self._event()
+            return self._event()
         code, printed = await run_shell(self._command, to_json(asked) + b"\n", subprocess.PIPE)
         if code != 0:
-            return code, None
-        return code, from_json(printed) if self._is_event else self._event(printed)
+            raise CommandFailed(f"exit code {code}")
+        return from_json(printed) if self._is_event else self._event(printed)
 
     def _event(self, body: bytes = b"") -> Event:
         from tidings.event import Event
@@ -185,14 +187,16 @@ class Answerer:
         said = {"body": body, "content_type": _content_type(body)} if body else {}
         return Event(self._kind, **{**said, **self._fields})
 
-    def _report(self, outcome: str, asked: Event, code: int | None) -> None:
+    def _report(self, asked: Event, problem: str | None) -> None:
         from tidings.event.json import to_json
 
+        outcome = "replied" if problem is None else "failed"
         if self._json:
-            print_json(Report(outcome, msgspec.Raw(to_json(asked)), code))
+            print_json(Report(outcome, msgspec.Raw(to_json(asked)), problem))
+        elif problem is None:
+            typer.echo(f"replied: {line_of(asked)}")
         else:
-            why = f", exit code {code}" if outcome == "failed" else ""
-            typer.echo(f"{outcome}{why}: {line_of(asked)}", file=sys.stderr if why else sys.stdout)
+            typer.echo(f"failed, {shown(problem)}: {line_of(asked)}", err=True)
 
 
 async def _next(requests: Subscription, timeout_s: float | None) -> Event | None:
