@@ -107,6 +107,17 @@ def test_a_node_that_is_to_have_few_connections_needs_few_file_descriptors(
         raise_descriptor_limit(51)
 
 
+def test_a_system_that_allows_fewer_files_than_it_says_leaves_the_limit_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("current limit exceeds maximum limit")  # as macOS does
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    assert raise_descriptor_limit(15_000) == 156
+
+
 def test_other_than_loopback_addresses_are_refused_with_the_reason(start: Start) -> None:
     code, errors = start("--host", "0.0.0.0", "--port", "0").finish()
     assert code == 2

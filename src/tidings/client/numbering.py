@@ -7,7 +7,6 @@ an epoch that is kept in a file.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Literal
 
 from tidings.errors import ConfigError, EventError, UserError
 from tidings.ids import ClockIds, Ids, StoredIds, new_system
+from tidings.locks import check_locks, lock
 
 FILE_SIZE_MAX = 256
 """Bytes of a file that keeps a system and its epoch."""
@@ -41,10 +41,11 @@ def kept_ids(path: Path) -> StoredIds:
 
     The file is made if there is none. Several processes may share it: each has an epoch of its own.
     """
+    check_locks(f"{path}: a file of epochs")
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            lock(handle, wait=True)
             ids = _next(path, os.read(handle, FILE_SIZE_MAX + 1))
             line = f"{ids.origin.system} {ids.origin.epoch:019d}\n".encode()
             os.pwrite(handle, line, 0)  # as long as the line before it, so it is that one or this

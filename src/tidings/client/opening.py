@@ -15,6 +15,7 @@ from typing import Any
 from tidings.client.bus import CALL_S, CONNECT_S, Bus
 from tidings.client.numbering import Numbering
 from tidings.errors import AddressError, UserError
+from tidings.locks import check_locks
 from tidings.peers.registry import ForwardOrder, Neighbours, Upstream, check_peers
 from tidings.queues.types import Volatile
 from tidings.transport.address import parse
@@ -165,6 +166,7 @@ async def machine_node(_held: AsyncExitStack) -> ConnectTo:
 
     One that was found at a port is waited for instead: a new node would not have what it has stored.
     """
+    check_locks("a node of this machine that is found without an address")
     from tidings.node import local
 
     found: list[str] = []

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import stat
@@ -23,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from tidings.errors import Disconnected, NoAnswer, NotAllowed, Refused
+from tidings.locks import lock
 from tidings.node.config import PORT, NodeConfig
 from tidings.node.driver import SteadyClock
 from tidings.node.ports import answers
@@ -171,7 +171,7 @@ def _lock(path: Path) -> Iterator[bool]:
     is_ours = False
     try:
         with contextlib.suppress(BlockingIOError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(handle)
             is_ours = True
         yield is_ours
     finally:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from tidings.locks import check_locks
 from tidings.node import logs
 from tidings.node.config import NodeConfig
 from tidings.node.running import RunningNode, pid_file
@@ -30,6 +31,7 @@ def run(config: NodeConfig, json: bool = False) -> None:
 
     It prints where it listens and what it keeps, with `json` as one object.
     """
+    check_locks("a node in a process of its own")
     logs.show(config.log_level, config.log_form)
     sys.setswitchinterval(SWITCH_S)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:

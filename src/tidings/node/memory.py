@@ -18,6 +18,8 @@ SESSION_SHARE = 8
 """A session's part of the node's."""
 GIVEN_BACK_MIN = 64 << 20
 """Bytes that must have become free before it is worth to give them back to the system."""
+MEMORY_UNKNOWN = 4 << 30
+"""Bytes of memory that a machine counts as having if it does not tell."""
 CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -30,7 +32,10 @@ def budgets_of(config: NodeConfig) -> Budgets:
 
 def machine_memory(cgroup: Path = CGROUP) -> int:
     """Bytes of memory that this process can have at most: those of the machine, or of its control group."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):  # Windows has no sysconf, others may not know these names
+        return MEMORY_UNKNOWN
     try:
         return min(whole, int(cgroup.read_text()))
     except (OSError, ValueError):  # there is none, or it has no limit
@@ -56,6 +61,8 @@ class GivingBack:
 
 def _trim() -> None:
     """Call malloc_trim, where the C library has it: it keeps what was freed for itself otherwise."""
+    if os.name != "posix":
+        return
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
 import socket
 import stat
 from collections.abc import Callable
@@ -219,11 +218,17 @@ def raise_descriptor_limit(connections_max: int) -> int:
 
     UserError, with what to do, if these are too few to begin with.
     """
+    try:
+        import resource
+    except ModuleNotFoundError:  # as on Windows, which has no such limit
+        return connections_max
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections_max + DESCRIPTORS_SPARE
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        raised = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+        with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit than it tells
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+            soft = raised
     if soft == resource.RLIM_INFINITY:
         return connections_max
     needed = min(connections_max, CONNECTIONS_MIN) + DESCRIPTORS_SPARE

@@ -8,7 +8,6 @@ other that got its number later. The files of nodes that were killed are removed
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from tidings.errors import TidingsError
+from tidings.locks import lock
 from tidings.node import logs
 from tidings.node.local import runtime_directory
 from tidings.node.unix import is_free
@@ -63,9 +63,9 @@ def pid_file(node: RunningNode) -> Iterator[None]:
     try:
         path = _folder() / str(node.pid)
         path.unlink(missing_ok=True)  # of a process that had this number before
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        os.write(lock, msgspec.json.encode(node))
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        lock(handle, wait=True)
+        os.write(handle, msgspec.json.encode(node))
     except (OSError, TidingsError) as error:
         logs.warning("the node can't be listed", problem=str(error))
         yield
@@ -74,7 +74,7 @@ def pid_file(node: RunningNode) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
-        os.close(lock)
+        os.close(handle)
 
 
 def list_running() -> list[RunningNode]:

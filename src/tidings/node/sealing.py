@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import random
 import signal
@@ -30,6 +29,7 @@ from msgspec import Struct
 from tidings.backoff import Backoff
 from tidings.errors import Disconnected, InternalError, StoreDamaged, StoreError, TidingsError
 from tidings.ids import ClockIds, new_system
+from tidings.locks import lock
 from tidings.log.chunks import LivePart, Part
 from tidings.log.retention import LogRetention
 from tidings.log.sealing import FileCut, FileCutter, holes, to_join
@@ -262,7 +262,7 @@ async def wait_lock(path: Path) -> None:
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     while True:
         with contextlib.suppress(BlockingIOError):
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock(handle)
         await asyncio.sleep(LOOK_S)
 
 

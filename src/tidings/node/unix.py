@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
@@ -23,6 +22,7 @@ from itertools import islice
 from pathlib import Path
 
 from tidings.errors import UserError
+from tidings.locks import lock
 from tidings.node import logs
 from tidings.node.ports import Port, answers, close_server, listen_unix
 
@@ -97,17 +97,17 @@ class Temporary:
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)  # another that looks whether it is free has it for a moment
+        lock(self._lock, wait=True)  # another that looks whether it is free has it for a moment
         os.write(self._lock, f"{os.getpid()}\n".encode())  # from now on it shows its owner
         atexit.register(self.close)
 
     def close(self) -> None:
         """Remove it with all that is in it; does nothing the second time."""
         atexit.unregister(self.close)
-        lock, self._lock = self._lock, -1
-        if lock >= 0:
+        handle, self._lock = self._lock, -1
+        if handle >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
-            os.close(lock)
+            os.close(handle)
 
 
 def sweep() -> list[Path]:
@@ -133,11 +133,11 @@ def _is_stale(folder: Path) -> bool:
     return False
 
 
-def is_free(lock: Path) -> bool:
+def is_free(path: Path) -> bool:
     """Whether nobody holds a lock that someone has held: it is empty before."""
-    handle = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
+    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same time
+        lock(handle, shared=True)  # others may look at the same time
         return os.fstat(handle).st_size > 0
     except BlockingIOError:
         return False

@@ -15,7 +15,6 @@ directory.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import stat
@@ -24,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tidings.errors import ConfigError
+from tidings.locks import lock
 from tidings.security.rules import Rules, read_rules
 from tidings.security.users import User, UserLines, read_users
 from tidings.store.directory import sync_directory
@@ -140,7 +140,7 @@ def alone(path: Path) -> Iterator[None]:
     check_directory(path)
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        lock(handle, wait=True)
         yield
     finally:
         os.close(handle)

@@ -39,6 +39,8 @@ SYNC_STEPS = 16
 READ_SIZE = 1 << 20
 """Bytes of events read at once when a copy is checked."""
 
+_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
+
 BackupProgress = Callable[[int, int], None]
 """Called after every step with the bytes done and the total; an exception that it raises ends the work."""
 
@@ -197,7 +199,7 @@ def _copy_pages(source: sqlite3.Connection, copy: Path, progress: BackupProgress
             nonlocal steps
             steps += 1
             if steps % SYNC_STEPS == 0:
-                os.fdatasync(file.fileno())
+                _sync_data(file.fileno())
             progress((total - remaining) * PAGE_SIZE, total * PAGE_SIZE)
 
         # An incomplete copy is thrown away, and a complete one is synced before it counts.

@@ -10,10 +10,10 @@ to the open files: two calls of `stat` each, a few microseconds.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
+from tidings import locks
 from tidings.errors import StoreError, StoreFailed, StoreInUse
 
 LOCK = "lock"
@@ -29,6 +29,7 @@ class Directory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        locks.check_locks(f"{path}: a store")
         try:
             _make(path)
             _refuse_foreign(path)
@@ -86,7 +87,7 @@ def _refuse_foreign(path: Path) -> None:
 def _take_lock(path: Path) -> int:
     lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locks.lock(lock)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     except BlockingIOError:

@@ -108,7 +108,9 @@ async def _look(place: Address, context: SSLContext) -> dict[str, Any] | None:
 
 
 def dial_unix(path: str) -> ConnectTo:
-    """Return a function that connects by a Unix socket."""
+    """Return a function that connects by a Unix socket; UserError on a system that has none."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise UserError(f"{path}: this system has no Unix sockets; use tidings://HOST:PORT")
 
     async def connect(protocol: asyncio.Protocol) -> None:
         async with asyncio.timeout(DIAL_S_MAX):
