@@ -38,6 +38,7 @@ import tidings.cli
 import tidings.client.encryption
 import tidings.testing.assertions
 from pathlib import Path
+from tidings.cli.connection import until_terminated
 from tidings.errors import UserError
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
@@ -55,6 +56,7 @@ async def client():
 asyncio.run(client())
 with tidings.blocking.open() as bus:
     print("memory", bus.status()["sessions"])
+asyncio.run(until_terminated(asyncio.sleep(0)))
 
 async def enter(bus):
     async with bus:

@@ -253,7 +253,8 @@ async def until_terminated(
 
     for number in signals:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-            asyncio.get_running_loop().add_signal_handler(number, terminate, number)
+            with suppress(NotImplementedError):  # on Windows, where Ctrl-C is left
+                asyncio.get_running_loop().add_signal_handler(number, terminate, number)
     try:
         await task
     except asyncio.CancelledError:
