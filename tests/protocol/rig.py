@@ -45,9 +45,10 @@ class Rig:
         disk: SimulatedDisk | None = None,
         read_size: int = READ_SIZE,
         settings: CoreSettings | None = None,
+        now: float = 1_000.0,
     ) -> None:
         self.store = SimulatedStore(disk or SimulatedDisk(), bytes)
-        self.now = 1_000.0
+        self.now = now
         self.read_size = read_size
         self.settings = settings or CoreSettings()
         self.core = NodeCore(self.store, self.settings, self.now, bytes)
@@ -124,9 +125,9 @@ class Rig:
             for peer in self.peers:
                 peer.take(outputs.get(peer.session, []))
 
-    def restart(self) -> Self:
-        """The node crashes, and starts again with what was on disk."""
-        return type(self)(self.store.disk, self.read_size, self.settings)
+    def restart(self, *now: float) -> Self:
+        """The node crashes, and starts again with what was on disk, at another time if one is given."""
+        return type(self)(self.store.disk, self.read_size, self.settings, *now)
 
     @property
     def stored(self) -> list[StoredBatch]:
