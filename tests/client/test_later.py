@@ -37,6 +37,17 @@ def test_a_client_puts_with_a_delay_and_with_a_moment() -> None:
     with_queue(work)
 
 
+def test_an_event_that_was_delayed_is_put_again_without_a_delay() -> None:
+    async def work(queue: Queue) -> None:
+        await queue.put("job", n=1, delay_s=0.001, group="a")
+        message = await queue.get()
+        await queue.put(message.event)
+        again = await queue.get(timeout_s=0)
+        assert (again["n"], again.group) == (1, "a")
+
+    with_queue(work)
+
+
 @pytest.mark.parametrize("delay_s", [-1, float("nan"), 2 * DELAY_S_MAX, True, "5"])
 def test_a_client_refuses_what_is_no_delay(delay_s: Any) -> None:
     async def work(queue: Queue) -> None:

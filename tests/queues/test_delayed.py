@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from queues.rig import DONE, GIVE_BACK, Client, Rig, job, numbers, pass_time
+from queues.rig import DONE, GIVE_BACK, REJECT, Client, Rig, job, numbers, pass_time
 from tidings.client.put import planned
 from tidings.event import Event
 from tidings.event.header import Header
@@ -179,6 +179,18 @@ def test_many_delayed_messages_are_one_timer_of_the_node() -> None:
     assert ann.get("jobs") == []
     pass_time(ann.rig, 1_290.0)
     assert numbers(ann.get("jobs", 1_000)) == list(range(300))
+
+
+def test_a_dead_letter_that_is_put_back_does_not_wait_again() -> None:
+    ann = client()
+    ann.put("jobs", later(1, 5.0))
+    ann.rig.run()
+    pass_time(ann.rig, 5.0)
+    (hand,) = ann.get("jobs")
+    ann.settle(REJECT, hand)
+    ann.rig.run()
+    assert ann.ask("queue.replay") == 1
+    assert numbers(ann.get("jobs")) == [1]
 
 
 def test_a_queue_of_an_earlier_node_opens_and_has_no_delayed_messages() -> None:

@@ -269,7 +269,7 @@ def test_a_dead_letter_that_is_replayed_is_in_its_group_again() -> None:
 def test_a_queue_without_groups_keeps_nothing_of_them() -> None:
     ann, _ = clients()
     put(ann, job(1))
-    assert ann.rig.queues.find("jobs").groups is None
+    assert ann.rig.queues.find("jobs").schedule.groups is None
 
 
 def test_the_name_of_a_group_has_a_limit() -> None:

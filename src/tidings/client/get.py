@@ -54,10 +54,16 @@ class ReceivedMessage(Struct, array_like=True, frozen=True):
 
     @property
     def event(self) -> Event:
-        """The event, with the first part of its body; its number is the time when the queue accepted it."""
+        """The event, with the first part of its body; its number is the time when the queue accepted it.
+
+        Its delay is over: whoever puts it again, and says nothing of a delay, asks for none.
+        """
         event = decode_event(self.raw, Origin(self.system, self.epoch, self.source))
         received_us = min(self.number if self.received is None else self.received, TIME_US_MAX)
-        force_setattr(event, "header", replace(event.header or EMPTY_HEADER, received_us=received_us))
+        header = replace(event.header or EMPTY_HEADER, received_us=received_us)
+        if header.queue_delay_s is not None or header.queue_due_us is not None:
+            header = replace(header, queue_delay_s=None, queue_due_us=None)
+        force_setattr(event, "header", header)
         return event
 
 

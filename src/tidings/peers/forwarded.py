@@ -156,7 +156,8 @@ class Forwarded(Service):
                 check_length(raw)
                 self._manager.check_size(queue.name)
                 queue.check_room()
-                queue.put(raw, batch.origin, parts if row == rows.start else (), plan=queue.plan(raw))
+                plan = queue.schedule.plan(raw)
+                queue.put(raw, batch.origin, parts if row == rows.start else (), plan=plan)
             except (UserError, Refused) as error:
                 errors[row] = error
         return errors

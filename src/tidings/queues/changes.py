@@ -155,7 +155,7 @@ class Changes:
             if message.is_part:
                 transaction.put_part(queue, batch[row].body or b"")
             else:
-                queue.plan(raw)  # raises what must not be raised by the commit
+                queue.schedule.plan(raw)  # raises what must not be raised by the commit
                 number = self._manager.numbers.next(self._broker.wall)
                 messages.append(QueuedMessage(number, completed(queue.description, raw), batch.origin))
                 transaction.put(queue, messages[-1])

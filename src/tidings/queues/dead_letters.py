@@ -17,6 +17,7 @@ from tidings.event.values import ATTRIBUTES_MAX
 from tidings.filters import Filter
 from tidings.ids import ForwardedOrigin, Origin
 from tidings.protocol.arguments import INBOX, inbox_name
+from tidings.queues.delayed import MARK
 from tidings.queues.description import DEAD, Description
 from tidings.queues.message import QueuedMessage, event_bytes
 from tidings.queues.queue import MessageQueue
@@ -92,7 +93,7 @@ class DeadLetters:
             queue.check_room()
             values = {name: value for name, value in letter.values.items() if name not in MARKS}
             raw = event_bytes(replace(letter, values=values))
-            queue.put(raw, letter.origin, dead.parts_of(number), undo=False, plan=queue.plan(raw))
+            queue.put(raw, letter.origin, dead.parts_of(number), undo=False, plan=queue.schedule.plan(raw))
             dead.drop(number)
             replayed += 1
         return replayed
@@ -155,8 +156,14 @@ class DeadLetters:
 
 
 def letter_of(message: QueuedMessage, queue: str, reason: str, deliveries: int) -> bytes:
-    """A message as it is put among the dead letters: with the attributes that say why, as far as they fit."""
+    """A message as it is put among the dead letters: with the attributes that say why, as far as they fit.
+
+    Its delay is over: it does not wait again when it is put back.
+    """
     event = message.event
+    header = event.header
+    if header is not None and MARK in message.raw:
+        event = replace(event, header=replace(header, queue_delay_s=None, queue_due_us=None))
     room = ATTRIBUTES_MAX - len(event.values)
     marks: dict[str, Value] = dict(zip(MARKS[:room], (queue, reason, deliveries), strict=False))
     return event_bytes(replace(event, values={**event.values, **marks}))

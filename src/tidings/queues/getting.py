@@ -279,7 +279,7 @@ class QueueReaders:
         self, reader: QueueReader, transaction: OpenTransaction, put: Sequence[QueuedMessage]
     ) -> None:
         for message in put:
-            is_there = transaction.has_put(message.number) and not reader.queue.is_early(message)
+            is_there = transaction.has_put(message.number) and not reader.queue.schedule.is_early(message)
             if is_there and (reader.filter is None or reader.filter.matches(sight(message))):
                 if not reader.fits(message):
                     return

@@ -86,7 +86,7 @@ class LocalQueue:
             queue.check_room()
             plan = None
             if is_planned or (events is not None and events[row].header is not None):
-                plan = queue.plan(raw)
+                plan = queue.schedule.plan(raw)
             queue.put(raw, batch.origin, undo=waits, plan=plan)
             if not put and is_stored:
                 self._broker.accept_stored(session)
@@ -226,9 +226,9 @@ def described(session: Session, queue: MessageQueue, told: Description | None = 
         else:
             messages += not queue.is_expired(number)
     in_flight = yield from _matching((held.message for held in list(queue.held.values())), granted)
-    delayed = yield from _matching(queue.delayed.messages(), granted)
-    if queue.groups is not None:
-        behind = queue.groups.behind
+    delayed = yield from _matching(queue.schedule.delayed.messages(), granted)
+    if queue.schedule.groups is not None:
+        behind = queue.schedule.groups.behind
         messages += yield from _matching([behind[number] for number in behind], granted)
     counts = {"messages": messages, "in_flight": in_flight, "delayed": delayed, "groups": 0}
     return replace(told, **counts, full=told.is_full)

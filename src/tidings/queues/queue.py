@@ -11,7 +11,7 @@ Work that grows with the number of messages is in `serving.py`, and done in step
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, islice, takewhile
 from math import inf
@@ -28,9 +28,8 @@ from tidings.filters import Filter
 from tidings.leases import granted_s
 from tidings.matching import Shelf
 from tidings.queues import serving
-from tidings.queues.delayed import MARK, Delayed, Plan, check_plan, pause_s, plan_of, put_off
-from tidings.queues.description import DEAD, TRANSMISSION, Description, encode
-from tidings.queues.groups import Groups
+from tidings.queues.delayed import Plan, pause_s
+from tidings.queues.description import Description, encode
 from tidings.queues.inflight import InFlight, ReaderKey
 from tidings.queues.message import (
     Expiry,
@@ -42,6 +41,7 @@ from tidings.queues.message import (
     sight,
 )
 from tidings.queues.rate import TokenBucket
+from tidings.queues.schedule import Schedule
 from tidings.queues.transactions import Locks
 from tidings.queues.types import Volatile
 from tidings.queues.waiting import WAITING_MAX, QueueReader, WaitingReaders
@@ -80,14 +80,11 @@ class MessageQueue:
         self.target: LocalQueue | None = None  # what the service uses of it
         self._manager = manager
         self._broker = manager.broker
+        self.schedule = Schedule(self, manager.broker)
         # Those that must be settled in time, who is due first.
         self._timed: OrderedDict[int, InFlight] = OrderedDict()
         self._doubted: set[int] = set()  # handed out before, though that does not count
         self._returned: dict[int, int] = {}  # how often those were handed out that have come back
-        self.delayed = Delayed()
-        self.groups: Groups | None = None  # made when a message of a group comes
-        # Elsewhere messages are delayed where they go, or were before they died.
-        self._has_plans = not (description.name.startswith(TRANSMISSION) or description.name == DEAD)
         self._tokens = None if description.rate is None else TokenBucket(description.rate, self._broker.now)
         self._offer_at = inf  # when what is on the shelf is offered to readers that the rate made wait
         self._parts = MessageParts()
@@ -106,12 +103,7 @@ class MessageQueue:
     @property
     def size(self) -> int:
         """How many messages it has, those in readers' hands too."""
-        return len(self.shelf) + len(self.held) + len(self.delayed) + self.behind
-
-    @property
-    def behind(self) -> int:
-        """How many messages wait for others of their group."""
-        return 0 if self.groups is None else len(self.groups.behind)
+        return len(self.shelf) + len(self.held) + len(self.schedule)
 
     def has(self, number: int) -> bool:
         """Whether a message is here, in someone's hands or not."""
@@ -119,7 +111,8 @@ class MessageQueue:
 
     def shows(self, number: int, granted: Filter | None) -> bool:
         """Whether a message can be read under this grant, None being all of them."""
-        for shelf in (self.shelf,) if self.groups is None else (self.shelf, self.groups.behind):
+        groups = self.schedule.groups
+        for shelf in (self.shelf,) if groups is None else (self.shelf, groups.behind):
             if number in shelf:
                 return granted is None or granted.matches(sight(shelf[number]))
         return False
@@ -130,10 +123,10 @@ class MessageQueue:
         return replace(
             self.description,
             maker="",
-            messages=len(self.shelf) + self.behind,
+            messages=len(self.shelf) + self.schedule.behind,
             in_flight=len(self.held),
-            delayed=len(self.delayed),
-            groups=0 if self.groups is None else len(self.groups),
+            delayed=len(self.schedule.delayed),
+            groups=len(self.schedule.groups or ()),
             waiting=len(self.waiting),
         )
 
@@ -142,9 +135,9 @@ class MessageQueue:
         following = self.shelf.first()
         return {
             "name": self.name,
-            "messages": len(self.shelf) + self.behind,
+            "messages": len(self.shelf) + self.schedule.behind,
             "in_flight": len(self.held),
-            "delayed": len(self.delayed),
+            "delayed": len(self.schedule.delayed),
             "waiting": len(self.waiting),
             "age_s": 0.0 if following is None else max(0.0, self._broker.wall - following / 1e6),
         }
@@ -173,7 +166,7 @@ class MessageQueue:
         undo: bool = True,
         plan: Plan | None = None,
     ) -> QueuedMessage:
-        """Take an event in, for which there is room; `parts` are more of its body, `plan` is as of `plan`."""
+        """Take an event in, for which there is room; `parts` are more of its body, and `plan` its plan."""
         manager = self._manager
         self.kind.make_room(self)
         raw = completed(self.description, raw)
@@ -187,18 +180,6 @@ class MessageQueue:
         manager.grow(message.size)
         self._add(message, plan)
         return message
-
-    def plan(self, raw: bytes) -> Plan | None:
-        """Return when an event may be handed out, if it says so; QueueError if that can't be."""
-        plan = plan_of(raw) if self._has_plans and MARK in raw else None
-        if plan is not None:
-            check_plan(plan, self.name, self._broker.wall)
-        return plan
-
-    def is_early(self, message: QueuedMessage) -> bool:
-        """Whether a message that a transaction has put is not due yet."""
-        plan = plan_of(message.raw) if self._has_plans and MARK in message.raw else None
-        return plan is not None and plan.due(message.number) > self._broker.wall
 
     def _put_parts(self, message: QueuedMessage, parts: Sequence[bytes]) -> list[Operation]:
         numbered = [(self._manager.numbers.next(self._broker.wall), part) for part in parts]
@@ -214,13 +195,8 @@ class MessageQueue:
         self._manager.grow(message.size + self._parts.add(message.number, parts))
         ttl_s = self._expiry.ttl_s(message)
         self._expire_at(message.number, self._broker.deadline(message.number / 1e6 + ttl_s, ttl_s))
-        plan = self._has_plans and MARK in message.raw and plan_of(message.raw)
-        if not plan:
+        if not self.schedule.restore(message, deliveries):
             self.shelf.add(message.number, message, self.kind.place(message))
-        elif not self._delay(message, plan):
-            self._place_planned(message, plan)
-        elif plan.queue_group is not None and deliveries:
-            self._grouped.hold(message.number, plan.queue_group)
         return message.number <= self._doubtful
 
     def bury_lost(self) -> None:
@@ -238,60 +214,9 @@ class MessageQueue:
         if self.description.expiry:
             self._expire_at(message.number, self._broker.now + self._expiry.ttl_s(message))
         if plan is None:
-            self._place(message)
-        elif not self._delay(message, plan):
-            self._place_planned(message, plan)
-
-    @property
-    def _grouped(self) -> Groups:
-        if self.groups is None:
-            self.groups = Groups(self.kind.place)
-        return self.groups
-
-    def _place_planned(self, message: QueuedMessage, plan: Plan) -> None:
-        """Place a message that is due, if it is its turn in its group."""
-        name = plan.queue_group
-        if name is None:
-            self._place(message)
-            return
-        self._make_way(message, self._grouped.turn_of(name))
-        if self._grouped.enter(message, name):
-            self._place(message)
-
-    def _make_way(self, message: QueuedMessage, turn: Collection[int]) -> None:
-        """Take its turn from the message on the shelf that comes after this one of its group."""
-        for number in [one for one in turn if one in self.shelf and one not in self.locks]:
-            if self.kind.place(message) < self.kind.place(self.shelf[number]):
-                self._grouped.put_behind(self.shelf.remove(number))
-
-    def _place_again(self, message: QueuedMessage) -> None:
-        """Place a message that comes back, or whose pause is over; of a group, the one whose turn it is."""
-        if self.groups is not None and message.number in self.groups:
-            self._make_way(message, self.groups.turn_with(message.number))
-            self._advance(self.groups.back(message))
+            self.place(message)
         else:
-            self._place(message)
-
-    def _advance(self, following: QueuedMessage | None) -> None:
-        """Place the message whose turn it is in a group now, if there is one."""
-        if following is None:
-            return
-        if self.is_expired(following.number):  # it is swept out there
-            self.shelf.add(following.number, following, self.kind.place(following))
-        else:
-            self._place(following)
-
-    def _delay(self, message: QueuedMessage, plan: Plan) -> bool:
-        """Keep a message back until its moment, if that is to come; whether it is."""
-        due = plan.due(message.number)
-        if due <= self._broker.wall:
-            return False
-        self._delay_until(message, self._broker.deadline(due, plan.delay_s_most))
-        return True
-
-    def _delay_until(self, message: QueuedMessage, at: float) -> None:
-        self.delayed.add(message, at)
-        self._wake_at(at)
+            self.schedule.enter(message, plan)
 
     def _tell_watchers(self, message: QueuedMessage) -> None:
         watchers = self.waiting.watchers(message)
@@ -300,7 +225,7 @@ class MessageQueue:
             for watcher in watchers:
                 watcher.sink.deliver(batch, (0,), (None,))
 
-    def _place(self, message: QueuedMessage) -> None:
+    def place(self, message: QueuedMessage) -> None:
         """Hand it to the reader that has waited longest for it, or put it on the shelf."""
         if len(self.waiting) and (self._tokens is None or self._has_token()) and self._offer(message):
             return
@@ -312,7 +237,7 @@ class MessageQueue:
         if self._tokens.available(self._broker.now):
             return True
         self._offer_at = self._tokens.wake_at
-        self._wake_at(self._offer_at)
+        self.wake_at(self._offer_at)
         return False
 
     def _offer_shelf(self) -> Steps[None]:
@@ -365,7 +290,7 @@ class MessageQueue:
             if not self._has_token():
                 return None
             reader.count = min(reader.count, self._tokens.available(self._broker.now))
-        if reader.takes_any and self.is_plain and (self.groups is None or not reader.is_together):
+        if reader.takes_any and self.is_plain and not (self.schedule.groups and reader.is_together):
             self.serve_first(reader)
             if reader.is_content or not len(self.shelf):
                 return None
@@ -401,8 +326,8 @@ class MessageQueue:
         held = self._give(message, holder, reader.asked.number, due)
         if message.number <= self._doubtful and not reader.taken:
             self._note(held)
-        if self.groups is not None and reader.group_owner is not None:
-            self.groups.own(message.number, reader.group_owner)
+        if self.schedule.groups is not None and reader.group_owner is not None:
+            self.schedule.groups.own(message.number, reader.group_owner)
         reader.take(message, held)
 
     def take(self, number: int, holder: ReaderKey) -> InFlight:
@@ -440,13 +365,13 @@ class MessageQueue:
         """
         before = self._returned.get(number, 0)
         is_last = delivery == (before if number in self._lost else before + 1)
-        if number > self._doubtful or not is_last or number in self.delayed or number in self.locks:
+        if number > self._doubtful or not is_last or number in self.schedule.delayed:
             return None
-        if not self.is_loose(number):
+        if number in self.locks or not self.is_loose(number):
             return None
         held = InFlight(self, self.pick(number), delivery, holder, 0, inf)
-        if self.groups is not None:
-            self.groups.hold_again(number)
+        if self.schedule.groups is not None:
+            self.schedule.groups.hold_again(number)
         self._take_up(held)
         return held
 
@@ -458,7 +383,7 @@ class MessageQueue:
         self._manager.in_flight.hold(held.message.number, held)
         if held.due < inf:
             self._timed[held.message.number] = held
-            self._wake_at(held.due)
+            self.wake_at(held.due)
 
     def copy(self, message: QueuedMessage, reader: QueueReader) -> None:
         """Let a reader see a message; its transaction keeps others from taking it."""
@@ -545,18 +470,13 @@ class MessageQueue:
             if delay_s is None and counts and self.description.retry_s:
                 delay_s = pause_s(self.description.retry_s, message.number, held.delivery)
             if delay_s:
-                message = self._put_off(message, delay_s)
+                later = self.schedule.pause(message, delay_s)
+                self._manager.grow(later.size - message.size)
+                message = later
             if counts or held.is_noted or delay_s:
                 self._manager.keep(self.kind.revise(message, self._returned.get(message.number, 0)))
-            if delay_s:
-                self._delay_until(message, self._broker.now + delay_s)
-            else:
-                self._place_again(message)
-
-    def _put_off(self, message: QueuedMessage, delay_s: float) -> QueuedMessage:
-        later = put_off(message, self._broker.wall + delay_s)
-        self._manager.grow(later.size - message.size)
-        return later
+            if not delay_s:
+                self.schedule.back(message)
 
     def reject(self, held: InFlight, reason: str) -> None:
         """Move a message to the dead letters."""
@@ -585,8 +505,8 @@ class MessageQueue:
         if self.description.expiry:
             self._expiry.cancel(message.number)
         self._manager.keep(self._gone(message), undo)
-        if self.groups is not None:
-            self._advance(self.groups.leave(message.number))
+        if self.schedule.groups is not None:
+            self.schedule.leave(message.number)
 
     def _gone(self, message: QueuedMessage) -> Sequence[Operation]:
         if self.kind.persistent:
@@ -601,17 +521,11 @@ class MessageQueue:
 
     def is_loose(self, number: int) -> bool:
         """Whether a message is here, and in nobody's hands."""
-        is_behind = self.groups is not None and number in self.groups.behind
-        return number in self.shelf or number in self.delayed or is_behind
+        return number in self.shelf or number in self.schedule
 
     def pick(self, number: int) -> QueuedMessage:
         """Take out a message that is in nobody's hands, wherever it waits."""
-        if number in self.shelf:
-            return self.shelf.remove(number)
-        if number in self.delayed:
-            return self.delayed.remove(number)
-        assert self.groups is not None
-        return self.groups.behind.remove(number)
+        return self.shelf.remove(number) if number in self.shelf else self.schedule.pick(number)
 
     def drop(self, number: int) -> None:
         """Throw away a message that is in nobody's hands."""
@@ -634,17 +548,15 @@ class MessageQueue:
             return  # it was thrown away since
         self._expiry.cancel(message.number)
         self._numbers_of(message)
-        if self.groups is not None:
-            self._advance(self.groups.leave(message.number))
+        if self.schedule.groups is not None:
+            self.schedule.leave(message.number)
 
     def _unfinish(self, held: InFlight, parts: list[MessagePart], expires_at: float) -> None:
         """Undo a removal: the transaction that held the message is undone, and it is in its place."""
         message = held.message
         self._manager.grow(message.size + self._parts.add(message.number, parts))
         self._expire_at(message.number, expires_at)
-        plan = plan_of(message.raw) if self._has_plans and MARK in message.raw else None
-        if plan is not None and plan.queue_group is not None:
-            self._grouped.hold(message.number, plan.queue_group)
+        self.schedule.rejoin(message)
         self._return(held, True, "was taken in a transaction that could not be stored")
 
     # Transactions
@@ -659,7 +571,7 @@ class MessageQueue:
         if self.is_expired(number):
             self._expire(message)
         else:
-            self._place(message)
+            self.place(message)
 
     # Time
 
@@ -667,7 +579,7 @@ class MessageQueue:
         """Let a message live until then, whatever becomes of the wall clock."""
         if at < inf:
             self._expiry.at(at, number)
-            self._wake_at(at)
+            self.wake_at(at)
 
     def left_s(self, number: int) -> float:
         """How long a message has to live yet."""
@@ -698,26 +610,21 @@ class MessageQueue:
 
     def sweep(self) -> None:
         """Let go of messages whose time is over, and offer delayed ones that are due; of many some."""
+        if self._wakes_at > self._broker.now and self._waking is None:
+            return
         if self._expiry.wake_at <= self._broker.now:
             for number in self._expiry.due(self._broker.now, serving.AT_ONCE):
                 if self.is_loose(number):
                     self._expire(self.pick(number))
-        if self.delayed and self.delayed.wake_at <= self._broker.now:
-            for message in self.delayed.due(self._broker.now, serving.AT_ONCE):
-                self._end_delay(message)
-
-    def _end_delay(self, message: QueuedMessage) -> None:
-        plan = plan_of(message.raw)
-        if plan is None or plan.queue_group is None or (self.groups and message.number in self.groups):
-            self._place_again(message)
-        else:
-            self._place_planned(message, plan)
+        if self.schedule.delayed.wake_at <= self._broker.now:
+            self.schedule.end_delays(serving.AT_ONCE)
 
     def _expire(self, message: QueuedMessage) -> None:
         self._manager.dead_letters.report(self, message, "expired")
         self._forget(message)
 
-    def _wake_at(self, at: float) -> None:
+    def wake_at(self, at: float) -> None:
+        """Have the queue woken at a moment, unless it is earlier."""
         if at < self._wakes_at:
             self._wakes_at = at
             self._manager.timers.at(at, self._wake)
@@ -740,14 +647,14 @@ class MessageQueue:
             yield
         self._waking = None
         if self._due_at < inf and not self.is_closed:
-            self._wake_at(self._due_at)
+            self.wake_at(self._due_at)
 
     @property
     def _due_at(self) -> float:
         """When something expires, is due, is to be offered, or has been held for too long."""
         first = next(iter(self._timed.values()), None)  # all may be held equally long: in the order of time
         late_at = inf if first is None else first.due
-        return min(self._expiry.wake_at, self.delayed.wake_at, self._offer_at, late_at)
+        return min(self._expiry.wake_at, self.schedule.delayed.wake_at, self._offer_at, late_at)
 
     def _give_back_late(self) -> None:
         """Take back what is held for too long, of many messages some."""
@@ -762,8 +669,7 @@ class MessageQueue:
         held, self.held = self.held, {}
         self.in_transactions = {}
         self._timed.clear()
-        behind = iter(()) if self.groups is None else self.groups.clear()
-        return serving.give_up(self, held, chain(self.shelf.clear(), self.delayed.clear(), behind))
+        return serving.give_up(self, held, chain(self.shelf.clear(), self.schedule.clear()))
 
     def give_up_held(self, held: InFlight) -> None:
         """Forget a message that was in someone's hands when the queue was closed."""

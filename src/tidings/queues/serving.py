@@ -52,8 +52,8 @@ def serve(queue: MessageQueue, reader: QueueReader, is_bounded: bool) -> Steps[N
             if not reader.has_room(len(chosen), size):
                 break
     _take(queue, reader, chosen)
-    if queue.groups is not None and reader.group_owner is not None and not reader.is_copier:
-        yield from _follow(queue, reader, queue.groups)
+    if queue.schedule.groups is not None and reader.group_owner is not None and not reader.is_copier:
+        yield from _follow(queue, reader, queue.schedule.groups)
     reader.search = None
 
 
@@ -109,12 +109,12 @@ def _own(queue: MessageQueue, reader: QueueReader) -> Steps[deque[QueuedMessage]
         for number in shelf.search(reader.filter, reader.after):
             if number is None:
                 yield
-            elif not queue.is_early(shelf[number]):
+            elif not queue.schedule.is_early(shelf[number]):
                 found.append(shelf[number])
                 if len(found) >= reader.count:
                     break
-    if reader.is_copier and queue.groups is not None:
-        behind = yield from _behind(queue, reader, queue.groups.behind)
+    if reader.is_copier and queue.schedule.groups is not None:
+        behind = yield from _behind(queue, reader, queue.schedule.groups.behind)
         found = deque(sorted([*found, *behind], key=queue.kind.place))
     return found
 
@@ -213,10 +213,7 @@ def _purge_off_shelf(queue: MessageQueue, filter: Filter | None) -> Steps[int]:
     """Throw away what is delayed, or behind others of its group: before these, as it would follow them."""
     gone = 0
     found: list[int] = []
-    waiting = queue.delayed.messages()
-    if queue.groups is not None:
-        waiting += [queue.groups.behind[number] for number in queue.groups.behind]
-    for count, message in enumerate(waiting, 1):
+    for count, message in enumerate(queue.schedule.messages(), 1):
         if filter is None or filter.matches(sight(message)):
             found.append(message.number)
         if not count % AT_ONCE:

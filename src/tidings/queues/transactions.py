@@ -295,7 +295,7 @@ class Transactions:
             if not held.is_over:
                 held.queue.finish(held)
         put = [
-            (queue, queue.put(message.raw, message.origin, parts, plan=queue.plan(message.raw)))
+            (queue, queue.put(message.raw, message.origin, parts, plan=queue.schedule.plan(message.raw)))
             for queue, message, parts in transaction.puts
         ]
         for batch in transaction.publications:
