@@ -418,6 +418,10 @@ def test_the_limits_of_queues_are_those_in_force() -> None:
         "transactions.MESSAGES_MAX": f"{transactions.MESSAGES_MAX:,}",
         "transactions.SIZE_MAX": f"{transactions.SIZE_MAX >> 20} MiB",
         "description.REASON_LENGTH_MAX": f"{description.REASON_LENGTH_MAX} characters",
+        "description.DELAY_S_MAX": f"{description.DELAY_S_MAX:,.0f} s",
+        "description.RETRIES_MAX": f"{description.RETRIES_MAX}",
+        "description.GROUP_LENGTH_MAX": f"{description.GROUP_LENGTH_MAX} characters",
+        "description.RATE_MAX": f"{description.RATE_MAX:,.0f}",
         "queue.PREFETCH_MAX": f"{queue.PREFETCH_MAX:,}",
         "worker.HANDED_MAX": f"{worker.HANDED_MAX:,}",
     }
