@@ -63,6 +63,15 @@ def test_the_delay_of_a_release_survives_a_restart() -> None:
     assert ann.rig.queues.size == 0
 
 
+def test_a_pause_is_no_longer_though_the_clock_is_set_back_before_a_restart() -> None:
+    ann = client()
+    release(ann, delay_s=5.0)
+    ann.come(ann.rig.restart(ann.rig.now - 900.0))
+    assert ann.get("jobs") == []
+    pass_time(ann.rig, 5.1)
+    assert numbers(ann.get("jobs")) == [1]
+
+
 def test_a_message_is_tried_after_each_pause_and_then_is_a_dead_letter() -> None:
     ann = client(retry_s=[1, 5, 30])
     for pause in (1.0, 5.0, 30.0):

@@ -11,6 +11,7 @@ from tidings.protocol.broker import Broker
 from tidings.protocol.ledger import Ledger
 from tidings.protocol.publications import Publications
 from tidings.queues import inflight, queue, transactions
+from tidings.queues.groups import Groups
 from tidings.queues.inflight import InFlightTable
 from tidings.queues.service import QueueService
 from tidings.simulator import queue_storm
@@ -72,8 +73,10 @@ def finish_as_if_given_back(self: queue.MessageQueue, held: Any) -> None:
     self.give_back(held)
 
 
-def give_back_unopened(self: queue.MessageQueue, held: Any, counts: bool = True, reason: str = "") -> None:
-    GIVE_BACK(self, held, False, reason)
+def give_back_unopened(
+    self: queue.MessageQueue, held: Any, _counts: bool = True, *_more: Any, **_named: Any
+) -> None:
+    GIVE_BACK(self, held, False)
 
 
 def hand_without_holding(self: queue.MessageQueue, held: Any) -> None:
@@ -87,8 +90,13 @@ def hand_without_holding(self: queue.MessageQueue, held: Any) -> None:
 
     shelf.add = add  # type: ignore[method-assign]
     self._manager.timers.at(
-        self._broker.now + 0.01, lambda _now: self.held.get(message.number) is held and self._place(message)
+        self._broker.now + 0.01, lambda _now: self.held.get(message.number) is held and self.place(message)
     )
+
+
+def enter_out_of_turn(self: Groups, message: Any, name: str) -> bool:
+    self.hold(message.number, name)
+    return True
 
 
 def stay_locked(_self: transactions.Locks, _number: int, ended: transactions.OpenTransaction) -> bool:
@@ -116,6 +124,7 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "does not mark": (queue.MessageQueue, "give_back", give_back_unopened, "is not marked"),
     "hands out twice": (queue.MessageQueue, "_take_up", hand_without_holding, "two hands|left again"),
     "takes back too early": (inflight, "RESUME_S", -1.0, "in two hands|left again"),
+    "keeps no turns": (Groups, "enter", enter_out_of_turn, "of group"),
     "never takes back": (InFlightTable, "_take_back", passing_over, "in hands"),
     "forgets what it has counted": (Ledger, "count_up", count_nothing, "twice|refused, and came"),
     "loses what was put in a transaction": (

@@ -49,8 +49,7 @@ class Plan(Struct, frozen=True, gc=False):
     @property
     def delay_s_most(self) -> float:
         """How long that is away at most, wherever the wall clock was set to meanwhile."""
-        has_delay = self.queue_delay_s is not None and self.queue_due_us is None
-        return self.queue_delay_s if has_delay else DELAY_S_MAX  # type: ignore[return-value]  # it has one
+        return DELAY_S_MAX if self.queue_delay_s is None else self.queue_delay_s
 
 
 class _Planned(Struct, array_like=True, gc=False):
@@ -95,10 +94,10 @@ def shortened(raw: bytes, number: int, wall: float) -> bytes:
     return event_bytes(replace(event, header=replace(event.header or EMPTY_HEADER, queue_delay_s=rest_s)))
 
 
-def put_off(message: QueuedMessage, until: float) -> QueuedMessage:
-    """Return the message as it is not to be handed out before a moment of the wall clock."""
-    event = message.event
-    header = replace(event.header or EMPTY_HEADER, queue_delay_s=None, queue_due_us=int(until * 1e6))
+def put_off(message: QueuedMessage, wall: float, delay_s: float) -> QueuedMessage:
+    """Return the message as it is not to be handed out for so long from now on."""
+    event, due_us = message.event, int((wall + delay_s) * 1e6)
+    header = replace(event.header or EMPTY_HEADER, queue_delay_s=delay_s, queue_due_us=due_us)
     return QueuedMessage(message.number, event_bytes(replace(event, header=header)), message.origin)
 
 

@@ -90,7 +90,7 @@ class Schedule:
 
     def pause(self, message: QueuedMessage, delay_s: float) -> QueuedMessage:
         """Take a message that has come back, and waits for so long; as it is stored then."""
-        later = put_off(message, self._broker.wall + delay_s)
+        later = put_off(message, self._broker.wall, delay_s)
         self._delay(later, self._broker.now + delay_s)
         return later
 

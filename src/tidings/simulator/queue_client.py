@@ -12,7 +12,10 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from tidings.event import Event
+from tidings.event.header import EMPTY_HEADER
 from tidings.event.wire import decode_event
 from tidings.ids import Origin
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
@@ -34,6 +37,7 @@ QUEUES = (
     Description(name="small", persistent=True, keep=True, max_messages=5, redelivery_s=5.0),
     Description(name="brief", persistent=True, keep=True, expiry=True, priorities=True, ageing_s=1.0),
     Description(name="fast", persistent=False, keep=True, priorities=True, redelivery_s=5.0),
+    Description(name="turns", persistent=True, keep=True, redelivery_s=3.0, retry_s=(0.2, 0.5)),
     Description(name="bound", persistent=True, keep=True, bind="type = 'news'"),
 )
 """All queues: every option of a queue differs somewhere."""
@@ -111,6 +115,8 @@ class QueueClient(SimulatedClient):
         """Put an event into some queue."""
         queue = queue or self.world.random.choice([one for one in self.queues if one.bind is None])
         event = self._event("job")
+        if queue.retry_s:
+            event = self._planned(event)
         counter = self.connection.put(queue.name, event)
         lasts_until = self._lasts_until(queue, event)
         self._pending[counter] = self.account.put(self._identity(counter), event, lasts_until)
@@ -132,6 +138,12 @@ class QueueClient(SimulatedClient):
             priority=random.randint(3, 5),
             ttl_s=random.choice((None, 0.2, 2.0, TTL_S_LONG)),
         )
+
+    def _planned(self, event: Event) -> Event:
+        """Let an event be in a group, or come later, or both."""
+        random, header = self.world.random, event.header or EMPTY_HEADER
+        group, delay_s = random.choice((None, "x", "y", "z")), random.choice((None, None, 0.3, 1.5))
+        return replace(event, header=replace(header, queue_group=group, queue_delay_s=delay_s))
 
     def _identity(self, counter: int) -> EventIdentity:
         return self.name, self._epoch, counter

@@ -1,9 +1,9 @@
 """Watch over queues: sees the frames that clients send to a node and that leave it, and checks the rules.
 
-The rules: a message is in flight at one client at a time; a message that is delivered is on disk, was put
-once, and is marked if it left the node before; a message settled for good never leaves again; and a put, a
-settlement or a commit is accepted only when the disk has all of it. The watch knows nothing of the node but
-its frames, its clock, its sessions, and the commits that were synced.
+The rules: a message is in flight at one client at a time, and so is a group; a message that is delivered is
+on disk, was put once, and is marked if it left the node before; a message settled for good never leaves
+again; and a put, a settlement or a commit is accepted only when the disk has all of it. The watch knows
+nothing of the node but its frames, its clock, its sessions, and the commits that were synced.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ class QueueDiskWatch(Service, DiskWatch):
         self._asked: dict[tuple[Session, int], WatchedGet] = {}
         self._first_asked: dict[tuple[Client, int], float] = {}  # on whatever connection
         self._units: dict[tuple[Session, int], OpenUnit] = {}
+        self._in_turn: dict[tuple[str, str], int] = {}  # the last message of each group that has left
         self._refused: dict[Session, set[int]] = {}
         self._accepted: dict[Session, int] = {}
         self._started_at = self._clock.now
@@ -327,6 +328,7 @@ class QueueDiskWatch(Service, DiskWatch):
         assert held is None or self._hands.is_over(held, now), f"{number} is in two hands: {held}, {client}"
         is_again = self._settled.get(number) == client and redelivered  # it settled an earlier delivery
         assert number not in self._settled or is_again, f"{number} was settled, and left again to {client}"
+        self._check_group(asked, number, raw)
         was_shown = number in self._shown
         assert redelivered or not was_shown, f"{number} left again for {client}, and is not marked"
         self.marked += redelivered
@@ -335,6 +337,15 @@ class QueueDiskWatch(Service, DiskWatch):
         wait_s = self._queue(asked.queue).redelivery_s
         due = inf if wait_s is None else max(asked.at, self._put_at.get(identity, 0.0)) + wait_s
         self._hands.add(HeldMessage(number, delivery, client, request, asked.unit, due, was_shown))
+
+    def _check_group(self, asked: WatchedGet, number: int, raw: bytes) -> None:
+        """See that no other message of a group is in anyone's hands; dead letters are in none."""
+        group = decode_event(raw).group
+        if group is not None and asked.queue in self._queues:
+            other = self._hands.get(self._in_turn.get((asked.queue, group), number))
+            is_free = other is None or other.number == number or self._hands.is_over(other, self._clock.now)
+            assert is_free, f"{number} of group {group} is handed out, and {other} is not settled"
+            self._in_turn[asked.queue, group] = number
 
     def _check_message(self, asked: WatchedGet, number: int, identity: EventIdentity) -> None:
         queue = self._queue(asked.queue)
