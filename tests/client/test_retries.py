@@ -259,8 +259,24 @@ def test_acknowledging_all_that_was_delivered_says_that_it_may_be_accepted(tmp_p
     with_relay(work, tmp_path)
 
 
+def test_parts_of_a_long_event_do_not_stay_in_the_send_buffer(tmp_path: Path) -> None:
+    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
+        async with bus.transaction() as tx:
+            await away(relay, bus)
+            with pytest.raises(Disconnected):
+                await tx.put(queue, job(body=bytes(3 * SEGMENT_SIZE)))
+            assert bus._core.publications.is_empty
+            await tx.rollback()
+
+    with_relay(work, tmp_path)
+
+
 def test_a_request_that_was_sent_may_have_been_done(tmp_path: Path) -> None:
     async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
+        await bus._asking.wait_open()
+        with pytest.raises(NoAnswer) as nobody:
+            await bus.request("ask")
+        assert nobody.value.may_be_accepted
         relay.is_silent = True
         with pytest.raises(NoAnswer) as caught:
             await queue.purge()

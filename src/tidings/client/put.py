@@ -195,6 +195,7 @@ async def _put_parts(
             raise error_of(failure)
     except BaseException:
         transaction.spoil("a long event was put in part")  # the next one would get its parts
+        link.withdraw(counters)
         raise
 
 

@@ -63,7 +63,9 @@ class Inbox:
                 return received
         except TimeoutError:
             late = f"no answer to {asked.type} within {limit_s:g} s"
-            raise (NoAnswer(late) if self._link.core.is_up else Disconnected(late)) from None
+            error = NoAnswer(late) if self._link.core.is_up else Disconnected(late)
+            error.may_be_accepted = bool(number)
+            raise error from None
         finally:
             self.forget(number)
 
