@@ -1,18 +1,18 @@
-"""Queues in a PostgreSQL database, which several nodes share: a message goes to one reader of any of them.
+"""Queues in a PostgreSQL database, which several nodes share: a message goes to one consumer of any of them.
 
-The database is asked by a thread of its own, with one connection. Calls come in on the loop of the node and
-are answered there; what waits together is done in one transaction, so a thousand puts are one commit. What
-was put is accepted when it is committed, and what is taken is handed out when that is.
+A thread of its own uses the database, with one connection. Calls come in on the loop of the node and are
+answered there; jobs that wait together are done in one transaction, so a thousand puts are one commit. A put
+is accepted when it is committed, and a message is delivered when its taking is.
 
     shared.py      the queues as the node sees them, on its loop
-    worker.py      the thread: takes turns while there is a connection, and finds it again when it is lost
-    jobs.py        what it is to do, many jobs in one turn
+        worker.py      the thread: takes turns while there is a connection, and reconnects when it is lost
+        jobs.py        its jobs, many in one turn
     turn.py        one transaction on behalf of many
-    putting.py readers.py taking.py settling.py watching.py managing.py     what is done in a turn
+        putting.py readers.py taking.py settling.py watching.py managing.py     the parts of a turn
     catalog.py     the queues and their descriptions
-    upkeep.py      what is due now and then
+        upkeep.py      periodic work
     schema.py      the tables
-    connection.py  the way to them, and which nodes are alive
+        connection.py  the connection, and which nodes are alive
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def open_postgres(
     call: Callable[[Callable[[], None]], None],
     tell: Callable[[str | None], None] | None = None,
 ) -> SharedQueues:
-    """The queues in a database, for the node of this id; MissingExtra, ConfigError for what is no conninfo.
+    """Open the queues in a database, for the node of this id; MissingExtra, ConfigError for a bad conninfo.
 
-    `call` is called in another thread, and has what it is given called on the loop of the node and a tick
-    finished. `tell` is called on the loop, with why the database is away, and with None when it is there.
+    `call` is called in another thread, and runs a function on the loop of the node and finishes a tick.
+    `tell` is called on the loop, with the reason why the database is away, and with None when it is back.
     """
     try:
         import psycopg  # noqa: F401 - only to see whether it is there

@@ -1,4 +1,4 @@
-"""The queues in a database as the node sees them: called and answered on its loop, done by the worker."""
+"""Queues in a database as the node sees them: called and answered on its loop, done by the worker."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from tidings.queues.waiting import WAITING_MAX
 from tidings.replies import Deferred, failed
 
 CALL_S = 5.0
-"""How long what can't wait may wait for a database that is away."""
+"""How long other jobs wait for a database that is away."""
 SEARCH_S = 2.0
-"""How long a search may."""
+"""How long a search waits."""
 PUT_BYTES_MAX = 64 << 20
-"""Bytes of events that may wait to be put; while the database is away they do."""
+"""Bytes of events that may wait to be put, as they do while the database is away."""
 
 
 class SharedQueues(QueueBackend):
@@ -58,7 +58,7 @@ class SharedQueues(QueueBackend):
         self._bytes = 0  # of events that are not put yet
         catalog = Catalog(node, lambda come, gone: call(partial(self._changed, come, gone)))
         self._worker = PostgresWorker(
-            PostgresConnection(self._conninfo, node), catalog, call, self._told, self._watched
+            PostgresConnection(self._conninfo, node), catalog, call, self._report, self._watched
         )
         self.jobs = self._worker.jobs
 
@@ -67,39 +67,39 @@ class SharedQueues(QueueBackend):
 
     @property
     def problem(self) -> str | None:
-        """Why the database is away; None while it is there."""
+        """Reason why the database is away; None while it is there."""
         return self._problem
 
     @property
     def absent(self) -> Collection[str]:
-        """Return what can't be asked now, for the error of a search without a result."""
+        """Return the parts that can't be searched now, for the error of a search without a result."""
         return () if self._problem is None else (self._conninfo.shown,)
 
     def close(self) -> None:
-        """Give back all that is held, and end the thread; blocks until then, for some seconds at most."""
+        """Give back all held messages, and end the thread; blocks until then, for some seconds at most."""
         self._worker.close()
 
     def resolve(self, address: str) -> SharedQueue | None:
-        """The queue of this name or id; while the database was never reached, it may have any."""
+        """Return the queue of this name or id; while the database was never reached, any may exist."""
         if "@" in address or (self._is_loaded and address not in self._names):
             return None
         return SharedQueue(self, address)
 
     def create(self, wanted: Description) -> Deferred[Description]:
-        """Make a queue."""
+        """Create a queue."""
 
         def run(turn: UnitOfWork) -> Description:
             known = self._worker.catalog.create(turn, wanted)
             return self.described(turn, [known])[0]
 
         try:
-            completed(wanted)  # what can't be is refused at once
+            completed(wanted)  # an invalid description is refused at once
         except TidingsError as error:
             return failed(error)
         return self.ask(run)
 
     def delete(self, queue: QueueRef) -> Deferred[None]:
-        """Delete a queue with all that is in it."""
+        """Delete a queue with all its messages."""
         catalog = self._worker.catalog
 
         def run(turn: UnitOfWork) -> None:
@@ -115,15 +115,15 @@ class SharedQueues(QueueBackend):
         def run(turn: UnitOfWork) -> list[Description]:
             if sought.name is not None:
                 with suppress(QueueNotFound):
-                    catalog.find(turn, sought.name)  # another node may have made it just now
+                    catalog.find(turn, sought.name)  # another node may have created it just now
             return self.described(turn, managing.agreeing(catalog, sought))
 
         return self._ask(run, SEARCH_S)
 
-    # What the references need
+    # For the references
 
     def ask(self, run: Callable[[UnitOfWork], Any]) -> Deferred[Any]:
-        """Have something done in a turn; Disconnected if the database is away for too long."""
+        """Run a job in a turn; Disconnected if the database is away for too long."""
         return self._ask(run, CALL_S)
 
     def _ask(self, run: Callable[[UnitOfWork], Any], wait_s: float | None) -> Deferred[Any]:
@@ -132,7 +132,7 @@ class SharedQueues(QueueBackend):
         return ask.reply
 
     def ask_of(self, address: str, run: Callable[[UnitOfWork, Known], Any]) -> Deferred[Any]:
-        """The same of a queue; QueueNotFound if it is not there."""
+        """Run a job on a queue; QueueNotFound if it does not exist."""
         return self.ask(lambda turn: run(turn, self._worker.catalog.find(turn, address)))
 
     def described(self, turn: UnitOfWork, queues: list[Known]) -> list[Description]:
@@ -140,7 +140,7 @@ class SharedQueues(QueueBackend):
         return managing.describe(turn, queues, self._worker.lines.lengths())
 
     def put(self, put: PutJob) -> None:
-        """Have events put; refused if too many wait."""
+        """Put events; refused if too many wait."""
         if self._bytes + put.size > PUT_BYTES_MAX and self._bytes:
             put.fail(Refused("limit", f"{self._bytes} bytes wait to be put into the database"))
         elif put.raws:
@@ -149,11 +149,11 @@ class SharedQueues(QueueBackend):
             self.jobs.add(put)
 
     def _was_put(self, put: PutJob) -> None:
-        """The last of some events is put or refused, and so are the others."""
+        """Note that the last of some events is put or refused, and so are the others."""
         self._bytes -= put.size
 
     def get(self, reader: PostgresReader) -> None:
-        """Let a reader wait for what it wants; QueueError if too many do."""
+        """Let a reader wait for messages; QueueError if too many do."""
         if len(self._getting) >= WAITING_MAX:
             raise QueueError(reader.address, f"at most {WAITING_MAX} readers can wait")
         self._getting.add(reader)
@@ -168,7 +168,7 @@ class SharedQueues(QueueBackend):
         self._getting.discard(reader)
 
     def watch(self, address: str, subscription: Subscription) -> Callable[[], None]:
-        """Give a subscription copies of what is put into a queue from now on; what ends that."""
+        """Give a subscription copies of later puts into a queue; return the function that ends that."""
         catalog, watched = self._worker.catalog, self._worker.watched
         is_wanted, key = True, None
 
@@ -197,13 +197,13 @@ class SharedQueues(QueueBackend):
 
     # Called on the loop by the worker
 
-    def _told(self, problem: str | None) -> None:
+    def _report(self, problem: str | None) -> None:
         self._problem = problem
         if self._tell is not None:
             self._tell(problem)
 
     def _changed(self, come: Sequence[Known], gone: Sequence[Known]) -> None:
-        """Queues have come and gone; those that were there before the first time come with it."""
+        """Note new and deleted queues; existing ones come with the first call."""
         self._is_loaded = True
         for known in gone:
             for name in (known.name, known.description.id):
@@ -225,7 +225,7 @@ class SharedQueues(QueueBackend):
 
 
 class SharedQueue(QueueRef):
-    """One queue in a database."""
+    """Queue in a database."""
 
     address = ""
 
@@ -280,7 +280,7 @@ class SharedQueue(QueueRef):
         return reply
 
     def settle(self, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
-        """Do what becomes of a message that was got."""
+        """Settle a message that was got."""
         settle = SettleJob(self.address, number, delivery, outcome, text[:REASON_LENGTH_MAX])
         self._queues.jobs.add(settle)
         return settle.reply
@@ -292,15 +292,15 @@ class SharedQueue(QueueRef):
         return settle.reply
 
     def renew(self, identity: str, lease_s: float) -> Deferred[float]:
-        """Let a message live so long from now on; what was granted."""
+        """Extend the lease of a message; return the granted one."""
         return self._queues.ask_of(
             self.address, lambda turn, known: managing.renew(turn, known, identity, lease_s)
         )
 
     def watch(self, subscription: Subscription) -> Callable[[], None]:
-        """Give copies of what is put from now on, and matches, to a subscription; what ends that."""
+        """Give a subscription copies of later puts that match; return the function that ends that."""
         return self._queues.watch(self.address, subscription)
 
     def purge(self, filter: Filter | None) -> Deferred[int]:
-        """Throw away messages; how many they were."""
+        """Purge messages; return their number."""
         return self._queues.ask_of(self.address, lambda turn, known: managing.purge(turn, known, filter))

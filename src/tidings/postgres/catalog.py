@@ -1,7 +1,7 @@
-"""The queues of a database and their descriptions: made, found and deleted.
+"""Queues of a database and their descriptions: created, found and deleted.
 
-A description never changes, and a queue that is made anew has another key, so what was read once holds until
-the queue is deleted. The thread keeps all of them; the loop has a copy that follows.
+A description never changes, and a queue that is created anew has another key, so a description that was read
+holds until the queue is deleted. The thread keeps all of them; the loop has a copy that follows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COLUMNS = "SELECT key, description FROM tidings.queues"
 
 
 class Known:
-    """A queue that is known to be there, or to have been."""
+    """Queue that is known to exist, or to have existed."""
 
     __slots__ = ("description", "key", "kind")
 
@@ -35,20 +35,20 @@ class Known:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the queue."""
         return self.description.name
 
 
 CatalogChange = Callable[[Sequence[Known], Sequence[Known]], None]
-"""Called with the queues that have come and those that have gone."""
+"""Called with the new queues and the deleted ones."""
 
 
 class Catalog:
-    """Known queues of the database. `told` is called with each change."""
+    """Known queues of the database. `on_change` is called with each change."""
 
-    def __init__(self, node: str, told: CatalogChange) -> None:
+    def __init__(self, node: str, on_change: CatalogChange) -> None:
         self._node = node
-        self._told = told
+        self._on_change = on_change
         self._keys: dict[int, Known] = {}
         self._names: dict[str, Known] = {}  # by name and by id
 
@@ -56,32 +56,32 @@ class Catalog:
         return iter(list(self._keys.values()))
 
     def load(self, turn: UnitOfWork) -> list[Known]:
-        """Read all of them; those that are gone."""
+        """Read all queues; return those that are gone."""
         found = {row[0]: row for row in turn.rows(_COLUMNS)}
         gone = [known for key, known in self._keys.items() if key not in found]
         for known in gone:
             self._remove(known)
         come = [self._add(_known(row)) for key, row in found.items() if key not in self._keys]
-        self._told(come, gone)
+        self._on_change(come, gone)
         return gone
 
     def learn(self, turn: UnitOfWork, key: int) -> None:
-        """Another node has made a queue."""
+        """Add a queue that another node has created."""
         row = None if key in self._keys else turn.row(_COLUMNS + " WHERE key = %s", key)
         if row is not None:
-            self._told([self._add(_known(row))], ())
+            self._on_change([self._add(_known(row))], ())
 
     def adopt(self, known: Known) -> None:
-        """We have made a queue."""
+        """Add a queue that we have created."""
         if known.key not in self._keys:
-            self._told([self._add(known)], ())
+            self._on_change([self._add(known)], ())
 
     def forget(self, key: int) -> Known | None:
-        """A queue is there no longer; the one it was, if it was known."""
+        """Forget a deleted queue; return it, if it was known."""
         known = self._keys.get(key)
         if known is not None:
             self._remove(known)
-            self._told((), [known])
+            self._on_change((), [known])
         return known
 
     def _add(self, known: Known) -> Known:
@@ -95,7 +95,7 @@ class Catalog:
                 del self._names[name]
 
     def find(self, turn: UnitOfWork, address: str) -> Known:
-        """The queue of this name or id, also one that was made just now; QueueNotFound if there is none."""
+        """Return the queue of this name or id, also one created just now; QueueNotFound if there is none."""
         known = self._names.get(address)
         if known is None:
             row = turn.row(_COLUMNS + " WHERE name = %s OR id = %s", address, address)
@@ -103,20 +103,20 @@ class Catalog:
                 raise QueueNotFound(address, "there is no such queue")
             self.forget(row[0])
             known = self._add(_known(row))
-            self._told([known], ())
+            self._on_change([known], ())
         return known
 
     def get(self, key: int) -> Known | None:
-        """The queue of this key, if it is known."""
+        """Return the queue of this key, if it is known."""
         return self._keys.get(key)
 
     def of(self, turn: UnitOfWork, key: int) -> Known:
-        """The queue of this key, which is in the database."""
+        """Return the queue of this key, which is in the database."""
         self.learn(turn, key)
         return self._keys[key]
 
     def create(self, turn: UnitOfWork, wanted: Description) -> Known:
-        """Make a queue; the one that is there if it has the same description, QueueExists if another."""
+        """Create a queue; return an existing one of the same description, QueueExists for another."""
         key = turn.value("SELECT nextval(pg_get_serial_sequence('tidings.queues', 'key'))")
         identity = make_id(self._node, turn.life, key)
         description = completed(replace(wanted, name=wanted.name or identity))
@@ -145,7 +145,7 @@ class Catalog:
         return known
 
     def delete(self, turn: UnitOfWork, known: Known) -> None:
-        """Delete a queue with all that is in it."""
+        """Delete a queue with all its messages."""
         if not turn.do("DELETE FROM tidings.queues WHERE key = %s", known.key):
             raise QueueNotFound(known.name, "it was deleted")
         turn.do("DELETE FROM tidings.messages WHERE queue = %s", known.key)
@@ -154,7 +154,7 @@ class Catalog:
         turn.notice(DELETED, known.key)
 
     def dead(self, turn: UnitOfWork) -> Known:
-        """The queue of the dead letters of this database, made when it is first needed."""
+        """Return the dead letter queue of this database, created when it is first needed."""
         known = self._names.get(DEAD)
         return known or self.create(turn, Description(name=DEAD, type=TYPE, deliveries_max=None))
 
@@ -164,7 +164,7 @@ def _known(row: Row) -> Known:
 
 
 def completed(wanted: Description) -> Description:
-    """The description with all that was left open filled in; QueueError for what can't be in a database."""
+    """Return the description with all defaults; QueueError for options that no database queue has."""
     description = checked(wanted, True, {TYPE: True})
     if description.bind is not None:
         raise QueueError(wanted.name, "a queue of several nodes can't be bound: bind one of a node")

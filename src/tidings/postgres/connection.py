@@ -1,12 +1,13 @@
-"""The one connection to the database: it does the work, hears notices, and is the life of this node there.
+"""The one connection to the database: it does the work, receives notices, and is the life of this node there.
 
-A conninfo says how the database is reached. It stands in settings, environments and lists of processes, and
-is shown in errors and logs: so it may have no password. libpq finds that in a file (`PGPASSFILE`,
-`~/.pgpass`), or needs none with a certificate.
+A conninfo is the address of the database. It stands in settings, environments and lists of processes, and is
+shown in errors and logs: so it may have no password. libpq finds that in a file (`PGPASSFILE`, `~/.pgpass`),
+or needs none with a certificate.
 
-Each node that is alive has a *life*: a row, and a lock on its number, which the server lets go of when the
-connection ends. A node whose connection was lost has the same life again, if it comes back before anybody has
-noticed that for long; else its life is over, what it held was given back, and it begins another.
+Each node that is alive has a *life*: a row, and a lock on its number, which the server releases when the
+connection ends. A node whose connection was lost has the same life again, if it comes back before another
+node has seen the lock free for long; else its life is over, its messages were given back, and it begins
+another.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from tidings.postgres.unit_of_work import CHANNEL, PostgresNotice, Row, UnitOfWo
 from tidings.timers import Timers
 
 CONNECT_S = 3
-"""How long an attempt to connect may take."""
-# So a server that has gone without a word is noticed within some ten seconds, by us and by itself.
+"""Longest duration of an attempt to connect."""
+# So a server that has vanished is noticed within some ten seconds, by us and by itself.
 WAYS: dict[str, Any] = {
     "connect_timeout": CONNECT_S,
     "application_name": "tidings",
@@ -40,7 +41,7 @@ WAYS: dict[str, Any] = {
 _SECRETS = ("password", "sslpassword")
 
 RESUME_S = 3.0
-"""How long the lock of a life may be free, by the clock of whoever watches, before that life is over."""
+"""How long the lock of a life may be free, by the clock of a watching node, before that life is over."""
 
 
 class Conninfo:
@@ -49,7 +50,7 @@ class Conninfo:
     def __init__(self, text: str) -> None:
         try:
             self._parts = conninfo_to_dict(text)
-        except psycopg.ProgrammingError:  # what it says may have the password in it
+        except psycopg.ProgrammingError:  # its text may contain the password
             problem = "is neither a conninfo string nor a URI of PostgreSQL"
             raise ConfigError("the settings", "postgres", problem) from None
         if any(self._parts.get(secret) for secret in _SECRETS):
@@ -58,7 +59,7 @@ class Conninfo:
 
     @property
     def shown(self) -> str:
-        """Which database it is."""
+        """Return the database as shown in texts."""
         parts = self._parts
         user = f"{parts['user']}@" if "user" in parts else ""
         port = f":{parts['port']}" if "port" in parts else ""
@@ -66,7 +67,7 @@ class Conninfo:
         return f"postgresql://{user}{host}{port}/{parts.get('dbname', '')}"
 
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """A new connection, on which nothing was said yet."""
+        """Open a new connection."""
         return psycopg.connect(make_conninfo("", **{**WAYS, **self._parts}), autocommit=True)
 
     def __repr__(self) -> str:
@@ -80,11 +81,11 @@ def problem_of(error: Exception) -> str:
 
 
 class PostgresConnection:
-    """The connection; used by one thread."""
+    """Connection; used by one thread."""
 
     def __init__(self, conninfo: Conninfo, node: str) -> None:
         self.conninfo = conninfo
-        self.untold: set[int] = set()  # turns of which it is not known whether they were committed
+        self.untold: set[int] = set()  # turns that may or may not have been committed
         self._node = node
         self._connection: Connection[Row] | None = None
         self._life: int | None = None
@@ -92,7 +93,7 @@ class PostgresConnection:
         self._heard: dict[PostgresNotice, None] = {}
 
     def connect(self) -> None:
-        """Connect, make the tables if need be, and go on with the life that this node had, or begin one."""
+        """Connect, create the tables if need be, and resume the life of this node, or begin one."""
         connection = self._connection = self.conninfo.connect()
         connection.add_notify_handler(self._hear)
         prepare(connection, self.conninfo.shown)
@@ -100,15 +101,15 @@ class PostgresConnection:
         life = enter(connection, self._node, self._life)
         if life != self._life:
             self._life = life
-            self.untold.clear()  # all that the last one held was given back
+            self.untold.clear()  # all messages of the last one were given back
 
     @property
     def life(self) -> int | None:
-        """The life that this node has in the database, or had when it was last there."""
+        """Life of this node in the database, the last one while it is away."""
         return self._life
 
     def disconnect(self) -> None:
-        """Let go of a connection, whatever its state."""
+        """Close a connection, whatever its state."""
         if self._connection is not None:
             with suppress(psycopg.Error):
                 self._connection.close()
@@ -117,7 +118,7 @@ class PostgresConnection:
 
     @contextmanager
     def turn(self) -> Iterator[UnitOfWork]:
-        """One transaction, committed at the end of the block."""
+        """Run one transaction, committed at the end of the block."""
         assert self._connection is not None
         assert self._life is not None
         self._turns += 1
@@ -133,7 +134,7 @@ class PostgresConnection:
                 self.untold.discard(number)
 
     def wait(self, wake_fd: int, timeout_s: float) -> None:
-        """Wait until the server says something, there is something to read from `wake_fd`, or time is up."""
+        """Wait until the server sends something, `wake_fd` can be read, or time is up."""
         assert self._connection is not None
         poll = select.poll()
         poll.register(self._connection.fileno(), select.POLLIN)
@@ -151,7 +152,7 @@ class PostgresConnection:
         return notices
 
     def _hear(self, notify: Notify) -> None:
-        """Called by psycopg whenever a notice comes in between; our own we know already."""
+        """Called by psycopg whenever a notice comes in between; our own are ignored."""
         assert self._connection is not None
         notice = PostgresNotice.read(notify.payload)
         if notice is not None and notify.pid != self._connection.pgconn.backend_pid:
@@ -159,7 +160,7 @@ class PostgresConnection:
 
 
 def enter(connection: Connection[tuple[Any, ...]], node: str, life: int | None) -> int:
-    """The life of a node on a new connection: the one that it had, or another."""
+    """Return the life of a node on a new connection: its last one, or another."""
     with connection.transaction(), connection.cursor() as cursor:
         turn = UnitOfWork(cursor, 0, 0)
         if life is not None:
@@ -174,7 +175,7 @@ def enter(connection: Connection[tuple[Any, ...]], node: str, life: int | None) 
 
 
 class Lives:
-    """The lives whose locks are free, and until when their nodes may come back."""
+    """Lives whose locks are free, and until when their nodes may come back."""
 
     def __init__(self) -> None:
         self._missed: Timers[int] = Timers()
@@ -199,12 +200,12 @@ class Lives:
         return list(self._missed.due(now))
 
     def forget(self) -> None:
-        """The connection was lost: all locks were free when the server was away."""
+        """Forget all, as the connection was lost: all locks were free while the server was away."""
         self._missed = Timers()
 
 
 def end(turn: UnitOfWork, life: int) -> bool:
-    """A life is over, unless its node has come back just now; all that it held must be given back first."""
+    """End a life, unless its node has come back just now; all its messages must be given back first."""
     return bool(turn.do("DELETE FROM tidings.lives WHERE life = %s", life))
 
 

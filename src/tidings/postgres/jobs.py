@@ -1,4 +1,4 @@
-"""Jobs of the thread: they come in on the loop, wait together, and are done in groups."""
+"""Jobs of the thread: added on the loop, collected, and done in groups."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _Addressed = TypeVar("_Addressed", PutJob, SettleJob, PostgresReader)
 
 
 class OtherJob:
-    """A job that is no put, settlement or get: done in a turn of its own, in its place between other jobs.
+    """Job that is no put, settlement or get: done in a turn of its own, in its place between other jobs.
 
-    `run` is called in the thread with that turn; the reply is what it has returned, on the loop.
+    `run` is called in the thread with that turn; the reply, on the loop, is its result.
     """
 
     __slots__ = ("deadline", "fail", "is_again", "reply", "run")
@@ -46,7 +46,7 @@ Job = PutJob | SettleJob | PostgresReader | OtherJob
 
 
 class Jobs:
-    """The jobs that wait. `wake_fd` can be read from when something has come."""
+    """Waiting jobs. `wake_fd` can be read from when one has come."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class Jobs:
         os.set_blocking(self._wake_in, False)
 
     def add(self, job: Job) -> None:
-        """One more, at the end; after `end` it is passed over."""
+        """Add a job at the end; after `end` it is ignored."""
         with self._lock:
             if not self._is_closed:
                 self._jobs.append(job)
@@ -69,7 +69,7 @@ class Jobs:
             self._jobs.extendleft(reversed(jobs))
 
     def take(self, most: int = GROUP_MAX) -> list[Job]:
-        """The next jobs that can be done in one turn: one that asks, or many of the other kinds."""
+        """Return the next jobs for one turn: one OtherJob, or many of the other kinds."""
         taken: list[Job] = []
         size = 0
         with self._lock:
@@ -94,7 +94,7 @@ class Jobs:
 
     def wake(self) -> None:
         """Wake the thread that waits at `wake_fd`."""
-        with suppress(BlockingIOError):  # it is full: there is enough to wake up for
+        with suppress(BlockingIOError):  # it is full, which wakes the thread too
             os.write(self._wake_in, b"!")
 
     def calm(self) -> None:
@@ -104,7 +104,7 @@ class Jobs:
                 pass
 
     def end(self) -> None:
-        """There are to be no more."""
+        """Accept no more jobs."""
         with self._lock:
             self._is_closed = True
         self.wake()
@@ -118,10 +118,10 @@ class Jobs:
 
 
 class JobGroup:
-    """One group of jobs in one turn: the puts first, then what is settled, then what is taken.
+    """Group of jobs in one turn: the puts first, then settlements, then gets.
 
-    Those who have waited are served with those who are new, wherever something was put or has come back; they
-    have come first. Nothing of it holds before the turn is committed; `served` are the readers by then.
+    Waiting readers are served before new ones, wherever a message was put or has come back. Nothing of it
+    holds before the turn is committed; `served` are the readers by then.
     """
 
     def __init__(self, turn: UnitOfWork, catalog: Catalog, lines: ReaderLines) -> None:
@@ -131,7 +131,7 @@ class JobGroup:
         self._lines = lines
 
     def do(self, jobs: Sequence[Job], woken: Sequence[int]) -> None:
-        """Do jobs, and serve those who wait at the queues that were woken."""
+        """Do jobs, and serve the readers at the queues that were woken."""
         if jobs and isinstance(jobs[0], OtherJob):
             self._ask(jobs[0])
         self._put([job for job in jobs if isinstance(job, PutJob)])
@@ -172,7 +172,7 @@ class JobGroup:
                 self._serve_line(here, line, new.get(queue, []))
 
     def _touched(self) -> list[int]:
-        """The queues at which something has happened in this turn."""
+        """Return the queues with changes in this turn."""
         for notice in self._turn.notices:
             if notice.kind == RETURNED:
                 self._lines.restart(notice.queue)
@@ -182,12 +182,12 @@ class JobGroup:
         try:
             serve(self._turn, known, line)
         except QueueNotFound as error:
-            self._refuse(known, new, error)  # the others are told when it is forgotten
+            self._refuse(known, new, error)  # the other jobs fail when it is forgotten
         else:
             self.served[known.key] = line
 
     def _by_queue(self, jobs: Sequence[_Addressed]) -> list[tuple[Known, list[_Addressed]]]:
-        """Jobs by their queues, in the order of these, so that no two nodes wait for each other."""
+        """Return jobs by queue, in the order of the keys, so that no two nodes deadlock."""
         addresses: dict[str, list[_Addressed]] = {}
         for job in jobs:
             addresses.setdefault(job.address, []).append(job)
@@ -203,7 +203,7 @@ class JobGroup:
         return [found[key] for key in sorted(found)]
 
     def _refuse(self, known: Known, jobs: Sequence[Job], error: QueueNotFound) -> None:
-        """A queue has gone of which we have not heard yet: its jobs fail."""
+        """Fail the jobs of a queue that was deleted without our knowledge."""
         for job in jobs:
             self._turn.tell(partial(job.fail, error))
         self._turn.notice(DELETED, known.key)

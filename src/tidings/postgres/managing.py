@@ -33,7 +33,7 @@ FROM tidings.messages WHERE queue = ANY(%b::int[]) GROUP BY queue
 
 
 def describe(turn: UnitOfWork, queues: list[Known], waiting: dict[int, int]) -> list[Description]:
-    """The descriptions of queues, and how these stand; `waiting` says how many readers of this node wait."""
+    """Return the descriptions and states of queues; `waiting` are the waiting readers of this node."""
     if not queues:
         return []
     counts = {row[0]: row[1:] for row in turn.rows(_COUNTS, [known.key for known in queues])}
@@ -48,13 +48,13 @@ def describe(turn: UnitOfWork, queues: list[Known], waiting: dict[int, int]) -> 
 
 
 def agreeing(queues: Iterable[Known], sought: FindRequest) -> list[Known]:
-    """The queues whose descriptions agree."""
+    """Return the queues whose descriptions agree."""
     terms = sought.terms
     return [one for one in queues if one.description.agrees(terms)]
 
 
 def purge(turn: UnitOfWork, known: Known, filter: Filter | None) -> int:
-    """Throw away all messages that match and are in nobody's hands; how many they were."""
+    """Purge all messages that match and are not in flight; return their number."""
     count = 0
     for page in chain(_pages(turn, known), _delayed_pages(turn, known)):
         numbers = [one.number for one in page if filter is None or filter.matches(sight(one))]
@@ -71,7 +71,7 @@ def purge(turn: UnitOfWork, known: Known, filter: Filter | None) -> int:
 
 
 def renew(turn: UnitOfWork, known: Known, identity: str, lease_s: float) -> float:
-    """Let a message in nobody's hands live for so long from now on; how long it is. 0 ends it."""
+    """Extend the lease of a message that is not in flight; return the granted lease. 0 ends it."""
     if lease_s and not known.description.expiry:
         raise QueueError(known.name, "its messages have no lease: it was made without expiry=True")
     message = _lock_message(turn, known, identity)
@@ -116,7 +116,7 @@ def _prolong(turn: UnitOfWork, known: Known, message: QueuedMessage, granted_s: 
 
 
 def _delayed_pages(turn: UnitOfWork, known: Known) -> Iterator[list[QueuedMessage]]:
-    """All messages that are not due yet."""
+    """Yield all messages that are not due yet."""
     last = 0
     while rows := turn.rows(
         "SELECT number, raw, packing, system, epoch, source FROM tidings.messages"
@@ -131,7 +131,7 @@ def _delayed_pages(turn: UnitOfWork, known: Known) -> Iterator[list[QueuedMessag
 
 
 def _pages(turn: UnitOfWork, known: Known) -> Iterator[list[QueuedMessage]]:
-    """All messages in nobody's hands, in their order."""
+    """Yield all messages that are not in flight, in their order."""
     place = FIRST
     while page := look_in_order(turn, known, place):
         yield [candidate.message for candidate in page]

@@ -1,8 +1,8 @@
 """Putting: the events of many clients in one statement, each of them once.
 
-How far each client has counted is kept for each queue, beside the counters that were refused, in the same
-transaction as the messages. So an event that comes again, to this node or another, is not put again, though
-its message was taken long ago; and one that was refused, and whose sender never heard of it, is tried again.
+The last counter of each client is stored for each queue, with the refused counters, in the same transaction
+as the messages. So an event that comes again, to this node or another, is not put again, though its message
+was taken long ago; and one that was refused without its sender's knowledge is tried again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidings.seen import NumberGap, SeenNumbers
 from tidings.store.packing import PLAIN, pack
 
 REFUSED_MAX = 1_000
-"""Refused counters that are kept of one client; the oldest are forgotten, and taken for done."""
+"""Refused counters that are stored for one client; the oldest are forgotten, and count as done."""
 
 PutReply = tuple[Deferred[None], TidingsError | None]
 
@@ -43,13 +43,13 @@ class PutJob:
         self.deadline: float | None = None  # it waits until the database is there
 
     def fail(self, error: TidingsError) -> None:
-        """None of them could be put."""
+        """Fail all of them."""
         for reply in self.replies:
             reply.fail(error)
 
 
 class ClientCounts:
-    """How far the clients have counted that put something in this turn."""
+    """Counters of the clients that put something in this turn."""
 
     def __init__(self, turn: UnitOfWork, queue: int, clients: Iterable[ProducerKey]) -> None:
         self._queue = queue
@@ -73,7 +73,7 @@ class ClientCounts:
         return client is not None and counter in self._seen[client]
 
     def count(self, client: ProducerKey | None, counter: int, is_refused: bool) -> None:
-        """It is put now, or is refused."""
+        """Note that it is put now, or is refused."""
         if client is None:
             return
         self._changed[client] = None
@@ -84,7 +84,7 @@ class ClientCounts:
             seen.add(counter)
 
     def keep(self, turn: UnitOfWork) -> None:
-        """Store what has changed; most have never been refused anything, and are stored together."""
+        """Store the changes; most clients have no refused counters, and are stored together."""
         plain = [client for client in self._changed if not self._seen[client].gaps]
         if plain:
             turn.do(
@@ -116,13 +116,13 @@ SET counter = excluded.counter, refused = excluded.refused, seen_us = excluded.s
 
 
 def put_all(turn: UnitOfWork, known: Known, puts: Sequence[PutJob]) -> None:
-    """Put what several clients want to be in one queue; QueueNotFound if that is there no longer."""
+    """Put events of several clients into one queue; QueueNotFound if that is deleted."""
     numbers = lock(turn, known)
     clients = {client for put in puts if (client := _client(put.origin)) is not None}
     counted = ClientCounts(turn, known.key, clients)
     room = _room(turn, known)
     messages: list[QueuedMessage] = []
-    told: list[PutReply] = []
+    replies: list[PutReply] = []
     for put in puts:
         client, error = _client(put.origin), None
         for reply, raw in zip(put.replies, put.raws, strict=True):
@@ -134,16 +134,16 @@ def put_all(turn: UnitOfWork, known: Known, puts: Sequence[PutJob]) -> None:
                     messages.append(
                         QueuedMessage(numbers.next(0), completed(known.description, raw), put.origin)
                     )
-                told.append((reply, error))
+                replies.append((reply, error))
             else:
-                told.append((reply, None))
+                replies.append((reply, None))
     insert(turn, known, messages)
     counted.keep(turn)
-    turn.tell(lambda: _tell(told))
+    turn.tell(lambda: _reply(replies))
 
 
-def _tell(told: list[PutReply]) -> None:
-    for reply, error in told:
+def _reply(replies: list[PutReply]) -> None:
+    for reply, error in replies:
         reply.take(None, error)
 
 
@@ -152,7 +152,7 @@ def _client(origin: Origin | None) -> ProducerKey | None:
 
 
 def _objection(known: Known, raw: bytes, room: float, wall: float) -> TidingsError | None:
-    """Why an event can't be put; those that its sender put after it can't be either, to keep their order."""
+    """Return why an event can't be put; later ones of its sender can't be either, to keep their order."""
     try:
         check_length(raw)
         if MARK in raw:
@@ -166,7 +166,7 @@ def _objection(known: Known, raw: bytes, room: float, wall: float) -> TidingsErr
 
 
 def lock(turn: UnitOfWork, known: Known) -> Numbers:
-    """Keep others from putting until the turn is over; the numbers that new messages get."""
+    """Lock a queue against other puts until the turn is over; return the numbers of new messages."""
     row = turn.row("SELECT last, tidings.now_us() FROM tidings.queues WHERE key = %s FOR UPDATE", known.key)
     if row is None:
         raise QueueNotFound(known.name, "it was deleted")
@@ -174,7 +174,7 @@ def lock(turn: UnitOfWork, known: Known) -> Numbers:
 
 
 def _room(turn: UnitOfWork, known: Known) -> float:
-    """How many more messages a queue that is locked may hold: others may take some away in the meantime."""
+    """Return how many more messages a locked queue may hold: others may take some away in the meantime."""
     most = known.description.max_messages
     if most is None:
         return float("inf")
@@ -186,7 +186,7 @@ def _room(turn: UnitOfWork, known: Known) -> float:
             known.key,
             known.key,
         )
-    # Counted each time: a count kept in a row would be one more row that all who take must wait for.
+    # Counted each time: a count stored in a row would be one more row that all takers must wait for.
     held = turn.value(
         "SELECT count(*) FROM (SELECT 1 FROM tidings.messages WHERE queue = %s LIMIT %s) AS held",
         known.key,
@@ -196,7 +196,7 @@ def _room(turn: UnitOfWork, known: Known) -> float:
 
 
 def insert(turn: UnitOfWork, known: Known, messages: Sequence[QueuedMessage]) -> None:
-    """Add messages, which have their numbers, to a queue that is locked."""
+    """Add messages, which have their numbers, to a locked queue."""
     if not messages:
         return
     description = known.description
@@ -253,11 +253,11 @@ _NOBODY = Origin()
 
 
 def packed(description: Description, raw: bytes) -> tuple[int, bytes]:
-    """How an event lies in the database, and what lies there then."""
+    """Return the form of an event in the database, and its bytes there."""
     return pack(raw) if description.compress else (PLAIN, raw)
 
 
 def expires_at(description: Description, message: QueuedMessage) -> int | None:
-    """The microsecond from which on nobody may have a message."""
+    """Return the microsecond at which a message expires."""
     ttl_s = sight(message).ttl_s if description.expiry else None
     return None if ttl_s is None else min(message.number + int(ttl_s * 1e6), 2**63 - 1)

@@ -1,4 +1,4 @@
-"""Readers of queues in the database: what each wants, what it has got, and the lines in which they wait."""
+"""Readers of queues in the database: the messages each wants and has got, and their waiting lines."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tidings.replies import Deferred
 from tidings.timers import Timers
 
 FIRST = -(2**63)
-"""A place before all others."""
+"""Place before all others."""
 
 
 class CandidateRow(NamedTuple):
-    """A message that may be had; the columns that make it are there where someone has a condition."""
+    """Available message; the columns of its event are there if a reader has a filter."""
 
     number: int
     place: int
@@ -31,17 +31,17 @@ class CandidateRow(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About how many bytes it holds."""
+        """Approximate size in bytes."""
         return self.length + BYTES_EACH
 
     @property
     def message(self) -> QueuedMessage:
-        """The message itself."""
+        """Return the message itself."""
         return message_of(self.number, *self.columns)
 
 
 class PostgresReader:
-    """One who wants messages, and what it has got so far."""
+    """Reader that wants messages, and those it has got so far."""
 
     __slots__ = (
         "address",
@@ -68,25 +68,25 @@ class PostgresReader:
         self.reply: Deferred[GetReply] = Deferred()
         self.fail = self.reply.fail
         self.deadline: float | None = None  # by then it fails, if the database is away
-        self.due = inf  # by then it gets an empty answer
+        self.due = inf  # by then it gets an empty reply
         self.is_cancelled = False
         self.begin()
 
     def begin(self) -> None:
-        """Let a reader begin anew, with nothing looked at."""
+        """Start the search of a reader anew."""
         self.taken: dict[int, tuple[CandidateRow, Delivered | None]] = {}
         self.size = 0
         self.is_cut = False  # there was one more, which did not fit
-        self.is_searching = False  # it has looked up to its place only
-        self.is_stale = False  # something has come back meanwhile, maybe before its place
+        self.is_searching = False  # it has searched up to its place only
+        self.is_stale = False  # a message has come back meanwhile, maybe before its place
         self.place = FIRST if self.wanted.after is None else self.wanted.after
-        self.seen = 0  # it has looked at everything up to this number
+        self.seen = 0  # it has seen everything up to this number
 
     def look_again(self, last: int) -> None:
-        """It has looked at everything up to a number: it waits for more, or has to do so once more."""
+        """Note that it has seen everything up to a number: it waits for more, or has to search once more."""
         self.place = FIRST if self.wanted.after is None else self.wanted.after
         self.is_searching, self.is_stale = self.is_stale and self.waits, False
-        # Who takes whatever comes first finds that at once, wherever it is.
+        # A reader that takes any message finds the first at once, wherever it is.
         self.seen = last if self.is_choosy and not self.is_searching else 0
 
     @property
@@ -96,7 +96,7 @@ class PostgresReader:
 
     @property
     def is_choosy(self) -> bool:
-        """Whether it does not simply take what comes first."""
+        """Whether it does not simply take the first message."""
         return self.is_copier or self.filter is not None
 
     @property
@@ -106,13 +106,13 @@ class PostgresReader:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits if there is nothing; not for what exists, as nobody's transaction holds that."""
+        """Whether it waits if there is nothing; not for `exists`, as no transaction holds messages here."""
         wanted = self.wanted
         is_over = wanted.wait_s == 0 or wanted.up_to is not None or wanted.after is not None
         return not (is_over or wanted.if_exists)
 
     def wants(self, candidate: CandidateRow) -> bool:
-        """Whether a message is one that it looks for, and fits its answer."""
+        """Whether it wants a message, and has room for it in its reply."""
         if self.is_content or candidate.number <= self.seen or candidate.place <= self.place:
             return False
         if not (candidate.is_in_turn or self.is_copier):
@@ -125,19 +125,19 @@ class PostgresReader:
         return not self.is_cut
 
     def take(self, candidate: CandidateRow, hand: Delivered | None = None) -> None:
-        """Add a message to what it has got; without a hand it is promised only."""
+        """Add a message to its reply; without a hand it is only promised."""
         self.taken[candidate.number] = candidate, hand
         self.size += candidate.size
 
     def lose(self, number: int) -> None:
-        """Another was quicker to take what was promised."""
+        """Remove a promised message, which another reader has taken."""
         candidate, _ = self.taken.pop(number)
         self.size -= candidate.size
         self.is_cut = False
 
 
 class ReaderLines:
-    """The readers that wait, in a line at each queue, and which queues they are to look at."""
+    """Waiting readers, in a line at each queue, and the queues that they must search."""
 
     def __init__(self) -> None:
         self._lines: dict[int, dict[PostgresReader, None]] = {}
@@ -145,7 +145,7 @@ class ReaderLines:
         self._dues: Timers[tuple[int, PostgresReader]] = Timers()
 
     def add(self, queue: int, reader: PostgresReader) -> None:
-        """Let a reader wait at the end of the line; one that is there stays where it is."""
+        """Add a reader at the end of the line; one that is there stays where it is."""
         line = self._lines.setdefault(queue, {})
         if reader not in line:
             line[reader] = None
@@ -167,19 +167,19 @@ class ReaderLines:
         return list(line)
 
     def close(self, queue: int) -> list[PostgresReader]:
-        """A queue is there no longer: those who waited at it."""
+        """Remove the line of a deleted queue; return its readers."""
         self._woken.pop(queue, None)
         line = list(self._lines.get(queue, ()))
         self.remove(queue, line)
         return line
 
     def wake(self, queue: int) -> None:
-        """Let the readers at a queue look."""
+        """Let the readers at a queue search."""
         if queue in self._lines:
             self._woken[queue] = None
 
     def restart(self, queue: int) -> None:
-        """They are to look at everything, as something has come back; who is about to do so goes on first."""
+        """Let them search everything, as a message came back; one that is about to do so goes on first."""
         for reader in self._lines.get(queue, ()):
             if reader.is_searching:
                 reader.is_stale = True
@@ -187,7 +187,7 @@ class ReaderLines:
                 reader.begin()
 
     def wake_all(self) -> None:
-        """Anything may have come back."""
+        """Let all readers search everything: any message may have come back."""
         for queue in self._lines:
             self.wake(queue)
             self.restart(queue)
@@ -200,22 +200,22 @@ class ReaderLines:
                 reader.begin()
 
     def lengths(self) -> dict[int, int]:
-        """How many wait at each queue."""
+        """Return the number of waiting readers at each queue."""
         return {queue: len(line) for queue, line in self._lines.items()}
 
     @property
     def has_woken(self) -> bool:
-        """Whether there is a queue to be looked at."""
+        """Whether there is a queue to be searched."""
         return bool(self._woken)
 
     def take_woken(self) -> list[int]:
-        """The queues that are to be looked at; they are not any more."""
+        """Return the queues to be searched, and clear them."""
         woken, self._woken = [queue for queue in self._woken if queue in self._lines], {}
         return woken
 
     @property
     def due_at(self) -> float:
-        """When the next reader may have waited for long enough."""
+        """Return when the next reader may have waited for long enough."""
         return self._dues.wake_at
 
     def take_due(self, now: float) -> list[PostgresReader]:

@@ -1,13 +1,13 @@
-"""The tables: one schema with a version, made by whichever node comes first.
+"""Tables: one schema with a version, created by whichever node comes first.
 
 A message is a row from its put until it is settled; `place` is its place in the queue, as in a queue of a
 node, and its number the microsecond at which it came by the clock of the server. Numbers are given while the
 row of the queue is locked, so they grow in the order of the commits, and a reader that has seen a number has
 seen all before it. `holder` is the life of the node that holds a message, with the turn in which it took it.
-A message that is not due yet is held by nobody's life, DELAYED, until it is: so it goes back as any other.
+A message that is not due yet is held by no life, DELAYED, until it is: so it goes back as any other.
 
-Where a message is meant by its number, or by its time, statements ask for `coalesce(holder, 0)`: so the
-server can't use an index for them that is made for what is in nobody's hands, and read all of that.
+Statements that find a message by its number, or by its time, use `coalesce(holder, 0)`: so the server can't
+use an index for them that is made for messages not in flight, and read all of these.
 
 Rows of a queue have no foreign key to it, as each new row would be checked; a put holds the lock of the
 queue's row, and so does the deletion of a queue with all its rows.
@@ -23,19 +23,19 @@ from tidings.errors import StoreTooNew
 
 VERSION = 1
 DELAYED = -1
-"""The holder of messages that are not due yet: no life has this number."""
+"""Holder of messages that are not due yet: no life has this number."""
 LOCK = 0x7469646E
-"""The class of all advisory locks of tidings; the lock 0 is for the schema, the others for lives."""
+"""Class of all advisory locks of tidings; the lock 0 is for the schema, the others for lives."""
 
 SESSION = (
     "SET default_transaction_isolation = 'read committed'",
-    # A node that was stopped in the middle of something must not hold up the others.
+    # A node that was stopped in the middle of a turn must not hold up the others.
     "SET idle_in_transaction_session_timeout = '10s'",
     "SET lock_timeout = '10s'",
     "SET tcp_keepalives_idle = 5",
     "SET tcp_keepalives_interval = 2",
     "SET tcp_keepalives_count = 3",
-    # Rows live for seconds, so what the planner knows of the tables is always old; the indexes are right.
+    # Rows live for seconds, so the planner's statistics are always old; the indexes are right.
     "SET enable_seqscan = off",
     "SET enable_bitmapscan = off",
 )
@@ -127,11 +127,11 @@ GROUPS = (
     CREATE INDEX messages_group ON tidings.messages (queue, queue_group, place) WHERE queue_group IS NOT NULL
     """,
 )
-"""What the tables of earlier nodes lack; these go on using them, and know of no groups."""
+"""Additions to the tables of earlier nodes, which go on using them, and know of no groups."""
 
 
 def prepare(connection: Connection[tuple[Any, ...]], shown: str) -> None:
-    """Make the tables if they are not there; StoreTooNew if a newer tidings has made them."""
+    """Create the tables if they do not exist; StoreTooNew if a newer tidings has created them."""
     with connection.transaction(), connection.cursor() as cursor:
         for setting in SESSION:
             cursor.execute(setting)

@@ -24,7 +24,7 @@ REASON_REJECTED = "rejected"
 
 
 class SettleJob:
-    """One reader's settlement of one message."""
+    """Settlement of one message by one reader."""
 
     __slots__ = (
         "address",
@@ -61,7 +61,7 @@ class SettleJob:
 
 
 class LockedMessage(NamedTuple):
-    """A message that is in someone's hands, and locked by this turn."""
+    """Message in flight, locked by this turn."""
 
     number: int
     delivery: int
@@ -69,7 +69,7 @@ class LockedMessage(NamedTuple):
 
 
 def settle_all(turn: UnitOfWork, catalog: Catalog, known: Known, settles: Sequence[SettleJob]) -> None:
-    """Settle what our own readers have got from one queue."""
+    """Settle messages that our own readers have got from one queue."""
     done = [one for one in settles if one.outcome == DONE]
     held = _finish(turn, known, done) if done else set()
     for one in (one for one in settles if one.outcome != DONE):
@@ -77,13 +77,13 @@ def settle_all(turn: UnitOfWork, catalog: Catalog, known: Known, settles: Sequen
         if hand is not None:
             held.add((one.number, one.delivery))
             _conclude(turn, catalog, known, one, hand)
-    told = [(one.reply, _verdict(turn, known, one, held)) for one in settles]
-    for reply, error in told:
+    verdicts = [(one.reply, _verdict(turn, known, one, held)) for one in settles]
+    for reply, error in verdicts:
         turn.tell(partial(reply.take, None, error))
 
 
 def _finish(turn: UnitOfWork, known: Known, settles: Sequence[SettleJob]) -> set[tuple[int, int]]:
-    """Delete messages that were dealt with; those that were ours."""
+    """Delete acknowledged messages; return those that were ours."""
     rows = turn.rows(
         "DELETE FROM tidings.messages USING unnest(%b::bigint[], %b::int[]) AS done (number, delivery)"
         " WHERE queue = %s AND messages.number = done.number AND deliveries = done.delivery"
@@ -94,7 +94,7 @@ def _finish(turn: UnitOfWork, known: Known, settles: Sequence[SettleJob]) -> set
         turn.life,
     )
     if any(is_grouped for _, _, is_grouped in rows):
-        turn.notice(RETURNED, known.key)  # the next of the group can be had
+        turn.notice(RETURNED, known.key)  # the next of the group is available
     return {(number, delivery) for number, delivery, _ in rows}
 
 
@@ -126,7 +126,7 @@ def _verdict(
     if (settle.number, settle.delivery) in held:
         return None
     if settle.life == turn.life:
-        return None  # nobody else has ended that life, so it was done when the connection was lost
+        return None  # no other node has ended that life, so it was done when the connection was lost
     return MessageNotHeld(known.name, "the message is not in this client's hands, or not any more")
 
 
@@ -140,9 +140,9 @@ def give_back(
     is_doubted: bool = False,
     delay_s: float | None = None,
 ) -> None:
-    """Messages were not dealt with: they go to their old places, or after too many times are dead letters.
+    """Return messages to their old places, or after too many deliveries to the dead letters.
 
-    They wait for `delay_s` before; None: for the pause that the queue has for so many deliveries.
+    They wait for `delay_s` before; None: for the pause of the queue after so many deliveries.
     """
     most, pauses = known.description.deliveries_max, known.description.retry_s
     back: list[int] = []
@@ -176,7 +176,7 @@ def give_back(
 
 
 def bury(turn: UnitOfWork, catalog: Catalog, known: Known, hand: LockedMessage, reason: str) -> None:
-    """Put a message among the dead letters of the database; one that is there already is thrown away."""
+    """Move a message to the dead letters of the database; a duplicate there is dropped."""
     if known.name != DEAD:
         row = turn.row(
             "SELECT number, raw, packing, system, epoch, source FROM tidings.messages"
@@ -208,7 +208,7 @@ def _delete(turn: UnitOfWork, known: Known, number: int) -> None:
         number,
     )
     if row is not None and row[0]:
-        turn.notice(RETURNED, known.key)  # the next of the group can be had
+        turn.notice(RETURNED, known.key)  # the next of the group is available
 
 
 def return_rows(
@@ -231,6 +231,6 @@ def return_rows(
 def message_of(
     number: int, data: bytes, packing: int, system: str | None, epoch: int, source: str | None
 ) -> QueuedMessage:
-    """The message that a row has."""
+    """Return the message of a row."""
     origin = None if system is None and source is None and not epoch else Origin(system, epoch, source)
     return QueuedMessage(number, unpack(packing, data), origin)

@@ -1,13 +1,12 @@
-"""Taking: all readers that want something of one queue are served together, in the order in which they came.
+"""Taking: all readers of one queue are served together, in the order in which they came.
 
-The messages are looked at in their order, page by page; each goes to the first reader in line that wants it,
-and copies to those that only read. Then exactly those are locked that were chosen: what another node has
-taken in the meantime is passed over. Where nobody has a condition the pages are locked as they are read, and
-nothing but the sizes is read of what is not taken.
+The messages are visited in their order, page by page; each goes to the first reader in line that wants it,
+and copies to those that only read. Then exactly the chosen ones are locked: messages that another node has
+taken in the meantime are skipped. If no reader has a filter, the pages are locked as they are read, and only
+the sizes are read of messages that are not taken.
 
-A reader with a condition that has looked at everything looks, when it is woken, at what is new only; what
-comes back is told apart, and then it looks at everything again. A long search pauses so that others have
-their turn.
+A reader with a filter that has seen everything is woken for new messages, and visits only these; if a message
+comes back, it visits everything again. A long search pauses so that others have their turn.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from tidings.queues.message import BYTES_EACH, QueuedMessage, event_bytes
 from tidings.queues.waiting import ANSWER_SIZE_MAX
 
 PAGE = 500
-"""Messages that are looked at at a time, where someone has a condition."""
+"""Messages that are read at a time, if a reader has a filter."""
 PAGE_BYTES = 4 << 20
 PAGES_MAX = 20
 """Pages after which a search pauses."""
 TAKEN_BYTES_MAX = 32 << 20
 """Bytes that are taken out of one queue in one turn, about."""
 FIRST_MAX = 2 * ANSWER_SIZE_MAX // BYTES_EACH
-"""Messages that are locked at a time, where nobody has a condition."""
+"""Messages that are locked at a time, if no reader has a filter."""
 
 _IN_TURN: LiteralString = """
 (queue_group IS NULL OR NOT EXISTS (
@@ -93,14 +92,14 @@ class QueueWalk:
         self._turn = turn
         self._known = known
         self._line = list(line)
-        self._is_over = False  # everything was looked at
+        self._is_over = False  # everything was visited
         self._place = min(reader.place for reader in line)
         self._is_choosy = any(reader.is_choosy for reader in line)
         self._seen = min(reader.seen for reader in line)
         self._taken_bytes = 0
 
     def run(self, last: int) -> None:
-        """Look at page after page while someone wants more; `last` is the last number there is."""
+        """Visit page after page while a reader wants more; `last` is the last number there is."""
         for _ in range(PAGES_MAX):
             self._line = [reader for reader in self._line if not reader.is_content]
             if not self._line or self._is_over or self._taken_bytes >= TAKEN_BYTES_MAX:
@@ -132,7 +131,7 @@ class QueueWalk:
         return page
 
     def _new(self) -> list[CandidateRow]:
-        """What is new; if that is more than a page, it has to be looked at in the order of the queue."""
+        """Return new messages; more than a page of them must be visited in the order of the queue."""
         page = _page(self._turn.rows(_NEW, self._known.key, self._seen, PAGE, PAGE_BYTES))
         self._seen = 0
         if len(page) == PAGE or sum(one.length for one in page) >= PAGE_BYTES:
@@ -141,7 +140,7 @@ class QueueWalk:
         return page
 
     def _promise(self, page: list[CandidateRow]) -> dict[int, PostgresReader]:
-        """Decide who gets what of a page."""
+        """Assign the messages of a page to readers."""
         promised: dict[int, PostgresReader] = {}
         line = list(self._line)
         for candidate in page:
@@ -157,7 +156,7 @@ class QueueWalk:
         return promised
 
     def _offer(self, candidate: CandidateRow, line: list[PostgresReader]) -> PostgresReader | None:
-        """The first in line who takes a message; those before him who only read have a copy then."""
+        """Return the first in line that takes a message; those before it that only read get a copy."""
         for reader in line:
             if reader.wants(candidate):
                 self._taken_bytes += candidate.size
@@ -168,7 +167,7 @@ class QueueWalk:
         return None
 
     def _take(self, promised: dict[int, PostgresReader]) -> None:
-        """Take what was promised, as far as nobody else has."""
+        """Take promised messages, as far as no other node has."""
         key, wait_s = self._known.key, self._known.description.redelivery_s
         wait_us = None if wait_s is None else int(wait_s * 1e6)
         turn, numbers = self._turn, list(promised)
@@ -184,7 +183,7 @@ class QueueWalk:
             reader.lose(number)
 
     def _pause(self, last: int) -> None:
-        """Those who want more go on from here another time, or have looked at everything."""
+        """Let readers that want more go on from here later, or note that they have seen everything."""
         for reader in self._line:
             if self._is_over:
                 reader.look_again(last)
@@ -195,7 +194,7 @@ class QueueWalk:
 
 
 def look_in_order(turn: UnitOfWork, known: Known, place: int) -> list[CandidateRow]:
-    """The next messages after a place that are in nobody's hands; none if there are no more."""
+    """Return the next messages after a place that are not in flight; none if there are no more."""
     return _page(turn.rows(_IN_ORDER, known.key, place, PAGE, PAGE_BYTES))
 
 
@@ -207,9 +206,9 @@ def _page(rows: list[Row]) -> list[CandidateRow]:
 
 
 def serve(turn: UnitOfWork, known: Known, readers: Sequence[PostgresReader]) -> None:
-    """Give readers what they want of what is there, and answer those who have got something or do not wait.
+    """Serve readers with available messages, and reply to those that got some or do not wait.
 
-    QueueNotFound if the queue is there no longer.
+    QueueNotFound if the queue is deleted.
     """
     row = turn.row("SELECT last FROM tidings.queues WHERE key = %s", known.key)
     if row is None:
@@ -221,12 +220,12 @@ def serve(turn: UnitOfWork, known: Known, readers: Sequence[PostgresReader]) -> 
 
 
 def is_served(reader: PostgresReader) -> bool:
-    """Whether a reader is not to wait, nor to look on."""
+    """Whether a reader is neither to wait nor to search on."""
     return bool(reader.taken) or not (reader.waits or reader.is_searching)
 
 
 def answer(turn: UnitOfWork, known: Known, reader: PostgresReader, last: int) -> None:
-    """Tell a reader what it has got, when this is committed."""
+    """Reply to a reader with its messages, when this is committed."""
     hands = [hand for _, hand in reader.taken.values() if hand is not None]
     place = None
     if reader.is_copier and reader.is_content:
@@ -236,12 +235,12 @@ def answer(turn: UnitOfWork, known: Known, reader: PostgresReader, last: int) ->
 
 
 def tell_nothing(reader: PostgresReader) -> None:
-    """A reader has waited for long enough."""
+    """Reply without messages to a reader that has waited for long enough."""
     reader.reply.resolve(replace(NOTHING, last=reader.seen))
 
 
 def _hand(message: QueuedMessage, delivery: int, redelivered: bool, reader: PostgresReader) -> Delivered:
-    """A message as it is handed out."""
+    """Return a message as it is delivered."""
     origin = message.origin
     sender = (None, 0, None) if origin is None else (origin.system, origin.epoch, origin.source)
     raw = message.raw if reader.wanted.bodies else event_bytes(replace(message.event, body=None))

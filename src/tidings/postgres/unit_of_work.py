@@ -1,7 +1,7 @@
-"""One transaction on behalf of many jobs: its changes, notifications, and the answers after it.
+"""One transaction on behalf of many jobs: its changes, notifications, and the replies after it.
 
-Nothing is answered and no reader is woken before the commit; if that fails, all of it is done anew. Notices
-go to all nodes by NOTIFY, in the same transaction, and to our own readers at once.
+No reply is sent and no reader is woken before the commit; if that fails, all of it is done anew. Notices go
+to all nodes by NOTIFY, in the same transaction, and to our own readers at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PostgresNotice(NamedTuple):
 
     @staticmethod
     def read(text: str) -> PostgresNotice | None:
-        """The notice that a text is, or None for what others have said on our channel."""
+        """Parse a notice; None for any other text on our channel."""
         kind, _, key = text.partition(" ")
         return PostgresNotice(kind, int(key)) if key.isascii() and key.isdigit() else None
 
@@ -36,7 +36,7 @@ class PostgresNotice(NamedTuple):
 
 
 PUT, RETURNED, CREATED, DELETED = "put", "returned", "created", "deleted"
-"""What is noticed of a queue: new messages, some that have come back, that it is there, or not any more."""
+"""Kinds of notices about a queue: new messages, returned messages, created, deleted."""
 
 
 class UnitOfWork:
@@ -46,39 +46,39 @@ class UnitOfWork:
         self.cursor = cursor
         self.life = life
         self.number = number
-        self.is_again = False  # what is asked for was tried before, and may have been done
+        self.is_again = False  # the job was tried before, and may have been done
         self.notices: dict[PostgresNotice, None] = {}
-        self.made: list[Known] = []  # queues
-        self.answers: list[Callable[[], None]] = []  # to be called on the loop, after the commit
+        self.made: list[Known] = []  # new queues
+        self.answers: list[Callable[[], None]] = []  # called on the loop, after the commit
 
     def do(self, statement: LiteralString, *arguments: Any) -> int:
-        """Carry out a statement; how many rows it was about."""
+        """Execute a statement; return the number of its rows."""
         return self.cursor.execute(statement, arguments).rowcount
 
     def rows(self, statement: LiteralString, *arguments: Any) -> list[Row]:
-        """All rows that a statement gives."""
+        """Return all rows of a statement."""
         return self.cursor.execute(statement, arguments).fetchall()
 
     def row(self, statement: LiteralString, *arguments: Any) -> Row | None:
-        """The first row that a statement gives."""
+        """Return the first row of a statement."""
         return self.cursor.execute(statement, arguments).fetchone()
 
     def value(self, statement: LiteralString, *arguments: Any) -> Any:
-        """The one value that a statement always gives."""
+        """Return the one value that a statement always has."""
         row = self.row(statement, *arguments)
         assert row is not None
         return row[0]
 
     def notice(self, kind: str, queue: int) -> None:
-        """Tell everyone, when this is committed."""
+        """Notify all nodes, when this is committed."""
         self.notices[PostgresNotice(kind, queue)] = None
 
     def tell(self, call: Callable[[], None]) -> None:
-        """Have something called on the loop, when this is committed."""
+        """Call a function on the loop, when this is committed."""
         self.answers.append(call)
 
     def finish(self) -> None:
-        """The last thing before the commit: hand the notices to the server."""
+        """Send the notices to the server; the last action before the commit."""
         if self.notices:
             texts: Sequence[str] = [str(notice) for notice in self.notices]
             self.do("SELECT pg_notify(%s, text) FROM unnest(%s::text[]) AS text", CHANNEL, texts)

@@ -1,7 +1,7 @@
 """Periodic upkeep, done by whichever node comes first: none is in charge.
 
-Messages that were held for too long, or by a node that is gone, are given back; what has expired, what was
-copied for watchers and what is known of clients long gone is thrown away.
+Messages that were held for too long, or by a node that is gone, are given back; expired messages, copies for
+watchers and counters of clients long gone are deleted.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tidings.queues.dead_letters import DEAD_MAX
 from tidings.queues.description import DEAD
 
 BATCH = 1_000
-"""Messages that are dealt with in one turn."""
+"""Messages that are processed in one turn."""
 UPKEEP_S = 1.0
-"""How often there is a look at what is due."""
+"""Time between two checks for due messages."""
 TIDY_S = 60.0
-"""How often there is a look at what is long over."""
+"""Time between two deletions of old rows."""
 COUNTED_KEPT_S = 30 * 86_400
-"""How long a client that does not put anything into a queue is known there."""
+"""How long the counter of a client that puts nothing into a queue is kept there."""
 
 _HELD = (
     "SELECT queue, number, deliveries, coalesce(expires_at <= tidings.now_us(), false) FROM tidings.messages"
@@ -30,7 +30,7 @@ _HELD = (
 
 
 def return_due(turn: UnitOfWork, catalog: Catalog) -> float:
-    """Give back what was held for too long, and what was delayed; in how many seconds there is more.
+    """Give back messages held for too long, and delayed ones that are due; return the seconds until the next.
 
     That is UPKEEP_S at most.
     """
@@ -48,7 +48,7 @@ def return_due(turn: UnitOfWork, catalog: Catalog) -> float:
 
 
 def return_lost(turn: UnitOfWork, catalog: Catalog, lives: Lives, now: float) -> None:
-    """Give back what nodes held that are gone; that does not count, but they may have looked at it."""
+    """Give back messages of nodes that are gone; that is no delivery, but they may have been read."""
     for life in lives.over(turn, now):
         if claim(turn, life):
             return_all(turn, catalog, life)
@@ -56,7 +56,7 @@ def return_lost(turn: UnitOfWork, catalog: Catalog, lives: Lives, now: float) ->
 
 
 def return_all(turn: UnitOfWork, catalog: Catalog, life: int) -> None:
-    """Give back all that was in the hands of a life."""
+    """Give back all messages of a life."""
     while rows := turn.rows(_HELD + " WHERE holder = %s LIMIT %s FOR UPDATE", life, BATCH):
         return_rows(turn, catalog, rows, False, "", is_doubted=True)
 
@@ -68,7 +68,7 @@ def return_untold(turn: UnitOfWork, catalog: Catalog, number: int) -> None:
 
 
 def drop_expired(turn: UnitOfWork) -> None:
-    """Throw away messages that have outlived their time."""
+    """Delete messages that have expired."""
     turn.do(
         "DELETE FROM tidings.messages WHERE (queue, number) IN (SELECT queue, number FROM tidings.messages"
         " WHERE expires_at <= tidings.now_us() AND coalesce(holder, 0) = 0 LIMIT %s FOR UPDATE SKIP LOCKED)",
@@ -77,7 +77,7 @@ def drop_expired(turn: UnitOfWork) -> None:
 
 
 def tidy(turn: UnitOfWork) -> None:
-    """Throw away what nobody will ask for any more."""
+    """Delete rows that will not be needed any more."""
     turn.do("DELETE FROM tidings.copies WHERE number < tidings.now_us() - %s::bigint", KEPT_S * 1_000_000)
     turn.do(
         "DELETE FROM tidings.counted WHERE seen_us < tidings.now_us() - %s::bigint",

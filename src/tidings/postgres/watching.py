@@ -1,4 +1,4 @@
-"""Watching: copies of all that is put into a queue, also of what is taken at once.
+"""Watching: copies of all puts into a queue, also of messages that are taken at once.
 
 While a queue is watched, each put writes a copy beside the message. Nodes read the copies when they are
 notified of a put, and delete them after a while. A node that was away for longer misses some.
@@ -18,11 +18,11 @@ COPIES = 500
 COPIES_BYTES = 4 << 20
 """Copies that are read at a time, and their bytes."""
 KEPT_S = 60
-"""How long copies are there to be read."""
+"""How long copies can be read."""
 
 
 class Watched:
-    """The queues that clients of this node watch, and the number up to which copies were read."""
+    """Queues that clients of this node watch, and the number up to which copies were read."""
 
     def __init__(self) -> None:
         self._read: dict[int, int] = {}
@@ -35,7 +35,7 @@ class Watched:
 
     def begin(self, turn: UnitOfWork, known: Known) -> int:
         """Begin a watch of a queue; return the last number that it will get no copy of."""
-        lock(turn, known)  # what is being put is either seen by now or copied
+        lock(turn, known)  # a put in progress is either seen by now or copied
         last: int = turn.value("SELECT last FROM tidings.queues WHERE key = %s", known.key)
         self._enter(turn, known.key)
         self._read.setdefault(known.key, last)
@@ -55,16 +55,16 @@ class Watched:
         turn.do("DELETE FROM tidings.watchers WHERE queue = %s AND life = %s", queue, turn.life)
 
     def forget(self, queue: int) -> None:
-        """The queue is there no longer."""
+        """Forget a deleted queue."""
         self._read.pop(queue, None)
 
     def resume(self, turn: UnitOfWork) -> None:
-        """There is a new connection, and maybe a new life."""
+        """Begin the watches again on a new connection, and maybe in a new life."""
         for queue in list(self._read):
             self._enter(turn, queue)
 
     def read(self, turn: UnitOfWork, queue: int) -> list[QueuedMessage]:
-        """The next copies that were not read; none if there are no more."""
+        """Return the next copies that were not read; none if there are no more."""
         rows = turn.rows(
             """
             SELECT number, raw, packing, system, epoch, source FROM (

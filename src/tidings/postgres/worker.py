@@ -1,8 +1,8 @@
 """The thread that uses the database: takes turns while there is a connection, and reconnects when it is lost.
 
-All waiting jobs are done in one transaction. If the connection is lost, jobs under way are done again on the
-next one: events are counted, a settlement that finds nothing was made, and messages that were taken but never
-delivered go back first. Jobs that can't wait for that fail with Disconnected.
+All waiting jobs are done in one transaction. If the connection is lost, jobs in progress are done again on
+the next one: events are counted, a settlement that finds nothing was made, and messages that were taken but
+never delivered go back first. Jobs that can't wait for that fail with Disconnected.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from tidings.postgres.watching import Watched
 from tidings.queues.message import QueuedMessage
 
 LOOK_S = 5.0
-"""How often readers look again though nothing was noticed: whoever had locked a message may have died."""
+"""Time between two searches without a notice: the holder of a lock on a message may have died."""
 RETRY_S_MIN = 0.1
 RETRY_S_MAX = 1.0
-"""The first and the longest delay before connecting again.
+"""First and longest delay before connecting again.
 
 That is well below RESUME_S: so when a server is back, no node is taken for dead that has not tried yet.
 """
 CLOSE_S = 10.0
 """How long a node that stops waits for its last turn."""
 OVERDUE_S = 0.1
-"""How often there is a look at who can't wait any longer, while the database is away."""
+"""Time between two checks for overdue jobs, while the database is away."""
 
-# The connection is there, but the transaction could not be: it is done anew.
+# The connection is there, but the transaction failed: it is done anew.
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
 
@@ -71,15 +71,15 @@ class PostgresWorker:
         self._upkeep_at = self._tidy_at = self._look_at = 0.0
         self._was_connected = False
         self._closing = threading.Event()
-        self._alone = 0  # jobs that are done one by one, since it is not known which of them can't be
+        self._alone = 0  # jobs that are done one by one, since it is not known which of them fails
         self._thread = threading.Thread(target=self._run, name="tidings-postgres", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Do what waits, if the database is there, give back all that is held, and end; blocks until then.
+        """Do the waiting jobs, if the database is there, give back all messages, and end; blocks until then.
 
-        What could not be done is not answered: who has put something will come again with it. A server that
-        has a connection and says nothing is left alone after CLOSE_S.
+        Jobs that could not be done get no reply: a client that has put something will repeat it. A server
+        that has a connection and does not reply is given up after CLOSE_S.
         """
         self._closing.set()
         self.jobs.end()
@@ -103,7 +103,7 @@ class PostgresWorker:
             self._sit_out(backoff.next_s(), problem)
 
     def _work_while_connected(self) -> str:
-        """Connect and work until the connection is lost; why it was, or could not be made."""
+        """Connect and work until the connection is lost; return why it was, or could not be opened."""
         self._was_connected = False
         try:
             self._link.connect()
@@ -116,12 +116,12 @@ class PostgresWorker:
             return str(error)
         except LOST as error:
             return problem_of(error)
-        except Exception as error:  # the one place that must survive whatever comes
+        except Exception as error:  # the one place that must survive any error
             return f"{type(error).__name__}: {problem_of(error)}"
         return "the node is closing"
 
     def _resume(self) -> None:
-        """There is a new connection: anything may have happened in the meantime."""
+        """Prepare for a new connection: anything may have happened in the meantime."""
         self._lives.forget()
         with self._link.turn() as turn:
             for number in list(self._link.untold - {turn.number}):
@@ -136,7 +136,7 @@ class PostgresWorker:
         self.lines.wake_all()
 
     def _sit_out(self, wait_s: float, problem: str) -> None:
-        """Wait before the next attempt; meanwhile those fail that can't wait any longer."""
+        """Wait before the next attempt; meanwhile overdue jobs fail."""
         until = time.monotonic() + wait_s
         while not self._closing.is_set() and (now := time.monotonic()) < until:
             self._fail_overdue(now, problem)
@@ -153,7 +153,7 @@ class PostgresWorker:
     # Work
 
     def _work(self) -> bool:
-        """One round; whether there is to be another."""
+        """Do one round; return whether there is to be another."""
         self.jobs.calm()
         jobs = self.jobs.take(1) if self._alone else self.jobs.take()
         if jobs:
@@ -171,7 +171,7 @@ class PostgresWorker:
         return True
 
     def _do(self, jobs: Sequence[Job]) -> None:
-        """Do jobs, and serve those who were woken, in one turn."""
+        """Do jobs, and serve woken readers, in one turn."""
         woken = self.lines.take_woken()
         try:
             turn, served = self._take_turn(jobs, woken)
@@ -181,14 +181,14 @@ class PostgresWorker:
         except LOST:
             self._undo(jobs)
             raise
-        except Exception as error:  # one that we can't foresee must not take the others with it
+        except Exception as error:  # an unexpected error must not take the others with it
             trouble = InternalError(f"{type(error).__name__}: {problem_of(error)}")
             self._blame(jobs, woken, error if isinstance(error, TidingsError) else trouble)
         else:
             self._heed(list(turn.notices), served)
 
     def _blame(self, jobs: Sequence[Job], woken: Sequence[int], error: TidingsError) -> None:
-        """A turn could not be: the one that it was for fails; if there were several, they are done apart."""
+        """Fail the job of a turn that failed; if there were several, do them one by one."""
         if len(jobs) > 1:
             self._undo(jobs)
             self._alone = len(jobs)
@@ -199,7 +199,7 @@ class PostgresWorker:
             self._call(partial(job.fail, error))
 
     def _undo(self, jobs: Sequence[Job]) -> None:
-        """Jobs were not done, or nobody knows: they are to be done again."""
+        """Put back jobs that were not done, or may not have been."""
         for job in jobs:
             if isinstance(job, SettleJob):
                 job.life = self._link.life
@@ -211,7 +211,7 @@ class PostgresWorker:
         self.lines.begin_all()
 
     def _take_turn(self, jobs: Sequence[Job], woken: Sequence[int]) -> tuple[UnitOfWork, Collection[int]]:
-        """One turn; it, and the queues whose readers were served in it."""
+        """Run one turn; return it, and the queues whose readers were served in it."""
         with self._link.turn() as turn:
             group = JobGroup(turn, self.catalog, self.lines)
             group.do(jobs, woken)
@@ -224,7 +224,7 @@ class PostgresWorker:
         return turn, group.served
 
     def _line_up(self, queue: int, line: Sequence[PostgresReader]) -> None:
-        """Those who were answered wait no longer, the others do."""
+        """Remove readers that were answered from the line; the others wait in it."""
         self.lines.remove(queue, [reader for reader in line if is_served(reader)])
         for reader in line:
             if not is_served(reader):
@@ -239,7 +239,7 @@ class PostgresWorker:
     # Notices
 
     def _heed(self, notices: Sequence[PostgresNotice], served: Collection[int] = ()) -> None:
-        """Something has happened, here or at another node; who was `served` after it need not look."""
+        """Handle notices of this and other nodes; readers that were `served` after them need not search."""
         for kind, queue in notices:
             if kind == DELETED:
                 known = self.catalog.forget(queue)
@@ -275,7 +275,7 @@ class PostgresWorker:
         return min(self._upkeep_at, self._look_at, self.lines.due_at)
 
     def _keep_up(self, now: float) -> None:
-        """Do what is due."""
+        """Do the periodic work that is due."""
         for reader in self.lines.take_due(now):
             self._call(partial(tell_nothing, reader))
         if now >= self._look_at:
