@@ -77,7 +77,7 @@ class Gateway:
         self._callers[key] = caller
 
     def heard(self, address: DatagramAddress, size: int) -> list[GatewayEffect]:
-        """Note a datagram of that many bytes; called before its contents are handed in."""
+        """Note a datagram of that many bytes; called before its contents are passed in."""
         self._speaker.heard(address, size)
         return self._settled() if self._asker.heard(address) else []
 

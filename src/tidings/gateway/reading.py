@@ -7,11 +7,11 @@ and more the corners of a polygon, and become `area`, as the WKT text that the f
 A member called like a header field, or `sensing-id`, is prefixed with `reading-`.
 
 A timestamp is ISO 8601 text, with a zone or in UTC; or a number since 1970, also as text, of seconds, or of
-milliseconds or microseconds where seconds would lie thousands of years ahead. Without one that can be
-believed the event has the time of arrival, and keeps the timestamp as an attribute.
+milliseconds or microseconds if seconds would lie thousands of years ahead. Without a credible one the event
+has the time of arrival, and keeps the timestamp as an attribute.
 
-This is the hot path: no Event is made, one expression goes over all readings, and what was made of a text is
-remembered, since types, timestamps and values repeat. A reading that can't be an event costs its message a
+This is the hot path: no Event is made, one expression goes over all readings, and the results for texts are
+cached, since types, timestamps and values repeat. A reading that can't be an event costs its message a
 second pass, and is reported with its place; the others are kept.
 """
 
@@ -46,13 +46,13 @@ from tidings.gateway.messages import Error, Point, Reading, Sensing
 from tidings.gateway.shapes import OddReading, PlainReading
 
 KEPT_MAX = 10_000
-"""Texts of one kind of which it is remembered what was made of them."""
+"""Texts of one kind whose results are cached."""
 KEPT_LENGTH_MAX = 64
-"""Characters of a text that is remembered."""
+"""Characters of a text that is cached."""
 EARLIEST_US = us_from_time(datetime(2000, 1, 1, tzinfo=UTC))
-"""Clocks that were never set begin in 1970 or 1980."""
+"""Earliest credible time: clocks that were never set begin in 1970 or 1980."""
 AHEAD_US_MAX = 86_400_000_000
-"""How far a clock may be ahead of the gateway's, so that a wrong zone is still believed."""
+"""Largest lead of a credible clock over the gateway's, which includes a wrong zone."""
 TIMESTAMP_LENGTH_MAX = 64
 """Characters of a timestamp that is text."""
 PREFIX = "reading-"
@@ -74,7 +74,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 class Mapped(NamedTuple):
-    """Events, as `event.wire` writes them, and which readings could not be any."""
+    """Events, as `event.wire` writes them, and the errors of readings that could not be any."""
 
     raw: bytes
     total: int
@@ -82,11 +82,11 @@ class Mapped(NamedTuple):
 
 
 class _Incredible(Exception):
-    """The timestamp can't be read or believed."""
+    """The timestamp is invalid or not credible."""
 
 
 class _Attributes(Struct, gc=False, rename={"sensing_id": "sensing-id"}):
-    """The attributes of a plain reading: faster to make and to write than a dict."""
+    """Attributes of a plain reading: faster to make and to write than a dict."""
 
     sensing_id: str
     name: str
@@ -139,12 +139,12 @@ class Mapper:
     def map(
         self, messages: Sequence[Sensing], counter: int, now_us: int, header: Header | None = None
     ) -> Mapped:
-        """The events of all readings, in order, with counters from `counter` on; `now_us`: when they came.
+        """Return the events of all readings, in order, with counters from `counter` on.
 
-        All of them have this header.
+        All of them have this header; `now_us` is the time of their arrival.
         """
         if now_us < self._now_us:
-            self._times.clear()  # what was credible may not be any more
+            self._times.clear()  # a credible time may not be any more
         self._now_us = self._times[None] = now_us
         errors: list[Error] = []
         try:
@@ -157,7 +157,7 @@ class Mapper:
         return Mapped(_raw(events), len(events), errors)
 
     def _events(self, messages: Sequence[Sensing], counter: int) -> list[_Event]:
-        """The events of readings that all can be one."""
+        """Return the events of readings that all can be one."""
         types, times, numbers, following = self._types, self._times, self._numbers, count(counter).__next__
         return [
             _Event(
@@ -198,7 +198,7 @@ class Mapper:
         errors += errors_of(noted, message.sensing_id)
 
     def _other_event(self, sensing_id: str, reading: Reading, counter: int) -> _Event:
-        """The event of a reading with an area, or of an odd one; as `_events`, it may raise _Incredible."""
+        """Return the event of a reading with an area, or of an odd one; may raise _Incredible too."""
         area, value = reading.area, reading.value
         if reading.__class__ is not PlainReading or area is None or len(area) != 1:
             return self._event(sensing_id, reading, counter)
@@ -208,7 +208,7 @@ class Mapper:
         return _Event(counter, self._types[reading.type], self._times[reading.timestamp], placed)
 
     def _event(self, sensing_id: str, reading: Reading, counter: int) -> _Event:
-        """The event of any reading; EventError has the place within the reading."""
+        """Return the event of any reading; EventError has the place within the reading."""
         kind, value, timestamp = self._types[reading.type], reading.value, reading.timestamp
         value = self._numbers[value] if value.__class__ is str else attribute_value(value, "$.value")
         attributes = {"sensing-id": sensing_id, "name": reading.name, "value": value}
@@ -244,7 +244,7 @@ class Mapper:
 
 
 def number_of(text: str) -> int | float | str:
-    """The number that a text is by JSON's grammar, or the text; EventError: it is none an event can hold."""
+    """Return the number that a text is by JSON's grammar, or the text; EventError if it is out of range."""
     found = _NUMBER.fullmatch(text)
     if found is None:
         return text
@@ -267,7 +267,7 @@ def attribute_name(name: str) -> str:
 
 
 def attribute_value(value: object, place: str) -> Value:
-    """A member as an attribute holds it: nested ones become JSON text."""
+    """Return a member as an attribute: nested ones become JSON text."""
     if not isinstance(value, dict | list):
         return plain_value(value, place)
     try:
@@ -283,7 +283,7 @@ def _raw(events: list[_Event]) -> bytes:
 
 
 def place_attributes(points: Sequence[Point]) -> dict[str, float | str]:
-    """The attributes that tell a place; none for no points."""
+    """Return the attributes of a place; none for no points."""
     if not points:
         return {}
     if len(points) == 1:
@@ -292,7 +292,7 @@ def place_attributes(points: Sequence[Point]) -> dict[str, float | str]:
 
 
 def area_text(points: Sequence[Point]) -> str:
-    """Two points or more as WKT text."""
+    """Return two points or more as WKT text."""
     if len(points) == 2:
         return f"LINESTRING ({_corners(points)})"
     return f"POLYGON (({_corners([*points, points[0]])}))"
@@ -303,7 +303,7 @@ def _corners(points: Sequence[Point]) -> str:
 
 
 def moment_of(timestamp: str | float) -> int | None:
-    """Microseconds since 1970, or None if the timestamp can't be read."""
+    """Return microseconds since 1970, or None if the timestamp is invalid."""
     if not isinstance(timestamp, str):
         return _counted(timestamp)
     if len(timestamp) > TIMESTAMP_LENGTH_MAX:

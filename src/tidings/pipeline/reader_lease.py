@@ -45,7 +45,7 @@ from tidings.pipeline.offsets import NodeExtent
 from tidings.pipeline.options import LEASE_S, ReadOptions, label_of
 
 LEAVE_S_MAX = 30.0
-"""Time to tell the nodes that a query ends, else the lease ends it."""
+"""Time for removing the readers when a query ends, else the lease ends them."""
 VERDICT_S_MAX: Final = 30.0
 """Longest wait for SIGTERM or the death of the driver; without either, the query is over."""
 LOOK_S: Final = 0.02

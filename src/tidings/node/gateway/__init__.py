@@ -1,1 +1,1 @@
-"""The gateway as a process: its ports, its link to the node, and how a node runs one as its child."""
+"""Gateway as a process: its ports, its link to the node, and its life as a child of a node."""

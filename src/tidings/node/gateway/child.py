@@ -21,16 +21,16 @@ from tidings.node.gateway.config import FAILED, FIGURES, GatewayConfig
 from tidings.node.metrics import Metric
 
 _LINE = "sensors on "
-_LINES = 2  # and one more if there is a port for HTTP
+_LINES = 2  # and one more with a port for HTTP
 
 
-# What is counted from the start on, and what there is.
+# Counters since the start, and gauges.
 _COUNTERS = ("readings", "strange", "refused", "repeated", "errors", "dropped")
 _GAUGES = ("connections", "networks", "waiting_bytes")
 
 
 def settings_of(config: NodeConfig, socket: Path, journal: Path) -> GatewayConfig:
-    """The settings of the gateway of a node, which comes by this socket."""
+    """Return the settings of the gateway of a node, which connects by this socket."""
     assert config.sensor_port is not None, "only who has a port for sensors has a gateway"
     return GatewayConfig(
         f"tidings+unix://{socket.absolute()}",
@@ -59,7 +59,7 @@ class GatewayProcess(ChildProcess[GatewayConfig]):
         super().__init__("gateway", "tidings.node.gateway.main", config)
         self.addresses: list[str] = []
         self.figures: dict[str, int] = {}
-        """The figures that the running gateway has last reported."""
+        """Figures that the running gateway has last reported."""
 
     async def _greet(self, process: asyncio.subprocess.Process) -> None:
         """Read the addresses at which it listens; further starts get the same ones."""
@@ -72,13 +72,13 @@ class GatewayProcess(ChildProcess[GatewayConfig]):
         self._settings = structs.replace(self._settings, port=ports[0], http_port=([*ports, None])[_LINES])
 
     def _hear(self, line: bytes) -> None:
-        """Note what it counts."""
+        """Note the figures that it reports."""
         with contextlib.suppress(msgspec.DecodeError):
-            told = line.removeprefix(FIGURES.encode())
-            self.figures = msgspec.json.decode(told, type=dict[str, int])
+            figures = line.removeprefix(FIGURES.encode())
+            self.figures = msgspec.json.decode(figures, type=dict[str, int])
 
     def reload(self) -> None:
-        """Have it read again who may do what."""
+        """Let it read users and rules again."""
         if self.is_running:
             assert self._process is not None
             self._process.send_signal(signal.SIGHUP)

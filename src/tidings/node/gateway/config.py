@@ -1,6 +1,6 @@
-"""The settings of a gateway; `tidings gateway` and the node that starts one give them.
+"""Settings of a gateway; `tidings gateway` and the node that starts one give them.
 
-The file `grid` says how several gateways share the world, as TOML; each has the same but for `member`:
+The file `grid` says how several gateways share the world, as TOML; it is the same for all except `member`:
 
 member = "north"                      # which of them this is
 cell_size = 1000.0
@@ -10,7 +10,7 @@ elsewhere = "redirect"                # or "serve": networks of others' cells ar
 north = "10.0.0.1:4242"
 south = "10.0.0.2:4242"
 
-[cells]                               # cells that are named; all others are shared out by hashing
+[cells]                               # cells that are named; all others are divided by hashing
 north = [[0, 0], [0, 1]]
 """
 
@@ -28,22 +28,22 @@ from tidings.gateway.policy import Cell, GatewayGrid, Policy
 from tidings.node.logs import Level, LogForm
 
 PORT = 4242
-"""The port at which a gateway listens for sensor networks, by default."""
+"""Default port of a gateway for sensor networks."""
 FAILED = "failed: "
-"""Before what the child of a node says that can't start."""
+"""Prefix of the error of a node's child that can't start."""
 FIGURES = "figures: "
-"""Before what it has counted, as JSON, now and then."""
+"""Prefix of its figures, as JSON, in each report."""
 
 
 class GatewayConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """All settings of a gateway.
 
-    `node` is the address of its node; the next six say who the gateway is there. `http_port` is for networks
-    that speak HTTP or WebSocket, also from pages of `origins`, with commas between. `security` is the
-    directory of users and certificates: then connections are with TLS, unless `plain` is set, and each
-    network says whose it is, but for `strangers`. `max_rate` and `max_age_s` are asked of each sensor.
-    `journal` is the file in which it finds, when it is started
-    again, what it had handed on; `grid` is the one that says which gateway serves what.
+    `node` is the address of its node; the next six are the gateway's credentials there. `http_port` is for
+    networks that speak HTTP or WebSocket, also from pages of `origins`, with commas between. `security` is
+    the directory of users and certificates: then connections are with TLS, unless `plain` is set, and each
+    network needs a user, except with `strangers`. `max_rate` and `max_age_s` are requested of each sensor.
+    `journal` is the file in which it finds, when it is started again, the messages in flight; `grid` is the
+    file that assigns networks to gateways.
     """
 
     node: str
@@ -71,7 +71,7 @@ class GatewayConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check(config: GatewayConfig) -> None:
-    """Refuse a port that others can reach, unless the gateway knows who they are."""
+    """Refuse a port that others can reach, unless the gateway has users."""
     try:
         is_loopback = config.host == "localhost" or ip_address(config.host).is_loopback
     except ValueError:

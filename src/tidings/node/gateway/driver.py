@@ -1,4 +1,4 @@
-"""The gateway put together: its link to the node, the hub, the ports; started, and stopped in good order."""
+"""The whole gateway: its link to the node, the hub, the ports; started, and stopped in good order."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ if TYPE_CHECKING:
 
 
 SYSTEM_BUFFER = 2 << 20
-"""Bytes that the system holds for the node, if it allows so many: what it reads while this process reads."""
+"""Bytes that the system holds for the node, if it allows so many: the node reads them meanwhile."""
 NAME = "gateway"
-"""Who the gateway says it is to the node."""
+"""Name of the gateway at its node."""
 WAKE_S = 1.0
 FIGURES_S = 10.0
-"""How often the gateway publishes what it has counted."""
+"""Time between two publications of the gateway's figures."""
 PROBE_S_MAX = 10.0
-"""How long the node may take to say how much it has had of an earlier gateway."""
+"""Longest wait for the node's counter of an earlier gateway."""
 SECRET_SIZE = 32
 DRAIN_S_MAX = 5.0
-"""How long a gateway that stops waits for the node to take what is left."""
+"""How long a gateway that stops waits for the node to accept the rest."""
 
 
 class UplinkLink(Link):
-    """The connection of a gateway to its node: the socket of its uplink."""
+    """Connection of a gateway to its node: the socket of its uplink."""
 
     def __init__(self, uplink: Uplink, random: Callable[[], float]) -> None:
         super().__init__(uplink.core, True, random)
@@ -64,7 +64,7 @@ class UplinkLink(Link):
         uplink.flush, uplink.flush_soon = self.flush, self.flush_soon
 
     async def close(self) -> None:
-        """Say goodbye and end the connection."""
+        """Disconnect cleanly."""
         self._uplink.is_closing = True
         await super().close()
 
@@ -88,11 +88,11 @@ class Server:
         check(config)
         self.config = config
         self.is_orphan = False
-        """Whether the node is gone for good, so that it takes nothing any more."""
+        """Whether the node is gone for good, so that it accepts nothing any more."""
         self.on_failure: Callable[[], None] = _pass
-        """Called when the node will have nothing to do with this gateway any more; `failure` says why."""
+        """Called when the node refuses this gateway for good; `failure` says why."""
         self.on_figures: Callable[[dict[str, int]], None] = _keep
-        """Called with what was counted, every FIGURES_S."""
+        """Called with the figures, every FIGURES_S."""
         self.hub: Hub
         self.uplink: Uplink
         self.ports: GatewayPorts | None = None
@@ -107,7 +107,7 @@ class Server:
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses for sensor networks, each with its transport."""
+        """Addresses for sensor networks, each with its transport."""
         assert self.ports is not None
         stream = "tls" if self._is_tls else "tcp"
         addresses = [f"{stream} {self.ports.address}", f"udp {self.ports.address}"]
@@ -115,7 +115,7 @@ class Server:
 
     @property
     def failure(self) -> TidingsError | None:
-        """Why there is no use in going on."""
+        """Error that makes going on pointless, or None."""
         return self.uplink.core.failure
 
     @property
@@ -123,9 +123,9 @@ class Server:
         return self._guard is not None and not self.config.plain
 
     async def start(self) -> None:
-        """Find the node, wait for it if it is not there, and then listen.
+        """Connect to the node, wait for it if it is away, and then listen.
 
-        What fails has been undone when it raises.
+        On an error everything has been undone when it raises.
         """
         try:
             await self._start()
@@ -160,9 +160,9 @@ class Server:
         self._timer = self._loop.call_later(0, self._wake)
 
     async def _begin(self, reach: ConnectTo, credentials: Credentials, gateway: Gateway) -> Life:
-        """Under which name this gateway numbers its events.
+        """Return the name and epoch under which this gateway numbers its events.
 
-        What an earlier one has had stored is recalled; a node that is away is waited for.
+        Events of an earlier one that were stored are recalled, waiting for a node that is away.
         """
         epoch = int(time.time() * 1e6)
         before = None if self._journal is None else self._journal.previous
@@ -189,7 +189,7 @@ class Server:
         await self.ports.start()
 
     async def _serve_web(self, port: int, connections_max: int, context: SSLContext | None) -> None:
-        """Let networks speak HTTP and WebSocket, too."""
+        """Serve networks that speak HTTP and WebSocket, too."""
         from tidings.node.gateway.web import Web
 
         origins = (origin.strip() for origin in (self.config.origins or "").split(","))
@@ -197,7 +197,7 @@ class Server:
         self._web_address = await self._web.serve(self.config.host, port, context)
 
     def figures(self) -> dict[str, int]:
-        """The counters and gauges."""
+        """Return the counters and gauges."""
         counted: dict[str, int] = structs.asdict(self.hub.gateway.figures)
         return {
             **counted,
@@ -208,7 +208,7 @@ class Server:
         }
 
     def reload(self) -> None:
-        """Read again who may do what, if that matters here."""
+        """Read users and rules again, if there are any."""
         if self._guard is not None and self._guard.reload(time.time()):
             self.hub.review()
 
@@ -227,7 +227,7 @@ class Server:
         self._timer = self._loop.call_later(WAKE_S, self._wake)
 
     async def close(self) -> None:
-        """Take nothing more, have the node take what there is, and end."""
+        """Accept nothing more, let the node accept the rest, and end."""
         if self._timer is not None:
             self._timer.cancel()
         if self.ports is not None and self._link is not None:
@@ -236,7 +236,7 @@ class Server:
                 self._web.close()
             self.hub.tick()
             wait_s = 0.0 if self.is_orphan else DRAIN_S_MAX
-            with contextlib.suppress(TidingsError):  # the node is away, or will not have it
+            with contextlib.suppress(TidingsError):  # the node is away, or refuses it
                 await self._link.wait_accepted(self.uplink.core.publications.last, wait_s)
             self.hub.close()
             await self.ports.close()
@@ -260,7 +260,7 @@ def name_at(node: str, credentials: Credentials) -> str:
 
 
 async def _wait_counter(reach: ConnectTo, name: str, credentials: Credentials, life: Life) -> int:
-    """How much the node has had of an earlier gateway; a node that is away is waited for."""
+    """Return the node's counter of an earlier gateway, waiting for a node that is away."""
     backoff = Backoff(random.random)
     while True:
         probe = Probe(life, name, credentials)
@@ -275,7 +275,7 @@ async def _wait_counter(reach: ConnectTo, name: str, credentials: Credentials, l
 
 
 class Probe(asyncio.Protocol):
-    """Greets a node in the name of an earlier life, and leaves when the answer has come."""
+    """Greets a node in the name of an earlier life, and disconnects when the answer has come."""
 
     def __init__(self, life: Life, name: str, credentials: Credentials) -> None:
         self.counter: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -311,7 +311,7 @@ class Probe(asyncio.Protocol):
 
 
 def _keep(_figures: dict[str, int]) -> None:
-    """Until someone wants to know."""
+    """Do nothing: there is no listener yet."""
 
 
 def _pass() -> None:

@@ -1,11 +1,11 @@
-"""Journal of numbered messages that are under way to the node, so that a new gateway counts none twice.
+"""Journal of numbered messages in flight to the node, so that a new gateway counts none twice.
 
-A gateway that dies may have handed on readings that it had not acknowledged. Its successor finds here which
-numbers went out under which of its own counters, asks the node how far it has had these, and knows then
-what was stored. What was not is forgotten, as its network sends it again.
+A gateway that dies may have passed on readings that it had not acknowledged. Its successor finds here which
+numbers were sent under which of its own counters, asks the node for its counter, and so knows which were
+stored. The others are forgotten, as their network sends them again.
 
 A file of msgpack values, each led by its length in four bytes: the system and epoch under which events are
-numbered, then `[counter, [[sensing-id, seq], …]]` before each batch leaves; the counter 0 stands for what was
+numbered, then `[counter, [[sensing-id, seq], …]]` before each batch leaves; the counter 0 stands for messages
 stored in an earlier life. It survives the death of the process, and is not waited for to be on the disk.
 """
 
@@ -29,7 +29,7 @@ SIZE_MAX = 2 << 20
 
 
 class Life(Struct, array_like=True, frozen=True):
-    """Under which name and in which epoch a gateway numbers its events."""
+    """Name and epoch under which a gateway numbers its events."""
 
     system: str
     epoch: int
@@ -47,7 +47,7 @@ _LENGTH = 4
 
 
 class Journal:
-    """The journal in a file; StoreError if it can't be opened. `previous` is the life before this one."""
+    """Journal in a file; StoreError if it can't be opened. `previous` is the life before this one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -64,14 +64,14 @@ class Journal:
             raise StoreError(str(path), f"can't be read: {error.strerror}") from None
 
     def begin(self, life: Life, counter: int) -> list[Journaled]:
-        """Begin a new life; the node has had the one before up to this counter. What is stored of it."""
+        """Begin a new life; return the numbers of the one before that are stored up to this counter."""
         stored = [entry for entry in self._found if entry.counter <= counter]
         self._found = [_JournalEntry(0, numbers) for numbers in _latest(stored)]
         self._rewrite(life)
         return [one for entry in self._found for one in entry.numbers]
 
     def note(self, counter: int, numbers: list[Journaled]) -> None:
-        """These go out now, with counters up to this one."""
+        """Note that these are sent now, with counters up to this one."""
         if self._file < 0:
             return
         try:
@@ -134,7 +134,7 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 
 def _latest(entries: list[_JournalEntry]) -> list[list[Journaled]]:
-    """The latest numbers of each network, as many as a gateway tells apart."""
+    """Return the latest numbers of each network, as many as a gateway remembers."""
     networks: dict[str, deque[Journaled]] = {}
     for entry in entries:
         for one in entry.numbers:

@@ -20,7 +20,7 @@ from tidings.node.gateway.config import FAILED, FIGURES, GatewayConfig
 from tidings.node.gateway.driver import Server
 
 GARBAGE = 50_000
-"""New objects before cycles among them are looked for: messages come by the thousand, and have none."""
+"""New objects before the garbage collector runs: messages come by the thousand, and have no cycles."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -77,7 +77,7 @@ async def _start(server: Server, stopped: asyncio.Event) -> bool:
 
 
 def describe(server: Server) -> list[str]:
-    """The lines that a gateway prints when it has started: where sensor networks may speak."""
+    """Return the lines that a gateway prints when it has started: its addresses for sensor networks."""
     return [f"sensors on {address}" for address in server.addresses]
 
 
@@ -87,12 +87,12 @@ def describe_json(server: Server) -> str:
 
 
 def _tell(figures: dict[str, int]) -> None:
-    """Tell the node what was counted."""
+    """Report the figures to the node."""
     print(f"{FIGURES}{msgspec.json.encode(figures).decode()}", flush=True)  # noqa: T201  # read by the node
 
 
 def _orphan(server: Server, stopped: asyncio.Event) -> None:
-    """The node is gone."""
+    """Stop, as the node is gone."""
     server.is_orphan = True
     stopped.set()
 

@@ -1,6 +1,6 @@
 """The ports of a gateway: TCP, with or without TLS, and UDP, under one number.
 
-A port only carries: bytes in to the hub, messages out to the network.
+A port only carries: bytes to the hub, messages to the network.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 WRITE_BUFFER_MAX = 64 << 10
-"""Bytes that a network has not taken, from which on it is given up: it does not read what it is asked."""
+"""Unread bytes from which on a network is given up: it does not read its messages."""
 DATAGRAM_BUFFER = 8 << 20
 """Bytes of datagrams that the system may hold for the gateway, if it allows so many."""
 FREE_TRIES = 20
-"""How often a number is looked for that is free for both TCP and UDP."""
+"""Attempts to find a number that is free for both TCP and UDP."""
 
 _numbers = count(1)
 
 
 class SensorPort(asyncio.Protocol):
-    """One connection; the key under which the hub knows it is a number."""
+    """Connection of a network; its key at the hub is a number."""
 
-    __slots__ = ("_connections_max", "_hub", "_key", "_said", "_transport")
+    __slots__ = ("_connections_max", "_hub", "_key", "_lines", "_transport")
 
     def __init__(self, hub: Hub, connections_max: int) -> None:
         self._hub = hub
         self._connections_max = connections_max
         self._key = next(_numbers)
-        self._said: list[bytes] | None = None  # since the loop ran last
+        self._lines: list[bytes] | None = None  # since the loop ran last
         self._transport: asyncio.Transport
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called once, first."""
@@ -66,29 +66,29 @@ class SensorPort(asyncio.Protocol):
         """Called once, last."""
         self._hub.closed(self._key)
 
-    # What the hub calls
+    # Called by the hub
 
     def send(self, line: bytes) -> None:
-        """Write a message, together with all that is said in this turn of the loop."""
-        if self._said is None:
-            self._said = []
+        """Write a message, together with all others in this turn of the loop."""
+        if self._lines is None:
+            self._lines = []
             asyncio.get_running_loop().call_soon(self._flush)
-        self._said.append(line)
+        self._lines.append(line)
 
     def _flush(self) -> None:
-        said, self._said = self._said, None
-        if said and not self._transport.is_closing():
-            self._transport.write(b"".join(said))
+        lines, self._lines = self._lines, None
+        if lines and not self._transport.is_closing():
+            self._transport.write(b"".join(lines))
 
     def part(self) -> None:
-        """Close when everything written has left, or soon anyway."""
+        """Close when everything is written, or soon anyway."""
         self._flush()
         if not self._transport.is_closing():
             self._transport.close()
             asyncio.get_running_loop().call_later(PART_S_MAX, self._transport.abort)
 
     def pause(self, is_paused: bool) -> None:
-        """Stop to read, or go on."""
+        """Pause or resume reading."""
         if self._transport.is_closing():
             return
         if is_paused:
@@ -98,7 +98,7 @@ class SensorPort(asyncio.Protocol):
 
 
 class Datagrams(asyncio.DatagramProtocol):
-    """The UDP port."""
+    """UDP port."""
 
     def __init__(self, hub: Hub) -> None:
         self.is_gone = asyncio.Event()
@@ -120,7 +120,7 @@ class Datagrams(asyncio.DatagramProtocol):
         self.is_gone.set()
 
     def error_received(self, exc: Exception) -> None:
-        """Called when a datagram could not be sent: the gateway asks the network again, or forgets it."""
+        """Called when a datagram could not be sent: the gateway repeats it, or forgets the network."""
 
 
 class GatewayPorts:
@@ -139,15 +139,15 @@ class GatewayPorts:
         self._datagrams = datagrams
 
     async def start(self) -> None:
-        """Take connections."""
+        """Accept connections."""
         await self._server.start_serving()
 
     def close_server(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         self._server.close()
 
     async def close(self) -> None:
-        """Close both ports, and wait until that of the datagrams is."""
+        """Close both ports, and wait until the UDP port is closed."""
         self._server.close()
         self._transport.close()
         await self._datagrams.is_gone.wait()
@@ -156,7 +156,7 @@ class GatewayPorts:
 async def listen(
     hub: Hub, host: str, port: int, connections_max: int, context: SSLContext | None = None
 ) -> GatewayPorts:
-    """Open TCP and UDP under one number, 0 for a free one; UserError if that can't be."""
+    """Open TCP and UDP under one number, 0 for a free one; UserError if that fails."""
     for _ in range(FREE_TRIES):
         server = await _listen_tcp(hub, host, port, connections_max, context)
         number = server.sockets[0].getsockname()[1]

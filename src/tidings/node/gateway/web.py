@@ -1,12 +1,12 @@
 """Sensor networks over HTTP and WebSocket: `/sensors` on a port of its own.
 
     GET /sensors, upgraded         a WebSocket: messages both ways, as over TCP
-    POST /sensors                  messages in the body; the answer is an array of what the gateway has to say
-    GET /sensors/ID?wait=30        what the gateway has to say to one network, waited for if there is nothing
+        POST /sensors                  messages in the body; the answer is an array of the gateway's messages
+        GET /sensors/ID?wait=30        messages of the gateway to one network, waited for if there are none
 
-Who registers by POST gets a token, in a cookie and in the field `Sensing-Token`, and is known by it: only who
-has it can fetch what is said to the network. Requests may follow each other on one connection. A request that
-comes slowly is given up, and there is a limit to how many are under way.
+A network that registers by POST gets a token, in a cookie and in the field `Sensing-Token`, and is known by
+it: only with that can messages to the network be fetched. Requests may follow each other on one connection. A
+request that comes slowly is given up, and the number of requests in progress is limited.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PATH = "/sensors"
 ANSWER_S_MAX = 5.0
 """How long the answer to numbered readings waits for their acknowledgement; later ones come with the next."""
 WAIT_S_MAX = 60.0
-"""How long a request may wait for something to be said."""
+"""Longest wait of a request for messages."""
 CONNECTIONS_MAX = 15_000
 SWEEP_S = 1.0
 
@@ -64,7 +64,7 @@ class Web:
         self._sweep()
 
     async def serve(self, host: str, port: int, context: SSLContext | None = None) -> str:
-        """Listen there, 0 for a free port, with TLS if there is a context for it; the address."""
+        """Listen there, 0 for a free port, with TLS if there is a context for it; return the address."""
         limits: dict[str, Any] = {}
         self._is_tls = context is not None
         if context is not None:
@@ -82,7 +82,7 @@ class Web:
         )
 
     def close(self) -> None:
-        """Take nothing more, and end all connections."""
+        """Accept nothing more, and close all connections."""
         if self._server is not None:
             self._server.close()
         if self._timer is not None:
@@ -112,7 +112,7 @@ class Web:
     ) -> WebAnswer:
         """Answer a request; HttpError if it can't be served.
 
-        `client` is the connection, in whose turn the body is looked at.
+        `client` is the connection, in whose turn the body is decoded.
         """
         if request.method == "OPTIONS":
             return WebAnswer(204, b"", preflight(origin or ""))
@@ -154,7 +154,7 @@ class Web:
         return WebAnswer(status, as_array(said), fields)
 
     async def _hear(self, visit: Visit, body: bytes, numbered: int) -> None:
-        """Hand a body to the gateway, and wait a while for its answers to numbered readings."""
+        """Pass a body to the gateway, and wait a while for its answers to numbered readings."""
         expected = visit.answers() + numbered
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.hub.do(visit, _into(done, self.hub.reading(visit, body + b"\n")))
@@ -169,7 +169,7 @@ class Web:
         return await done
 
     def _introduce(self, visit: Visit) -> dict[str, str]:
-        """Keep a visit; the fields that tell its token."""
+        """Keep a visit; return the fields with its token."""
         self.visits.keep(visit)
         cookie = f"{COOKIE}={visit.token}; Path={PATH}; HttpOnly; SameSite=Strict"
         return {
@@ -188,7 +188,7 @@ class Web:
         wait_s = _seconds(request.query.get("wait", "0"))
         visit.polls[sensing_id] += 1
         number, said = visit.polls[sensing_id], visit.take(sensing_id)
-        visit.disturb()  # of two who wait for the same, the later one gets it
+        visit.disturb()  # of two requests for the same, the later one gets it
 
         def is_there() -> bool:
             is_later = visit.polls[sensing_id] != number
@@ -201,7 +201,7 @@ class Web:
 
 
 def _into(done: asyncio.Future[Result], steps: Steps[Result]) -> Steps[None]:
-    """Do these steps, and tell the outcome; if they are given up, that is one too."""
+    """Do these steps, and set the outcome; if they are given up, that is one too."""
     try:
         result = yield from steps
     except Exception as error:
@@ -215,9 +215,9 @@ def _into(done: asyncio.Future[Result], steps: Steps[Result]) -> Steps[None]:
 
 
 def _look_at(body: bytes) -> Steps[tuple[list[Register], int, bool]]:
-    """What a body registers, how many numbered readings it has, and whether anything is understood of it.
+    """Return the registrations in a body, the number of its numbered readings, and whether any part is valid.
 
-    HttpError if it is empty or ends within an object: then nothing of it is taken.
+    HttpError if it is empty or ends within an object: then nothing of it is accepted.
     """
     intake = NetworkReader()
     said: list[Said] = []

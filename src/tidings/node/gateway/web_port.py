@@ -1,7 +1,7 @@
-"""A connection that carries HTTP requests, one after the other, until one of them makes it a WebSocket.
+"""Connection that carries HTTP requests, one after the other, until one of them makes it a WebSocket.
 
-A port only carries: what is asked, and may be, is said in `web`. While a request is answered the next one
-waits, unread; one that comes slowly is given up.
+A port only carries: `web` decides about requests. While a request is answered the next one waits, unread; one
+that comes slowly is given up.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from tidings.node.gateway.web import Web
 
 REQUEST_S_MAX = 10.0
-"""How long a request may take to come, from its first byte on."""
+"""Longest time for a request to come, from its first byte on."""
 IDLE_S_MAX = 75.0
 """How long a connection may be open without a request."""
 LINGER_S = 1.0
-"""How long the rest of a request that was refused is read."""
+"""How long the rest of a refused request is read."""
 
 
 class WebPort(asyncio.Protocol):
@@ -53,7 +53,7 @@ class WebPort(asyncio.Protocol):
         self._socket: WebSocket | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called once, first."""
@@ -94,7 +94,7 @@ class WebPort(asyncio.Protocol):
             self._socket.lost()
 
     def close(self) -> None:
-        """The gateway stops."""
+        """Close the connection, as the gateway stops."""
         if self._socket is not None:
             self._socket.close(GONE, "the gateway stops")
         else:
@@ -103,7 +103,7 @@ class WebPort(asyncio.Protocol):
     # Reading
 
     def _go_on(self) -> None:
-        """Read the next request, as far as it is there; while one is answered the next has to wait."""
+        """Read the next request, as far as it has come; while one is answered the next has to wait."""
         try:
             if self._head is None and not self._read_head():
                 return
@@ -112,7 +112,7 @@ class WebPort(asyncio.Protocol):
             self._refuse(error)
 
     def _read_head(self) -> bool:
-        """Read a head; whether it is there, and its body is what comes next."""
+        """Read a head; return whether it is there, and its body comes next."""
         head, end, rest = self._held.partition(b"\r\n\r\n")
         if not end and len(self._held) <= HEAD_SIZE_MAX:
             return False
@@ -158,7 +158,7 @@ class WebPort(asyncio.Protocol):
             answer = await self._web.answer(request, body, self._caller, origin, self._client)
         except HttpError as error:
             answer = refusal(error)
-        except Exception as error:  # the one place: what goes wrong here must not end the gateway
+        except Exception as error:  # the one place: an error here must not end the gateway
             logs.error("a request could not be answered", problem=repr(error))
             answer = refusal(HttpError(500, "the request could not be answered"))
         self._task = None
@@ -173,10 +173,10 @@ class WebPort(asyncio.Protocol):
                 self._go_on()
 
     def _refuse(self, error: HttpError) -> None:
-        """Answer what can't be read as a request; where the next one begins is not known then.
+        """Answer an invalid request; where the next one begins is not known then.
 
-        What is still on its way is read and thrown away for a while: a connection that is closed with
-        something unread takes the answer with it.
+        The rest of it is read and thrown away for a while: closing a connection with unread bytes would
+        discard the answer.
         """
         answer = refusal(error)
         self._is_parting = True
@@ -187,14 +187,14 @@ class WebPort(asyncio.Protocol):
         self._wait(LINGER_S, self._part)
 
     def _part(self) -> None:
-        """Close when everything written has left, or soon anyway."""
+        """Close when everything is written, or soon anyway."""
         self._is_parting = True
         self._stop_waiting()
         self._transport.close()
         self._loop.call_later(PART_S_MAX, self._transport.abort)
 
     def _give_up(self) -> None:
-        """The request did not come in time."""
+        """Refuse a request that did not come in time."""
         if self._held or self._head is not None:
             self._refuse(HttpError(408, "the request did not come in time"))
         else:

@@ -1,7 +1,7 @@
-"""HTTP requests of sensor networks, as far as they are needed: heads read, pages of other sites refused.
+"""HTTP requests of sensor networks, as far as they are needed: heads parsed, pages of other sites refused.
 
 A browser sends requests for any page it shows. So without TLS the Host must be a loopback name, and a request
-that a page has made is taken only from the same origin or from one that the settings list.
+of a page is accepted only from the same origin or from one that the settings list.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tidings.node.http import REASONS, HttpError, is_loopback
 
 HEAD_SIZE_MAX = 8 << 10
 BODY_SIZE_MAX = 1 << 20
-"""Bytes of what one request says."""
+"""Bytes of the body of one request."""
 QUERY_MAX = 20
 COOKIE = "tidings-network"
 TOKEN = "sensing-token"
-"""The field by which a network that keeps no cookies identifies itself, in requests and answers."""
+"""Field by which a network that keeps no cookies identifies itself, in requests and answers."""
 
 _SINGLE = {
     "authorization",
@@ -36,7 +36,7 @@ _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\
 
 
 class WebRequest(Struct, frozen=True):
-    """The head of a request; names of fields are in small letters, and values of the same one are joined."""
+    """Head of a request; names of fields are in small letters, and values of the same one are joined."""
 
     method: str
     path: str
@@ -47,24 +47,24 @@ class WebRequest(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes of its body; HttpError if that is not known, or too large."""
+        """Return the bytes of its body; HttpError if unknown, or too large."""
         if "transfer-encoding" in self.fields:
             raise HttpError(411, "a body needs a Content-Length")
-        told = self.fields.get("content-length", "0")
-        if not (told.isascii() and told.isdigit() and len(told) < 20):
+        length = self.fields.get("content-length", "0")
+        if not (length.isascii() and length.isdigit() and len(length) < 20):
             raise HttpError(400, "the Content-Length is no number")
-        if int(told) > BODY_SIZE_MAX:
+        if int(length) > BODY_SIZE_MAX:
             raise HttpError(413, f"a body has at most {BODY_SIZE_MAX} bytes")
-        return int(told)
+        return int(length)
 
     @property
     def is_websocket(self) -> bool:
-        """Whether it wants to speak WebSocket."""
+        """Whether it requests an upgrade to WebSocket."""
         return self.fields.get("upgrade", "").lower() == "websocket"
 
     @property
     def token(self) -> str | None:
-        """Which network speaks, if it says so."""
+        """Return the token of a visit, if there is one."""
         for part in self.fields.get("cookie", "").split(";"):
             name, _, value = part.strip().partition("=")
             if name == COOKIE:
@@ -73,13 +73,13 @@ class WebRequest(Struct, frozen=True):
 
     @property
     def bearer(self) -> str | None:
-        """The token of a user, if one is shown."""
+        """Return the token of a user, if there is one."""
         kind, _, token = self.fields.get("authorization", "").partition(" ")
         return token.strip() if kind.lower() == "bearer" else None
 
 
 class WebAnswer(Struct, frozen=True):
-    """An answer to a request."""
+    """Answer to a request."""
 
     status: int
     body: bytes = b""
@@ -87,7 +87,7 @@ class WebAnswer(Struct, frozen=True):
 
 
 def parse_head(head: bytes) -> WebRequest:
-    """The request that begins so; HttpError if it is none, or one that is not understood in one way only."""
+    """Parse a head; HttpError if it is invalid or ambiguous."""
     first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or words[2] not in ("HTTP/1.0", "HTTP/1.1") or not words[1].startswith("/"):
@@ -113,7 +113,7 @@ def _read_fields(lines: list[str]) -> dict[str, str]:
 
 
 def _read_target(text: str) -> tuple[str, dict[str, str]]:
-    """The path, and what is asked behind it."""
+    """Return the path, and the query after it."""
     try:
         target = urlsplit(text)
         query = parse_qs(target.query, max_num_fields=QUERY_MAX)
@@ -123,7 +123,7 @@ def _read_target(text: str) -> tuple[str, dict[str, str]]:
 
 
 def check_page(request: WebRequest, origins: frozenset[str], is_tls: bool) -> str | None:
-    """Refuse what a page of another site may have sent; the origin of a page that is listed."""
+    """Refuse a request that may come from a page of another site; return the origin of a listed page."""
     host = request.fields.get("host")
     if host is None or not (is_tls or is_loopback(host)):
         raise HttpError(403, "the Host must be a loopback name")
@@ -139,7 +139,7 @@ def check_page(request: WebRequest, origins: frozenset[str], is_tls: bool) -> st
 
 
 def encode_response(status: int, body: bytes, fields: dict[str, str], is_last: bool) -> bytes:
-    """A response, with what stands in each."""
+    """Encode a response, with the fields of all."""
     lines = [f"HTTP/1.1 {status} {REASONS[status]}", f"Content-Length: {len(body)}"]
     if body:
         lines.append("Content-Type: application/json")
@@ -150,12 +150,12 @@ def encode_response(status: int, body: bytes, fields: dict[str, str], is_last: b
 
 
 def allowing(origin: str | None) -> dict[str, str]:
-    """The fields that let a page of a listed origin read the answer."""
+    """Return the fields that let a page of a listed origin read the answer."""
     return {} if origin is None else {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
 
 
 def preflight(origin: str) -> dict[str, str]:
-    """The fields that tell a browser what a page of a listed origin may send."""
+    """Return the fields that tell a browser what a page of a listed origin may send."""
     return {
         **allowing(origin),
         "Access-Control-Allow-Methods": "GET, POST",
@@ -165,6 +165,6 @@ def preflight(origin: str) -> dict[str, str]:
 
 
 def refusal(error: HttpError) -> WebAnswer:
-    """An error as the protocol tells it, in an array like any other answer."""
+    """Return an error as the protocol has it, in an array like any other answer."""
     fields = {"Retry-After": "1"} if error.status == 503 else {}
     return WebAnswer(error.status, b"[" + encode(Error(str(error))).rstrip() + b"]", fields)

@@ -1,8 +1,8 @@
-"""Networks that speak in HTTP requests: between two of them, what the gateway has to say waits here.
+"""Networks that speak in HTTP requests: between two of them, messages of the gateway wait here.
 
 To the hub a *visit* is a connection like any other. It begins with the first request that registers a network
-and is known by its token from then on; it ends when nothing was heard for its lease, or when nobody fetches
-what is said. A request that registers nothing is a visit of its own, and leaves nothing behind.
+and is known by its token from then on; it ends when nothing was heard for its lease, or when its messages are
+not fetched. A request that registers nothing is a visit of its own, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -44,41 +44,41 @@ class Visit:
 
     def __init__(self, token: str) -> None:
         self.token = token
-        self.ids: set[str] = set()  # what it has registered
+        self.ids: set[str] = set()  # networks that it has registered
         self.lease_s = bounded_lease(None)
         self.heard_at = 0.0
         self.is_open = True
-        self.turn = asyncio.Lock()  # what it posts is taken one after the other
+        self.turn = asyncio.Lock()  # posts are processed one after the other
         self.polls: Counter[str] = Counter()  # by network; changes when a later request waits for the same
-        self.waiting = 0  # requests that wait for something to be said
+        self.waiting = 0  # requests that wait for messages
         self._lines: list[bytes] = []
-        self._said = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    # What the hub calls
+    # Called by the hub
 
     def send(self, line: bytes) -> None:
-        """The gateway has said something."""
+        """Keep a message of the gateway."""
         self._lines.append(line)
-        self._said.set()
+        self._changed.set()
 
     def end(self) -> None:
-        """The gateway has ended it."""
+        """Note that the gateway has ended it."""
         self.is_open = False
-        self._said.set()
+        self._changed.set()
 
-    # What requests call
+    # Called by requests
 
     @property
     def is_forsaken(self) -> bool:
-        """Whether more waits than anybody would fetch."""
+        """Whether more messages wait than anybody would fetch."""
         return len(self._lines) > WAITING_MAX
 
     def answers(self) -> int:
-        """How many of the messages that wait are answers to what was posted."""
+        """Return how many of the waiting messages are answers to a post."""
         return sum(line.startswith(_ANSWERS) for line in self._lines)
 
     def take(self, sensing_id: str | None = None) -> list[bytes]:
-        """What waits, of one network or of all; the answers to what is just being posted are left alone."""
+        """Take the waiting messages, of one network or of all; answers to a post in progress are left."""
         prefixes = _COMMANDS if sensing_id is not None and self.turn.locked() else (b"",)
         taken = [line for line in self._lines if line.startswith(prefixes) and _is_of(sensing_id, line)]
         self._lines = [line for line in self._lines if line not in taken]
@@ -91,23 +91,23 @@ class Visit:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     while self.is_open and not is_there():
-                        self._said.clear()
-                        await self._said.wait()
+                        self._changed.clear()
+                        await self._changed.wait()
         finally:
             self.waiting -= 1
 
     def disturb(self) -> None:
-        """Have those who wait look again."""
-        self._said.set()
+        """Wake the waiting requests."""
+        self._changed.set()
 
     def register(self, sensing_id: str, lease_s: float | None) -> None:
-        """A network is registered in it."""
+        """Note that a network is registered in it."""
         self.ids.add(sensing_id)
         self.lease_s = bounded_lease(lease_s)
 
 
 class Visits:
-    """All visits, by their tokens."""
+    """All visits, by token."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -117,7 +117,7 @@ class Visits:
         return len(self._visits)
 
     def find(self, token: str, now: float) -> Visit:
-        """The visit of a token; HttpError if there is none any more."""
+        """Return the visit of a token; HttpError if there is none any more."""
         visit = self._visits.get(token)
         if visit is None or not visit.is_open:
             raise HttpError(410, "nothing is known of this token any more: register again, without it")
@@ -125,14 +125,14 @@ class Visits:
         return visit
 
     def begin(self, caller: PeerInfo, now: float) -> Visit:
-        """A new visit, which is forgotten unless it is kept."""
+        """Begin a new visit, which is forgotten unless it is kept."""
         visit = Visit(secrets.token_urlsafe(TOKEN_SIZE))
         visit.heard_at = now
         self._hub.opened(visit, caller, visit.send, visit.end)
         return visit
 
     def check_room(self) -> None:
-        """HttpError if no more visits can be remembered."""
+        """Raise HttpError if no more visits can be remembered."""
         if len(self._visits) >= VISITS_MAX:
             raise HttpError(503, "there are too many networks")
 
@@ -147,14 +147,14 @@ class Visits:
         self._hub.closed(visit)
 
     def sweep(self, now: float) -> None:
-        """End the visits of those who were silent for too long, or do not fetch what is said to them."""
+        """End visits that were silent for too long, or do not fetch their messages."""
         for visit in list(self._visits.values()):
             is_silent = not visit.waiting and visit.heard_at + visit.lease_s <= now
             if not visit.is_open or visit.is_forsaken or is_silent:
                 self.end(visit)
 
     def close(self) -> None:
-        """End all of them."""
+        """End all visits."""
         for visit in list(self._visits.values()):
             self.end(visit)
 
@@ -164,11 +164,11 @@ def _is_of(sensing_id: str | None, line: bytes) -> bool:
 
 
 def refused(lines: Iterable[bytes]) -> set[str]:
-    """The networks whose registration was refused, as the gateway has said."""
+    """Return the networks whose registration the gateway has refused."""
     errors = (_decode(line)["error"] for line in lines if line.startswith(b'{"error"'))
     return {error.sensing_id for error in errors if error.place.startswith("$.register")}
 
 
 def as_array(lines: Iterable[bytes]) -> bytes:
-    """Messages as one array of JSON."""
+    """Return messages as one array of JSON."""
     return b"[" + b",".join(line.rstrip(b"\n") for line in lines) + b"]"

@@ -1,7 +1,7 @@
-"""A sensor network that speaks WebSocket: each text message is one protocol object or some, both ways.
+"""Sensor network that speaks WebSocket: each text message is one protocol object or some, both ways.
 
-The frames are the `websockets` library's; this joins them to the hub. The first of them that is not as it
-should be ends the connection, with a code that says why.
+The frames are the `websockets` library's; this joins them to the hub. The first invalid one ends the
+connection, with a code that says why.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from websockets.server import ServerProtocol
 
 PING_S = 60.0
-"""How long a network may be silent before it is asked; as long again without an answer, and it is gone."""
+"""How long a network may be silent before it is pinged; as long again without an answer, and it is gone."""
 PART_S_MAX = 5.0
 """How long the other side may take to close a connection that was ended."""
 WRITE_BUFFER_MAX = 4 << 20
-"""Bytes that a network has not taken, from which on it is given up: a message may name 10,000 sensors."""
+"""Unread bytes from which on a network is given up: a message may name 10,000 sensors."""
 PIECE_SIZE = 512
-"""Bytes that frames are read from in one step: as many as 85 of them, at least 6 bytes each."""
+"""Bytes of frames that are read in one step: as many as 85 of them, at least 6 bytes each."""
 GONE, UNSUPPORTED, INVALID, POLICY = 1001, 1003, 1007, 1008
 
 _log = logging.getLogger("tidings.node.websocket")
-_log.setLevel(logging.CRITICAL)  # what frames carry is in no log
+_log.setLevel(logging.CRITICAL)  # the content of frames is in no log
 _is_json = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 class WebSocket:
-    """One connection that was upgraded, from its request on; it is its own key at the hub.
+    """Upgraded connection, from its request on; it is its own key at the hub.
 
     `head` is the request as it came. If it can't be upgraded, that is answered and the connection ends, or
     HttpError is raised.
@@ -54,7 +54,7 @@ class WebSocket:
         self._protocol = _protocol()
         self._parts = bytearray()  # of a message that is not whole yet
         self._is_asked = False
-        self._is_ended = False  # by this side: what still comes is not looked at
+        self._is_ended = False  # by this side: later input is ignored
         self._timer: asyncio.TimerHandle | None = None
         self._protocol.receive_data(head)
         events = self._protocol.events_received()
@@ -68,7 +68,7 @@ class WebSocket:
             self._look_later()
 
     def feed(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Process bytes."""
         self._is_asked = False
         if self.is_open:
             self._hub.do(self, self._reading(data))
@@ -90,11 +90,11 @@ class WebSocket:
             self._forget()
 
     def lost(self) -> None:
-        """The connection is gone."""
+        """Note that the connection is gone."""
         self._forget()
 
     def close(self, code: int, reason: str) -> None:
-        """End the connection, and say why."""
+        """Close the connection with a code and a reason."""
         if self.is_open:
             self._is_ended = True
             self._forget()
@@ -102,7 +102,7 @@ class WebSocket:
                 self._protocol.fail(code, reason)
             self._flush()
 
-    # What comes
+    # Input
 
     def _take(self, frame: Frame) -> Steps[None]:
         from websockets.frames import Opcode
@@ -116,7 +116,7 @@ class WebSocket:
                 yield from self._hear(message)
 
     def _hear(self, message: bytes) -> Steps[None]:
-        """A message is whole: so must be the objects in it."""
+        """Process a whole message: its objects must be whole too."""
         try:
             message.decode()
         except UnicodeDecodeError:
@@ -128,7 +128,7 @@ class WebSocket:
             self._send(encode(Error("the message ends within an object")))
             self.close(INVALID, "the message ends within an object")
 
-    # What goes
+    # Output
 
     def _send(self, line: bytes) -> None:
         """Called by the hub."""
@@ -137,11 +137,11 @@ class WebSocket:
             self._flush()
 
     def _end(self) -> None:
-        """Called by the hub, which has nothing more to do with this one."""
+        """Called by the hub, which needs this one no more."""
         self.close(POLICY, "the gateway has ended it")
 
     def _pause(self, is_paused: bool) -> None:
-        """Called by the hub, to stop reading or to go on."""
+        """Called by the hub, to pause or resume reading."""
         if not self._transport.is_closing():
             (self._transport.pause_reading if is_paused else self._transport.resume_reading)()
 
@@ -161,7 +161,7 @@ class WebSocket:
         self._timer = asyncio.get_running_loop().call_later(PING_S, self.look)
 
     def look(self) -> None:
-        """Ask whether the network is there; called every PING_S."""
+        """Ping the network; called every PING_S."""
         if self._is_asked:
             self._forget()
             self._transport.abort()
@@ -180,7 +180,7 @@ class WebSocket:
 
 
 def is_whole(data: bytes) -> Steps[bool]:
-    """Whether what there is of objects is whole, if not right."""
+    """Whether the objects are whole, if not valid."""
     try:
         _is_json(data)  # one object, as mostly: this is quick
     except (msgspec.MsgspecError, RecursionError):
