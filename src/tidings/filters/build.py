@@ -1,7 +1,7 @@
-"""Nodes put together, with the checks that need no event: what can never be true is refused.
+"""Construction of nodes, with the checks that need no event: conditions that can never be true are refused.
 
-A value is no condition and a condition no value, kinds that are known beforehand must agree, and what is
-constant is calculated once.
+A value is no condition and a condition no value, kinds that are known beforehand must agree, and constant
+parts are calculated once.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Trouble(Exception):
 
 
 def membership(name: str, values: Sequence[Value]) -> Condition:
-    """`name IN (values)`, with each value once in a fixed order; one value is an equality."""
+    """Return `name IN (values)`, with each value once in a fixed order; one value is an equality."""
     distinct = {(kind_of(value), value): value for value in values}
     ordered = tuple(distinct[key] for key in sorted(distinct))
     return In(name, ordered) if len(ordered) > 1 else Compare("=", Name(name), Literal(ordered[0]))
 
 
 def comparison(operator: str, left: Expression, right: Expression, at: int) -> Condition:
-    """`left operator right`, with a constant on the right; `at` is where the right side stands."""
+    """Return `left operator right`, with a constant on the right; `at` is the place of the right side."""
     operator = "<>" if operator == "!=" else operator
     if isinstance(left, Literal) and not isinstance(right, Literal):
         left, right, operator = right, left, MIRRORED[operator]
@@ -69,7 +69,7 @@ def comparison(operator: str, left: Expression, right: Expression, at: int) -> C
 
 
 def signed(operand: Expression, negative: bool) -> Expression:
-    """`-operand` or `+operand`; the second only makes sure that it is a number."""
+    """Return `-operand` or `+operand`; the second only checks that it is a number."""
     match operand:
         case Negative(Negative() as once) if negative:
             return once
@@ -79,7 +79,7 @@ def signed(operand: Expression, negative: bool) -> Expression:
 
 
 def arithmetic(operator: str, left: Expression, right: Expression) -> Expression:
-    """`left operator right`, calculated where both are constants and the result is one."""
+    """Return `left operator right`, calculated if both are constants and the result is one."""
     if isinstance(left, Literal) and isinstance(right, Literal):
         result = calculate(operator, left.value, right.value)
         if result is not None and fits(result):
@@ -88,14 +88,14 @@ def arithmetic(operator: str, left: Expression, right: Expression) -> Expression
 
 
 def static_kind(node: Expression) -> Kind | None:
-    """The kind a value is known to have before any event is seen."""
+    """Return the kind of a value, if it is known before any event is seen."""
     if isinstance(node, Name):
         return None
     return kind_of(node.value) if isinstance(node, Literal) else Kind.NUMBER
 
 
 def as_condition(node: Node, at: int) -> Condition:
-    """The node as a condition, or the complaint that it is only a value."""
+    """Return the node as a condition; Trouble if it is only a value."""
     match node:
         case Literal(value=bool()) | Name():
             return node
@@ -109,7 +109,7 @@ def as_condition(node: Node, at: int) -> Condition:
 
 
 def as_value(node: Node, at: int) -> Expression:
-    """The node as a value, or the complaint that it is a condition."""
+    """Return the node as a value; Trouble if it is a condition."""
     match node:
         case Literal() | Name() | Arithmetic() | Negative():
             return node
@@ -119,7 +119,7 @@ def as_value(node: Node, at: int) -> Expression:
 
 
 def as_number(node: Node, at: int) -> Expression:
-    """The node as an operand of arithmetic."""
+    """Return the node as an operand of arithmetic."""
     value = as_value(node, at)
     kind = static_kind(value)
     if kind not in (None, Kind.NUMBER):

@@ -20,7 +20,7 @@ FALSE, TRUE = 1, 2
 
 
 class Constraint(Struct, frozen=True, gc=False):
-    """The set of values that one attribute may have."""
+    """Set of values that one attribute may have."""
 
     numbers: Intervals = NOTHING
     strings: Intervals = NOTHING
@@ -59,11 +59,11 @@ class Constraint(Struct, frozen=True, gc=False):
 
     @property
     def lines(self) -> tuple[Intervals, Intervals, Intervals, Intervals]:
-        """The sets of the ordered kinds: numbers, strings, times, bytes."""
+        """Return the sets of the ordered kinds: numbers, strings, times, bytes."""
         return self.numbers, self.strings, self.times, self.blobs
 
     def intersect(self, other: Constraint) -> Constraint:
-        """The values that both admit."""
+        """Return the values that both admit."""
         return Constraint(
             self.numbers.intersect(other.numbers),
             self.strings if self.strings is other.strings else self.strings.intersect(other.strings),
@@ -75,7 +75,7 @@ class Constraint(Struct, frozen=True, gc=False):
         )
 
     def union(self, other: Constraint) -> Constraint:
-        """The values that either admits."""
+        """Return the values that either admits."""
         return Constraint(
             self.numbers.union(other.numbers),
             self.strings.union(other.strings),

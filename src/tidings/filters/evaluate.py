@@ -1,4 +1,4 @@
-"""A tree made into one function of an event, with the answers True, False and None for unknown.
+"""Compilation of a tree into one function of an event, with the results True, False and None for unknown.
 
 Each node becomes a closure over the closures of its parts: no code is generated, and nothing is looked up
 again that is known beforehand. The commonest conditions, an attribute compared with a constant and a list
@@ -21,7 +21,7 @@ Read = Callable[[Event], Value | None]
 
 
 class Tests(Fold[EventTest, Read]):
-    """Conditions as functions of an event, and expressions as functions that give their value."""
+    """Conditions as functions of an event, and expressions as functions that return their value."""
 
     def all_of(self, operands: tuple[Condition, ...]) -> EventTest:
         return _all_of([self.condition(operand) for operand in operands])
@@ -77,7 +77,7 @@ class Tests(Fold[EventTest, Read]):
 
 
 condition_test = Tests().condition
-"""The function that says whether an event meets a condition."""
+"""Return the function that says whether an event meets a condition."""
 
 
 def _called(test: Callable[..., Value | None], reads: list[Read]) -> Read:
@@ -110,7 +110,7 @@ def _compared_with(operator: str, read: Read, constant: Value) -> EventTest:
 
 
 def _among(read: Read, values: tuple[Value, ...]) -> EventTest:
-    """IN is short for equalities joined by OR, so it is unknown while one of them is and none is true."""
+    """Join equalities by OR, for which IN is short: unknown while one of them is and none is true."""
     members = {kind: frozenset(alike) for kind, alike in by_kind(values).items()}
     otherwise = False if len(members) == 1 else None
 

@@ -136,7 +136,7 @@ class Filter:
         made._set(condition, normal, exact)
         return made
 
-    # What it does
+    # Matching and comparing
 
     def matches(self, event: Event) -> bool:
         """Whether the condition is true for the event: not false, not unknown."""
@@ -147,13 +147,13 @@ class Filter:
 
         `str()` of it reads `value > 40 is false: value is 12`, or `matches`.
         """
-        from tidings.filters.explain import explain  # when it is asked for: matching does without
+        from tidings.filters.explain import explain  # on demand: matching does without
 
         return explain(self._condition, event)
 
     @property
     def test(self) -> EventTest:
-        """The condition as a function of an event, which returns True, False, or None for unknown."""
+        """Condition as a function of an event, which returns True, False, or None for unknown."""
         made = self._test
         if made is None:
             made = condition_test(self._condition)
@@ -162,12 +162,12 @@ class Filter:
 
     @property
     def condition(self) -> Condition:
-        """The tree of the condition."""
+        """Tree of the condition."""
         return self._condition
 
     @property
     def normal(self) -> Normal:
-        """The alternatives of which one must hold, each with its constraints and residues."""
+        """Alternatives of which one must hold, each with its constraints and residues."""
         made = self._normal
         if made is None:
             made = normal_form(self._condition)
@@ -224,7 +224,7 @@ class Filter:
             raise FilterError(f"joined filters are nested more than {NESTING_MAX} deep")
         return Filter._of(condition, None, self.exact and other.exact)
 
-    # What it is
+    # Identity and text
 
     def __str__(self) -> str:
         made = self._text

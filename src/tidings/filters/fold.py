@@ -1,9 +1,9 @@
 """One walk over the tree of a filter, which every back end shares.
 
-A back end is a `Fold`: what it makes of a condition (`C`) and of a value (`V`), with one method for each kind
-of node. The fold tells the kinds apart and writes out what is short for something else; a method is given
-the parts of its node and walks on by `condition` and `value`, so that a back end may go through operands in
-its own order, or leave some out. The rule kept: mypy reports a kind of node that the walk has no case for,
+A back end is a `Fold`: its result for a condition (`C`) and for a value (`V`), with one method for each kind
+of node. The fold distinguishes the kinds and writes out abbreviations; a method gets the parts of its node
+and walks on by `condition` and `value`, so that a back end may go through operands in its own order, or leave
+some out. The rule kept: mypy reports a kind of node that the walk has no case for,
 and a back end that lacks a method for one.
 """
 

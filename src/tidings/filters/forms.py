@@ -1,4 +1,4 @@
-"""The other ways to write a filter: by example, as a list of terms, as JSON.
+"""Other ways to write a filter: by example, as a list of terms, as JSON.
 
 Each becomes text with bound parameters, which the one parser reads: so all forms mean the same, have the same
 limits and end as the same tree.
@@ -38,7 +38,7 @@ Form = tuple[str, dict[str, Any]]
 """Text with parameters, and their values."""
 
 DEPTH_MAX = 2 * NESTING_MAX
-"""How deep a JSON filter may be nested: brackets, and NOT before each."""
+"""Deepest nesting of a JSON filter: brackets, and NOT before each."""
 
 _ANY_OF_TYPE: dict[Any, tuple[str, Any]] = {
     int: ("{name} <= {value} OR {name} > {value}", 0),
@@ -84,7 +84,7 @@ class _Writer:
         self._numbers = count()
 
     def term(self, pattern: str, name: object, value: Any, place: str) -> str:
-        """One condition; `value` is a list where the pattern has IN or BETWEEN."""
+        """Return one condition; `value` is a list if the pattern has IN or BETWEEN."""
         if not isinstance(name, str) or not name:
             raise FilterError(f"{place}: a name is text, not {name!r}")
         bound = {"value": "", "second": ""}
@@ -97,7 +97,7 @@ class _Writer:
         return pattern.format(name=write_name(name), **bound)
 
     def _bind(self, value: Any, place: str) -> str:
-        """The parameter for a value, which is looked at here, where its place is known."""
+        """Return the parameter for a value, which is checked here, where its place is known."""
         for index, item in enumerate(
             value if isinstance(value, list | tuple | set | frozenset) else (value,)
         ):
@@ -112,7 +112,7 @@ class _Writer:
 
 
 def from_template(example: Event | Mapping[str, Any] | None, fields: Mapping[str, Any]) -> Form:
-    """The fields that are set must be equal, a type stands for any value of it."""
+    """Return a filter by example: the given fields must be equal, a type stands for any value of it."""
     demands = dict(_fields_of(example) if isinstance(example, Event) else flatten(example or {}))
     for name, value in fields.items():
         if name in demands:
@@ -143,7 +143,7 @@ def _fields_of(event: Event) -> dict[str, Any]:
 
 
 def from_terms(terms: Iterable[tuple[Any, ...]]) -> Form:
-    """A conjunction of (name, operator, value)."""
+    """Return a conjunction of (name, operator, value)."""
     writer = _Writer()
     parts = [_term(writer, term, f"$[{index}]") for index, term in enumerate(terms)]
     return " AND ".join(parts), writer.parameters
@@ -164,7 +164,7 @@ def _term(writer: _Writer, term: Sequence[Any], place: str) -> str:
 
 
 def from_json(document: str | bytes | Mapping[str, Any]) -> Form:
-    """The form `to_json` writes, as text or as its values."""
+    """Read the form that `to_json` writes, as text or as its values."""
     if isinstance(document, str | bytes):
         try:
             document = json.loads(document)
@@ -198,7 +198,7 @@ def _read_joint(writer: _Writer, parts: list[Any], joint: str, empty: str, place
 
 
 def _read_text(text: str, place: str) -> str:
-    """A part that is text; it is read by itself, so that no bracket in it reaches out."""
+    """Read a part that is text, by itself, so that no bracket in it reaches out."""
     try:
         return f"({write(parse(text, {}))})"
     except FilterError as error:
@@ -215,7 +215,7 @@ def _read_value(value: Any, place: str) -> Any:
 
 
 def to_json(node: Condition) -> dict[str, Any]:
-    """The condition as JSON values."""
+    """Return the condition as JSON values."""
     match node:
         case And(operands):
             return {"and": [to_json(operand) for operand in operands]}

@@ -1,10 +1,10 @@
-"""The functions of the filter language: one table, which the parser, the evaluation and the normal form read.
+"""Functions of the filter language: one table, which the parser, the evaluation and the normal form read.
 
-A function has attribute names first and constants after them. Its constants are looked at once, when the
-filter is made; what comes out is a plain test of the attributes' values. The rule kept: a test is total. It
-is given any values an event can have and answers true, false or, for values of a kind it has no answer for,
-None: unknown. What a condition demands of each single attribute is told apart from the test, as sets of
-values, so that filters can be compared and indexed without asking what the function does.
+A function has attribute names first and constants after them. Its constants are checked once, when the filter
+is made; the result is a plain test of the attributes' values. The rule kept: a test is total. It takes any
+values an event can have and returns true, false or, for values of another kind, None: unknown. The demands of
+a condition on each single attribute are given apart from the test, as sets of values, so that filters can be
+compared and indexed without knowing the function.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from tidings.filters.taxonomy import implied_by_is_a, prepare_is_a
 from tidings.filters.topics import implied_by_topic, implied_by_under, prepare_topic, prepare_under
 
 ARGUMENTS_MAX = 10_000
-"""The most constants one call may have: a broad term of a taxonomy stands for thousands."""
+"""Most constants of one call: a broad term of a taxonomy stands for thousands."""
 
 FunctionTest = Callable[..., bool | float | None]
 Implied = tuple[tuple[Constraint, ...], bool]
 
 
 class Function(Struct, frozen=True):
-    """One function: how it is written, how it is computed, and what its being true says of each attribute.
+    """Function: its syntax, its computation, and what its being true says of each attribute.
 
     `names` and `constants` are the least and the most of each. `prepare(*constants)` gives the test, which
     takes the attributes' values, none of them None. `implied(names, *constants)`, with the number of names
@@ -67,7 +67,7 @@ def _string_function(
     prepare: Callable[..., Callable[[str], bool]],
     implied: Callable[..., tuple[Intervals, bool]],
 ) -> Function:
-    """A condition on one string, given by strings: unknown for every other kind of value."""
+    """Return a condition on one string, given by strings: unknown for every other kind of value."""
 
     def prepare_texts(*constants: Value) -> FunctionTest:
         holds = prepare(*_texts(name, constants))

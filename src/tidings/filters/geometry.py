@@ -1,4 +1,4 @@
-"""Conditions on places: inside an area, and how far away.
+"""Conditions on places: inside an area, and within a distance.
 
 Areas are polygons in WKT, with holes or in several parts; a place on the boundary counts as inside. A place
 is two numbers, or one attribute that holds a point, line or polygon as WKT text, and then all of it must be
@@ -24,18 +24,18 @@ POINTS_MAX = 10_000
 PLACE_POINTS_MAX = 1_000
 """Points of a geometry in an event."""
 COMPARED_MAX = 200_000
-"""Corners of an area times points of a geometry: where they run along each other, each pair is looked at."""
+"""Corners of an area times points of a geometry: where they run along each other, each pair is compared."""
 WKT_LENGTH_MAX = 400_000
 """Characters in WKT text."""
 EARTH_RADIUS_M = 6_371_008.8
 """The mean radius of the earth (IUGG)."""
 
-# Nothing else reaches the reader, which knows nested collections, NaN and more than an event should say.
+# Nothing else reaches shapely's reader, which accepts nested collections, NaN and more than events may have.
 _WKT = re.compile(r"(?ai)\s*((?:MULTI)?(?:POINT|LINESTRING|POLYGON))\s*(?:Z\s*)?\([-+.,()\s\de]*\)\s*")
 
 
 def prepare_within(area: Value) -> Callable[..., bool | None]:
-    """A test of (x, y), or of (geometry as WKT text): whether it lies in the area, boundary included.
+    """Return a test of (x, y), or of (geometry as WKT text): whether it lies in the area, boundary included.
 
     Unknown for values that are no numbers, or no text of a valid geometry. Without shapely this raises
     MissingExtra.
@@ -59,7 +59,7 @@ def prepare_within(area: Value) -> Callable[..., bool | None]:
 
 
 def _is_covered(shape: Any, geometry: Any) -> bool | None:
-    """Whether all of a geometry lies in the area; unknown where to find out would take too long."""
+    """Whether all of a geometry lies in the area; unknown if the test would take too long."""
     points = _shapely().get_num_coordinates
     if points(shape) * points(geometry) > COMPARED_MAX:
         return None
@@ -67,7 +67,7 @@ def _is_covered(shape: Any, geometry: Any) -> bool | None:
 
 
 def implied_by_within(names: int, area: Value) -> tuple[tuple[Constraint, ...], bool]:
-    """For x and y the bounds of the area, exact if it is an upright rectangle; for a geometry any string."""
+    """Return the bounds of the area for x and y, exact if it is an upright rectangle; any string for WKT."""
     shape, is_box = _read_area(area)
     if names == 1:
         return (ANY_STRING,), False
@@ -80,7 +80,7 @@ def _between(low: float, high: float) -> Constraint:
 
 
 def _read_area(area: Value) -> tuple[Any, bool]:
-    """A shapely geometry, prepared, and whether it is just its own bounds; ValueError says what is wrong."""
+    """Return a prepared shapely geometry, and whether it is just its own bounds; ValueError if invalid."""
     if not isinstance(area, str):
         raise ValueError(f"an area is WKT text, not {area!r}")
     return _area(area)
@@ -113,7 +113,7 @@ def _check_area(shape: Any) -> None:
 
 @lru_cache(maxsize=32)  # one event's geometry is tested by many filters
 def _read_place(text: str) -> Any:
-    """The geometry an event's text tells, or None."""
+    """Return the geometry in an event's text, or None."""
     shapely = _shapely()
     if _kind(text) is None:
         return None
@@ -124,13 +124,13 @@ def _read_place(text: str) -> Any:
 
 
 def _kind(text: str) -> str | None:
-    """The kind of geometry, in capitals, or None if the text can't be one we take."""
+    """Return the kind of geometry, in capitals, or None if the text is none that we accept."""
     found = _WKT.fullmatch(text) if len(text) <= WKT_LENGTH_MAX else None
     return found and found[1].upper()
 
 
 def _quiet() -> Any:
-    """Numbers past the range of a float are refused later: numpy need not warn of them."""
+    """Silence numpy's warnings: numbers past the range of a float are refused later."""
     import numpy as np
 
     return np.errstate(all="ignore")
@@ -147,7 +147,7 @@ def _shapely() -> Any:
 def prepare_distance(
     x0: Value, y0: Value, unit: Value | None = None
 ) -> Callable[[Value, Value], float | None]:
-    """A function of (x, y): the distance from (x0, y0), straight, in the unit of the coordinates.
+    """Return a function of (x, y): the straight distance from (x0, y0), in the unit of the coordinates.
 
     With unit 'm' the first coordinate is a latitude and the second a longitude, in degrees, and the distance
     is in metres along a sphere (haversine; the earth is flatter, by up to 0.6 %). Unknown for values that are

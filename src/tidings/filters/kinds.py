@@ -1,8 +1,8 @@
-"""The kinds of value an event may have, and how values compare and are calculated with; None is unknown.
+"""Kinds of value that an event may have, with comparison and arithmetic; None is unknown.
 
 Values of different kinds don't compare, and booleans have no order. Comparing an integer with a float is
 exact. Integers are exact while they fit 64 bits and become floats beyond, as SQLite does it; `5/2` is 2.5;
-dividing by zero is unknown, and so is whatever gives NaN.
+dividing by zero is unknown, and so is any result that is NaN.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _KINDS: dict[type, Kind] = {
 
 
 def kind_of(value: Value) -> Kind:
-    """The kind of a plain value."""
+    """Return the kind of a plain value."""
     return _KINDS[type(value)]
 
 
 def by_kind(values: Iterable[Value]) -> dict[Kind, list[Value]]:
-    """The values of each kind, in their order."""
+    """Return the values of each kind, in their order."""
     kinds: dict[Kind, list[Value]] = {}
     for value in values:
         kinds.setdefault(kind_of(value), []).append(value)
@@ -55,7 +55,7 @@ def by_kind(values: Iterable[Value]) -> dict[Kind, list[Value]]:
 
 
 def read_time(text: str) -> datetime:
-    """A time literal: ISO 8601, in UTC where no zone is written; a date alone is its first moment."""
+    """Parse a time literal: ISO 8601, in UTC if no zone is written; a date alone is its first moment."""
     try:
         return time_from_us(plain_moment(text, "$"))
     except EventError as error:
@@ -63,7 +63,7 @@ def read_time(text: str) -> datetime:
 
 
 def read_bytes(text: str) -> bytes:
-    """A bytes literal: pairs of hexadecimal digits."""
+    """Parse a bytes literal: pairs of hexadecimal digits."""
     try:
         return bytes.fromhex(text)
     except ValueError:
@@ -76,7 +76,7 @@ def fits(value: float) -> bool:
 
 
 def plain(value: object) -> Value:
-    """A value handed in by a program, as it may stand in a filter; ValueError says why it may not."""
+    """Return a program's value as a filter has it; ValueError says why it can't."""
     plainly = plain_value(value, "the value")
     if isinstance(plainly, float) and not math.isfinite(plainly):
         raise ValueError(f"{plainly} can't be written in a filter")
@@ -96,7 +96,7 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def compare(operator: str, left: Value | None, right: Value | None) -> bool | None:
-    """`left operator right`; None stands for a value that is not there, and for unknown."""
+    """Return `left operator right`; None stands for an absent value, and for unknown."""
     if left is None or right is None:
         return None
     kind = kind_of(left)
@@ -108,7 +108,7 @@ def compare(operator: str, left: Value | None, right: Value | None) -> bool | No
 
 
 def calculate(operator: str, left: Value | None, right: Value | None) -> int | float | None:
-    """`left operator right` for + - * /; unknown unless both are numbers."""
+    """Return `left operator right` for + - * /; unknown unless both are numbers."""
     if not (is_number(left) and is_number(right)):
         return None
     try:
@@ -121,7 +121,7 @@ def calculate(operator: str, left: Value | None, right: Value | None) -> int | f
 
 
 def negate(value: Value | None) -> int | float | None:
-    """`-value`; unknown unless it is a number."""
+    """Return `-value`; unknown unless it is a number."""
     if not is_number(value) or value != value:
         return None
     return -value if value != INT_MIN else -float(value)

@@ -1,10 +1,10 @@
-"""The normal form of a filter: alternatives, each a set of values per attribute, and what does not fit.
+"""Normal form of a filter: alternatives, each a set of values per attribute, and residues.
 
-A filter takes an event when its condition is true; false and unknown are the same to it. So the condition is
-pushed down to its leaves together with the question asked of it, 'when is it true?' or, under NOT, 'when is
-it false?'. Each leaf answers with the values its attribute must have, exactly, and never with 'unknown':
-`NOT (x < 5)` wants a number from 5 on. What relates several attributes, or needs a look at the whole value
-(`a < b`, LIKE '%x'), stays as a *residue* to be evaluated, beside the constraints it implies.
+A filter matches an event when its condition is true; false and unknown are the same to it. So the condition
+is pushed down to its leaves together with a question, 'when is it true?' or, under NOT, 'when is it false?'.
+Each leaf answers with the values its attribute must have, exactly, and never with 'unknown': `NOT (x < 5)`
+wants a number from 5 on. A condition that relates several attributes, or needs the whole value (`a < b`, LIKE
+'%x'), stays as a *residue* to be evaluated, beside the constraints it implies.
 
 The rule kept: the normal form is exact, and its size is bounded. Where multiplying alternatives out would
 pass DISJUNCTS_MAX, the larger factor stays whole as a residue. A normal form is written as a condition again
@@ -42,7 +42,7 @@ from tidings.filters.tree import (
 )
 
 DISJUNCTS_MAX = 64
-"""How many alternatives a normal form may have."""
+"""Alternatives of a normal form."""
 
 
 class Conjunction(Struct, frozen=True):
@@ -58,7 +58,7 @@ NEVER: Normal = ()
 
 
 class When(Fold[Normal, dict[str, Constraint]]):
-    """When a condition is `wanted`, true or false, and what the attributes of an expression must be."""
+    """Events for which a condition is `wanted`, true or false, and the values an expression needs."""
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
@@ -90,7 +90,7 @@ class When(Fold[Normal, dict[str, Constraint]]):
         return (Conjunction(self.value(left) | self.value(right), (residue,)),)
 
     def among(self, name: str, values: tuple[Value, ...]) -> Normal:
-        """A value is outside a list only if it could be compared with every member: all of one kind."""
+        """A value is outside a list only if it can be compared with every member: all of one kind."""
         kinds = by_kind(values)
         if self._wanted:
             return _one(name, union_of([_listed(kind, alike) for kind, alike in kinds.items()]))
@@ -141,7 +141,7 @@ class When(Fold[Normal, dict[str, Constraint]]):
     # Joining
 
     def _some(self, operands: tuple[Condition, ...]) -> Normal:
-        """Alternatives side by side, those on one and the same attribute united."""
+        """Return alternatives side by side, those on one and the same attribute united."""
         alternatives: list[Conjunction] = []
         lines: dict[str, list[Constraint]] = {}
         for operand in operands:
@@ -163,7 +163,7 @@ class When(Fold[Normal, dict[str, Constraint]]):
         return (Conjunction({}, (Or(operands) if self._wanted else Not(And(operands)),)),)
 
     def _every(self, operands: tuple[Condition, ...]) -> Normal:
-        """Alternatives of all operands multiplied out, the few before the many, within the bound."""
+        """Return the alternatives of all operands multiplied out, few before many, within the bound."""
         lines: dict[str, list[Constraint]] = {}
         residues: list[Condition] = []
         several: list[tuple[Condition, Normal]] = []
@@ -184,7 +184,7 @@ class When(Fold[Normal, dict[str, Constraint]]):
         return self._multiplied(single, residues, several)
 
     def _simple(self, node: Condition) -> tuple[str, Constraint] | None:
-        """Name and values of a condition on one attribute, if it is one of the two that nearly all are."""
+        """Return name and values of a condition on one attribute, if it is one of the two commonest kinds."""
         if type(node) is Compare:
             if type(node.left) is Name and type(node.right) is Literal:
                 return node.left.name, self._admitted(node.operator, node.right.value)
@@ -216,7 +216,7 @@ class When(Fold[Normal, dict[str, Constraint]]):
 
 _WHEN_TRUE, _WHEN_FALSE = When(True), When(False)
 normal_form = _WHEN_TRUE.condition
-"""The alternatives of which one must hold for a condition to be true."""
+"""Return the alternatives of which one must hold for a condition to be true."""
 
 
 def _one(name: str, constraint: Constraint) -> Normal:
@@ -253,7 +253,7 @@ def _products(left: Normal, right: Normal) -> Iterable[Conjunction]:
 
 
 def _narrow_all(constraints: dict[str, Constraint], more: dict[str, Constraint]) -> bool:
-    """Intersect in place; False if an attribute is left without any value."""
+    """Intersect in place; return False if an attribute is left without any value."""
     for name, constraint in more.items():
         known = constraints.get(name)
         constraints[name] = constraint if known is None else known.intersect(constraint)
@@ -269,7 +269,7 @@ MIDDLES: tuple[Value, ...] = (0, "", EPOCH, b"")
 
 
 def condition_of(normal: Normal) -> Condition:
-    """A condition that is true for exactly the events the normal form takes."""
+    """Return a condition that is true for exactly the events that the normal form matches."""
     return _any([_all(_demands(conjunction)) for conjunction in normal])
 
 
@@ -279,7 +279,7 @@ def _demands(conjunction: Conjunction) -> list[Condition]:
 
 
 def _admitted(name: str, constraint: Constraint) -> Condition:
-    """The condition that an attribute is in the set."""
+    """Return the condition that an attribute is in the set."""
     if constraint.covers(PRESENT):
         return Literal(True) if constraint.missing else Not(IsNull(name))
     ways = list(_ways(name, constraint))
@@ -298,7 +298,7 @@ def _ways(name: str, constraint: Constraint) -> Iterator[Condition]:
 
 
 def _on_line(name: str, line: Intervals, middle: Value) -> Iterator[Condition]:
-    """Conditions of which one holds for the values of one kind in the set; `middle` is any value."""
+    """Yield conditions of which one holds for the values of one kind in the set; `middle` is any value."""
     if line.is_all:  # every value of a kind lies on one side of any of them, or on the other
         yield from (Compare("<=", Name(name), Literal(middle)), Compare(">", Name(name), Literal(middle)))
         return
@@ -313,7 +313,7 @@ def _on_line(name: str, line: Intervals, middle: Value) -> Iterator[Condition]:
 
 
 def _lists(name: str, values: list[Value]) -> Iterator[Condition]:
-    """IN lists of all these values, none of them longer than it may be."""
+    """Yield IN lists of all these values, none of them too long."""
     for start in range(0, len(values), LIST_MAX):
         yield membership(name, values[start : start + LIST_MAX])
 

@@ -1,11 +1,11 @@
 """Notes on a filter: conditions that are probably not meant as they are written.
 
 A filter that can never be true, or whose double quotes make an attribute of a text, is valid, and a
-subscription with it just stays silent. So these are no errors; they are collected when a program or a user
-asks for them, and cost nothing before.
+subscription with it just stays silent. So these are no errors; they are collected on request, and cost
+nothing before.
 
-What is never true is read off the normal form: the walk here is the one that makes it, with two additions.
-It knows which values header fields can have, and it notes the smallest condition that has no alternative
+Conditions that are never true show in the normal form. The walk here makes it, with two additions: it
+knows which values header fields can have, and it notes the smallest condition that has no alternative
 left. The rule kept: a note with `never` is exact, no event makes its condition true. The others name a
 probable mistake.
 """
@@ -220,7 +220,7 @@ class _Search(When):
         return self._other.condition(operand)
 
     def _simple(self, _node: Condition) -> None:
-        """Take no short cut: each condition is looked at."""
+        """Take no short cut: each condition is checked."""
 
     def _possible(self, normal: Normal) -> Normal:
         return tuple(one for one in normal if not any(self._impossible(one.constraints)))
@@ -254,7 +254,7 @@ class _Search(When):
         return "is never true", None
 
     def _unlike(self, name: str, wanted: Constraint, node: Condition) -> tuple[str, str | None]:
-        """Say which values the attribute has, and how the one that is wanted may be meant."""
+        """Return the values the attribute has, and how the wanted one may be meant."""
         known = self._known[name]
         if wanted.missing:
             return f"{write_name(name)} is never absent", None
@@ -278,7 +278,7 @@ class _Search(When):
 
 
 def _swapped(node: Between) -> tuple[str, str | None] | None:
-    """What is wrong with BETWEEN if its bounds are in the wrong order."""
+    """Return the mistake in BETWEEN if its bounds are in the wrong order."""
     match node:
         case Between(_, Literal(low), Literal(high)) if kind_of(low) is kind_of(high) and low > high:  # type: ignore[operator]
             few, many = write_literal(high), write_literal(low)
@@ -287,7 +287,7 @@ def _swapped(node: Between) -> tuple[str, str | None] | None:
 
 
 def _rewritten(node: Condition, values: Constraint) -> str | None:
-    """How the constant of a comparison is written, if it is only of the wrong kind."""
+    """Return how the constant of a comparison is written, if it is only of the wrong kind."""
     match node:
         case Compare(_, Name(), Literal(str() as text)):
             return _unquoted(text, values)

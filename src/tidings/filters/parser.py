@@ -72,20 +72,20 @@ from tidings.filters.tree import (
 )
 
 NESTING_MAX = 50
-"""How deep brackets may be nested."""
+"""Deepest nesting of brackets."""
 ALTERNATIVES_MAX = 1_000
-"""How many conditions one OR may join."""
+"""Conditions that one OR may join."""
 CALCULATIONS_MAX = 200
-"""How many + - * / a filter may have."""
+"""Number of + - * / in a filter."""
 EXPRESSIONS_MAX = 20
-"""How many regular expressions a filter may have: to compile one takes milliseconds."""
+"""Regular expressions of a filter: to compile one takes milliseconds."""
 
 CALCULATING = frozenset(BINDING)
 TRUE = Literal(True)
 
 
 def parse(text: str, parameters: Mapping[str, Any], taxonomy: Taxonomy | None = None) -> Condition:
-    """The tree of a filter; the empty text matches everything. Raises FilterError with the place."""
+    """Parse a filter to a tree; the empty text matches everything. Raises FilterError with the place."""
     tokens = cut(text)
     if tokens[0] is END:
         return TRUE
@@ -160,8 +160,10 @@ class _Parser(TokenReader):
         return negated(condition) if negative else condition
 
     def plain(self) -> Condition | None:
-        """`name operator constant` and `name BETWEEN constant AND constant` in one step: nearly all there is
-        in most filters, and a million of them may be waiting. None if it is anything else, or wrong."""
+        """Parse `name operator constant` or `name BETWEEN constant AND constant` in one step.
+
+        Most filters have little else, and a million of them may be waiting. None for anything else.
+        """
         tokens, at = self.tokens, self.at
         name = NAMES.get(tokens[at])
         if name is None:
@@ -258,7 +260,7 @@ class _Parser(TokenReader):
     # Values
 
     def value(self, least: int = 0) -> Node:
-        """A primary, or a calculation whose operators bind at least so tightly."""
+        """Parse a primary, or a calculation whose operators bind at least so tightly."""
         start = self.at
         left = self.sign() if self.tokens[start] in ("+", "-") else self.primary()
         while (binding := BINDING.get(self.tokens[self.at], -1)) >= least:

@@ -1,7 +1,7 @@
 """Conditions on the text of a string: LIKE, its beginning, end and inside, and regular expressions.
 
 Whatever the pattern and the text, no test backtracks. A LIKE pattern is cut at its `%` into runs of fixed
-length; the first and the last have their place, and each one between is looked for from left to right, once,
+length; the first and the last have their place, and each one between is searched from left to right, once,
 where the one before it ended: the leftmost place is always as good as any later one. Regular expressions are
 RE2's, whose time is linear in the text.
 
@@ -25,7 +25,7 @@ from tidings.filters.intervals import EVERYTHING, Intervals, points, prefixed
 PATTERN_LENGTH_MAX = 1_000
 """Code points in a pattern of LIKE or MATCHES."""
 REGEX_MEMORY_MAX = 1 << 18
-"""Bytes RE2 may use for one compiled expression; a counted repetition is refused when it needs more."""
+"""Bytes that RE2 may use for one compiled expression; a counted repetition is refused if it needs more."""
 
 REGEX_SIGNS = frozenset("\\^$.[]()|*+?{}")
 REGEX_REPEATS = frozenset("*+?{")
@@ -37,17 +37,17 @@ Symbol = str | None
 
 
 class Needed(NamedTuple):
-    """A literal that stands in every string that a pattern takes; empty if there is none."""
+    """Literal that is in every string that a pattern matches; empty if there is none."""
 
     text: str
     at_end: bool = False
-    """Whether it stands at the end."""
+    """Whether it is at the end."""
     is_all: bool = False
-    """Whether the pattern takes all strings in which it stands so."""
+    """Whether the pattern matches all strings that contain it so."""
 
 
 def prepare_starts_with(prefix: str) -> Holds:
-    """Whether a string begins with the prefix."""
+    """Return a test whether a string begins with the prefix."""
     return methodcaller("startswith", prefix)
 
 
@@ -57,7 +57,7 @@ def implied_by_starts_with(prefix: str) -> tuple[Intervals, bool]:
 
 
 def prepare_ends_with(suffix: str) -> Holds:
-    """Whether a string ends with the suffix."""
+    """Return a test whether a string ends with the suffix."""
     return methodcaller("endswith", suffix)
 
 
@@ -67,7 +67,7 @@ def implied_by_ends_with(suffix: str) -> tuple[Intervals, bool]:
 
 
 def prepare_contains(part: str) -> Holds:
-    """Whether the part stands anywhere in a string."""
+    """Return a test whether a string contains the part."""
     return methodcaller("__contains__", part)
 
 
@@ -77,9 +77,9 @@ def implied_by_contains(part: str) -> tuple[Intervals, bool]:
 
 
 def prepare_like(pattern: str, escape: str | None = None) -> Holds:
-    """Whether a whole string is like the pattern.
+    """Return a test whether a whole string is like the pattern.
 
-    Takes time linear in text and pattern, but for runs with `_` between two `%`: these take one step of
+    Takes time linear in text and pattern, except for runs with `_` between two `%`: these take one step of
     (length of the run) bits for each character of the text.
     """
     runs = _runs(pattern, escape)
@@ -102,7 +102,7 @@ def prepare_like(pattern: str, escape: str | None = None) -> Holds:
 
 
 def implied_by_like(pattern: str, escape: str | None = None) -> tuple[Intervals, bool]:
-    """The strings with the literal head of the pattern; exact for `abc` and `abc%`."""
+    """Return the strings with the literal head of the pattern; exact for `abc` and `abc%`."""
     head, whole = like_head(pattern, escape)
     if whole:
         return points([head]), True
@@ -122,7 +122,7 @@ def like_head(pattern: str, escape: str | None = None) -> tuple[str, bool]:
 
 
 def needed_by_like(pattern: str, escape: str | None = None) -> Needed:
-    """The longest literal of the pattern; of two the one at the end, where it is looked for in one place."""
+    """Return the longest literal of the pattern; of two the one at the end, which has a fixed place."""
     runs = _runs(pattern, escape)
     pieces = [_pieces(run) for run in runs]
     end = pieces[-1][-1][1] if runs[-1] and runs[-1][-1] is not None else ""
@@ -142,7 +142,7 @@ def _text(symbols: list[Symbol]) -> str | None:
 
 
 def _runs(pattern: str, escape: str | None) -> list[list[Symbol]]:
-    """The pattern cut at each `%`: one run if there is none, an empty one for each end that is a `%`."""
+    """Cut the pattern at each `%`: one run if there is none, an empty one for each end that is a `%`."""
     check_length(pattern)
     if escape is not None and (len(escape) != 1 or escape in "%_"):
         raise ValueError(f"ESCAPE takes one character that is not % or _, not {escape!r}")
@@ -207,7 +207,7 @@ class _Run:
         return self._shift_and(text, begin + 1, end)
 
     def _shift_and(self, text: str, start: int, end: int) -> int:
-        """The same, bit-parallel (Baeza-Yates and Gonnet): bit i is set while the first i + 1 symbols fit."""
+        """Do it bit-parallel (Baeza-Yates and Gonnet): bit i is set while the first i + 1 symbols fit."""
         masks, gaps = self._masks
         found, state = 1 << (self.length - 1), 0
         for at in range(start, end):
@@ -216,9 +216,9 @@ class _Run:
                 return at + 1
         return -1
 
-    @cached_property  # made by the first text that needs it: most runs are found without
+    @cached_property  # made for the first text that needs it: most runs are found without
     def _masks(self) -> tuple[dict[str, int], int]:
-        """For each character the places it fits as bits, and those that any character fits."""
+        """Return for each character the places it fits as bits, and those that any character fits."""
         gaps = sum(1 << place for place, symbol in enumerate(self._symbols) if symbol is None)
         masks: dict[str, int] = {}
         for place, symbol in enumerate(self._symbols):
@@ -240,7 +240,7 @@ def _pieces(symbols: list[Symbol]) -> list[tuple[int, str]]:
 
 
 def prepare_matches(pattern: str) -> Holds:
-    """Whether the regular expression is found anywhere in a string, as with Elvin and POSIX.
+    """Return a test whether the regular expression is found anywhere in a string, as with Elvin and POSIX.
 
     `^` and `$` are the ends of the string. The syntax is RE2's: no look-around, no back references. Without
     google-re2 this raises MissingExtra.
@@ -259,9 +259,9 @@ def implied_by_matches(pattern: str) -> tuple[Intervals, bool]:
 
 
 def needed_by_matches(pattern: str) -> Needed:
-    """The longest run of plain characters before the first group, class or count.
+    """Return the longest run of plain characters before the first group, class or count.
 
-    What comes behind these is not looked at, and a `|` anywhere gives up: it may leave the run out.
+    The part behind these is ignored, and a `|` anywhere gives up: it may leave the run out.
     """
     runs, at = [""], 0
     while at < len(pattern) and "|" not in pattern:
@@ -302,7 +302,7 @@ def _compile(pattern: str) -> Any:
 
 
 def _regex_head(pattern: str) -> tuple[str, str | None]:
-    """The literal characters after a leading `^`, and what follows them; ("", None) where nothing is sure.
+    """Return the literal characters after a leading `^`, and the rest; ("", None) if nothing is certain.
 
     A `|` anywhere gives up: it may have the `^` in one branch only.
     """

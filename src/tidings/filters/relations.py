@@ -1,8 +1,8 @@
-"""Covering, overlapping and merging: what routing needs to know of two filters.
+"""Covering, overlapping and merging: the relations of two filters that routing needs.
 
 All three work on normal forms. `covers` may say no when unsure and `overlaps` may say yes when unsure, so
-routing built on them sends too much at worst, never too little. `unite` always covers both, and says
-whether it lets through nothing more.
+routing built on them sends too much at worst, never too little. `unite` always covers both, and returns
+whether it matches nothing more.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from tidings.filters.normal import Conjunction, Normal
 from tidings.filters.tree import Condition, FunctionCall, Not, size_of
 
 UNITED_MAX = 16
-"""How many alternatives a merged filter may have before it is made coarser."""
+"""Alternatives of a merged filter before it is made coarser."""
 PIECES_MAX = 200
-"""How many separate intervals one attribute of a merged filter may have before they are joined."""
+"""Separate intervals of one attribute of a merged filter before they are joined."""
 POINTS_MAX = 5_000
-"""The same where all of them are single values."""
+"""The same if all of them are single values."""
 RESIDUE_MAX = 50
-"""How many conditions a residue of a merged filter may have, and how many residues an alternative."""
+"""Conditions in a residue of a merged filter, and residues of an alternative."""
 TRIED_MAX = 100
-"""How many single values are tried on a residue."""
+"""Single values that are tried on a residue."""
 
 
 def covers(wide: Normal, narrow: Normal) -> bool:
-    """Whether everything `narrow` takes is taken by `wide`; may say no when unsure."""
+    """Whether `wide` matches everything that `narrow` does; may say no when unsure."""
     if all(_covered(one, wide) for one in narrow):
         return True
     joined = simplify(wide)
@@ -34,12 +34,12 @@ def covers(wide: Normal, narrow: Normal) -> bool:
 
 
 def overlaps(one: Normal, other: Normal) -> bool:
-    """Whether some event may be taken by both; may say yes when unsure."""
+    """Whether both may match some event; may say yes when unsure."""
     return any(_meet(mine, theirs) for mine in one for theirs in other)
 
 
 def unite(one: Normal, other: Normal) -> tuple[Normal, bool]:
-    """A normal form that covers both, and whether it takes nothing more."""
+    """Return a normal form that covers both, and whether it matches nothing more."""
     kept = list(simplify(one + other))
     exact = len(kept) <= UNITED_MAX
     while len(kept) > UNITED_MAX:
@@ -51,8 +51,11 @@ def unite(one: Normal, other: Normal) -> tuple[Normal, bool]:
 
 
 def simplify(normal: Normal) -> Normal:
-    """The same events told by fewer alternatives: covered ones dropped, those alike but for one attribute
-    joined. Costs the square of the number of alternatives, which normal forms bound."""
+    """Return the same events as fewer alternatives.
+
+    Covered ones are dropped, and those that differ in one attribute joined. Costs the square of the number of
+    alternatives, which normal forms bound.
+    """
     kept: list[Conjunction] = []
     for alternative in normal:
         _insert(kept, alternative)
@@ -88,7 +91,7 @@ def _covers_one(wide: Conjunction, narrow: Conjunction) -> bool:
 
 
 def _ensured(residue: Condition, by: Conjunction) -> bool:
-    """Whether a residue is true for every event the conjunction takes, its single strings being tried."""
+    """Whether a residue is true for every event of the conjunction, by trying its single strings."""
     call = residue.operand if isinstance(residue, Not) else residue
     if not isinstance(call, FunctionCall) or len(call.names) != 1:
         return False
@@ -100,7 +103,7 @@ def _ensured(residue: Condition, by: Conjunction) -> bool:
 
 
 def _only_strings(constraint: Constraint) -> list[str] | None:
-    """The strings to which the constraint comes down, or None if it admits more."""
+    """Return the strings that the constraint amounts to, or None if it admits more."""
     values = constraint.strings.points()
     return values if constraint == Constraint(strings=constraint.strings) else None
 
@@ -111,7 +114,7 @@ def _meet(one: Conjunction, other: Conjunction) -> bool:
 
 
 def _joined(one: Conjunction, other: Conjunction) -> Conjunction | None:
-    """Exactly the events of both in one conjunction, if they differ in one attribute only."""
+    """Return exactly the events of both in one conjunction, if they differ in one attribute only."""
     if one.residues != other.residues or one.constraints.keys() != other.constraints.keys():
         return None
     different = [name for name, c in one.constraints.items() if c != other.constraints[name]]
@@ -121,7 +124,7 @@ def _joined(one: Conjunction, other: Conjunction) -> Conjunction | None:
 
 
 def _coarser(one: Conjunction, other: Conjunction) -> Conjunction:
-    """One conjunction that covers both: what they both demand, each attribute as wide as either."""
+    """Return one conjunction that covers both: their common demands, each attribute as wide as either."""
     shared = {name: _either(one, other, name) for name in one.constraints if name in other.constraints}
     return _with({}, shared, tuple(residue for residue in one.residues if residue in other.residues))
 
@@ -133,7 +136,7 @@ def _either(one: Conjunction, other: Conjunction, name: str) -> Constraint:
 def _with(
     constraints: dict[str, Constraint], changes: dict[str, Constraint], residues: tuple[Condition, ...]
 ) -> Conjunction:
-    """A conjunction without the constraints that constrain nothing."""
+    """Return a conjunction without the constraints that admit anything."""
     changed = constraints | changes
     return Conjunction({n: c for n, c in changed.items() if not c.is_anything}, residues)
 
@@ -145,7 +148,7 @@ def _strangeness(one: Conjunction, other: Conjunction) -> tuple[int, int]:
 
 
 def _slimmer(conjunction: Conjunction) -> Conjunction:
-    """The conjunction with lines of too many pieces joined into one, and without very long residues."""
+    """Return the conjunction with lines of too many pieces joined, and without very long residues."""
     slim = {name: _hulled(constraint) for name, constraint in conjunction.constraints.items()}
     residues = tuple(residue for residue in conjunction.residues if size_of(residue) <= RESIDUE_MAX)
     return _with({}, slim, residues[:RESIDUE_MAX])

@@ -1,9 +1,9 @@
-"""Conditions on what a thing is: subtypes by dotted names, and terms of a taxonomy.
+"""Conditions on types and terms: subtypes by dotted names, and terms of a taxonomy.
 
-`IS_A(type, 'air')` takes `air` and every dotted subtype: `air.pm10`, `air.pm10.fine`. What dots can't say is
-in a taxonomy, a file agreed on elsewhere: which terms are narrower than another one, and which mean the same.
-A taxonomy is applied when a filter is made, by writing the terms out, so that filters which travel need no
-file at the other end.
+`IS_A(type, 'air')` matches `air` and every dotted subtype: `air.pm10`, `air.pm10.fine`. Relations that dots
+can't express are in a taxonomy, a file agreed on elsewhere: which terms are narrower than another one, and
+which mean the same. A taxonomy is applied when a filter is made, by writing the terms out, so that filters
+which travel need no file at the other end.
 
     [air]                                   # TOML; as JSON: {"air": {"narrower": […], "synonyms": […]}, …}
     narrower = ["particles", "ozone"]
@@ -12,7 +12,7 @@ file at the other end.
     ["air.pm10"]                            # a name with dots is quoted
     synonyms = ["feinstaub"]
 
-Synonyms mean the same both ways. A dotted name is narrower than what stands before its dots, also where that
+Synonyms mean the same both ways. A dotted name is narrower than the part before its dots, even if that
 is not written: a filter for `air` matches `feinstaub` too. Nothing may be narrower than itself.
 """
 
@@ -39,12 +39,12 @@ TERM_LENGTH_MAX = 255
 
 
 def prepare_is_a(*terms: str) -> Holds:
-    """Whether a string is one of the terms or a dotted subtype of one; time logarithmic in their number."""
+    """Return a test for one of the terms or a dotted subtype; time is logarithmic in their number."""
     return partial(contains, implied_by_is_a(*terms)[0])
 
 
 def implied_by_is_a(*terms: str) -> tuple[Intervals, bool]:
-    """The terms and what begins with one of them and a dot: exact."""
+    """Return the terms and all strings that begin with one of them and a dot: exact."""
     for term in terms:
         if problem := _problem(term):
             raise ValueError(f"{term[:40]!r} is no term: {problem}")
@@ -52,13 +52,13 @@ def implied_by_is_a(*terms: str) -> tuple[Intervals, bool]:
 
 
 class Taxonomy:
-    """Terms, and which of them are narrower than others or mean the same; never changes once made.
+    """Terms, and which of them are narrower than others or mean the same; immutable.
 
-    Terms that mean the same form a group; the group is called by the first of them in the file.
+    Terms that mean the same form a group, named by the first of them in the file.
     """
 
     def __init__(self, terms: Mapping[str, Any]) -> None:
-        """Make a taxonomy of what a file holds; FilterError names the place of a mistake in it."""
+        """Make a taxonomy of the contents of a file; FilterError names the place of a mistake in it."""
         links = list(_links(terms))
         self._group = _groups(links)
         self._members: dict[str, list[str]] = {}
@@ -80,7 +80,7 @@ class Taxonomy:
             raise FilterError(f"{path}: {problem}") from None
 
     def expand(self, term: str) -> tuple[str, ...]:
-        """The term itself, its synonyms, and all that is narrower than these; an unknown term alone."""
+        """Return the term itself, its synonyms, and all narrower terms; an unknown term alone."""
         found: dict[str, None] = {term: None}
         groups = {self._group[term]: None} if term in self._group else {}
         waiting = list(groups)
@@ -121,7 +121,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; one key twice is an error, as it is in TOML."""
+    """Return a JSON object; one key twice is an error, as it is in TOML."""
     content = dict(pairs)
     if len(content) < len(pairs):
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
@@ -130,7 +130,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _links(terms: Mapping[str, Any]) -> Iterator[TaxonomyLink]:
-    """Everything the file says, in its order, each with its place checked."""
+    """Yield all relations in the file, in its order, each with its place checked."""
     for term, entry in terms.items():
         place = f"$.{term}" if term.isidentifier() else f"$[{json.dumps(term, ensure_ascii=False)}]"
         _check(place, _problem(term))
@@ -151,14 +151,14 @@ def _check(place: str, problem: str) -> None:
 
 
 def _problem(term: str) -> str:
-    """Why no term may be called that, or nothing."""
+    """Return why a term may not have this name, or nothing."""
     if len(term) > TERM_LENGTH_MAX:
         return f"it has more than {TERM_LENGTH_MAX} characters"
     return "it has an empty name between its dots" if "" in term.split(".") else ""
 
 
 def _groups(links: list[TaxonomyLink]) -> dict[str, str]:
-    """For every term named, and what stands before its dots, the first term that means the same."""
+    """Return for every term named, and the parts before its dots, the first term that means the same."""
     parent: dict[str, str] = {}
 
     def first(term: str) -> str:
@@ -175,7 +175,7 @@ def _groups(links: list[TaxonomyLink]) -> dict[str, str]:
 
 
 def _narrower_pairs(links: list[TaxonomyLink], terms: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """(broader, narrower), as written or by dots."""
+    """Yield (broader, narrower), as written or by dots."""
     for term, key, other in links:
         if key == "narrower":
             yield term, other

@@ -1,4 +1,4 @@
-"""A tree written as text again: one spelling for each tree, as few brackets as it takes.
+"""A tree written as text again: one spelling for each tree, with as few brackets as possible.
 
 `parse(write(tree)) == tree`, so filters travel, are stored and are compared as text.
 """
@@ -19,18 +19,18 @@ _SIGN = 2
 
 
 class WrittenExpression(NamedTuple):
-    """An expression as text, and how tightly what is outermost in it binds."""
+    """Expression as text, and how tightly its outermost operator binds."""
 
     text: str
     binding: int = _SIGN + 1
 
     def within(self, binding: int) -> str:
-        """The text, in brackets where what stands around it binds tighter."""
+        """Return the text, in brackets if the operator around it binds tighter."""
         return f"({self.text})" if self.binding < binding else self.text
 
 
 class _Writer(Fold[str, WrittenExpression]):
-    """Conditions as text, with NOT said where it is said in each; expressions as text too."""
+    """Conditions as text, with NOT where each has it; expressions as text too."""
 
     def __init__(self, negation: str) -> None:
         self._not = negation
@@ -102,19 +102,19 @@ class _Writer(Fold[str, WrittenExpression]):
 
 
 write = _Writer("").condition
-"""A condition as text."""
+"""Return a condition as text."""
 _NEGATED = _Writer("NOT ")
 
 
 def write_name(name: str) -> str:
-    """A name, quoted where it would not be read as one."""
+    """Return a name, quoted if it would not be read as one."""
     if _PLAIN_NAME.match(name) and name.upper() not in KEYWORDS:
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
 def write_literal(value: Value) -> str:
-    """A constant."""
+    """Return a constant as text."""
     match value:
         case bool():
             return "TRUE" if value else "FALSE"

@@ -1,7 +1,7 @@
-"""Filter text cut into tokens, and what they are read as: names, constants and parameters.
+"""Tokens of filter text, and reading them as names, constants and parameters.
 
 Cutting is one call of a regular expression without alternatives that overlap, so it takes time proportional
-to the text. Places are only worked out when there is something to complain about.
+to the text. Places are only computed for an error.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tidings.filters.kinds import fits, plain, read_bytes, read_time
 from tidings.filters.tree import Name
 
 LENGTH_MAX = 262_144
-"""How many characters a filter may have."""
+"""Characters of a filter."""
 
 KEYWORDS = frozenset(("AND", "BETWEEN", "ESCAPE", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"))
 COMPARISONS = frozenset(("=", "<>", "!=", "<", "<=", ">", ">="))
 BINDING = {"+": 0, "-": 0, "*": 1, "/": 1}
-"""How tightly the operators of arithmetic bind."""
+"""Precedence of the operators of arithmetic."""
 END = ""
 """The token after the last one."""
 
@@ -65,9 +65,9 @@ MISTAKES = {
 """Tokens that no filter has, and what was probably meant."""
 
 LIST_MAX = 10_000
-"""How many values an IN list may have."""
+"""Values of an IN list."""
 NAMES_KEPT_MAX = 10_000
-"""How many names are remembered as names, so that they need not be looked at again."""
+"""Names that are cached, so that they need not be checked again."""
 NAME_KEPT_LENGTH_MAX = 100
 
 _SPELLINGS = {jms: name for jms, name in JMS_ALIASES.items() if name not in ("time", "delivery")}
@@ -75,12 +75,12 @@ _SPELLINGS = {jms: name for jms, name in JMS_ALIASES.items() if name not in ("ti
 NAMES: dict[str, Name] = {}
 """Tokens that are names, with their nodes."""
 TYPED: dict[str, Callable[[str], Value]] = {"TIMESTAMP": read_time, "DATE": read_time, "X": read_bytes}
-"""Words that make the string behind them a literal of another kind."""
+"""Words that make the string after them a literal of another kind."""
 _NAME = re.compile(NAME)
 
 
 def cut(text: str) -> list[str]:
-    """The tokens of a filter, followed by a few END marks so that looking ahead needs no care."""
+    """Return the tokens of a filter, followed by a few END marks so that looking ahead needs no care."""
     if len(text) > LENGTH_MAX:
         raise FilterError(f"the filter has {len(text)} characters, more than {LENGTH_MAX}")
     if not text.isascii():
@@ -91,7 +91,7 @@ def cut(text: str) -> list[str]:
 
 
 def place(text: str, index: int) -> tuple[int, int]:
-    """Line and column, from 1, of the token of that index; of the end of the text for an END."""
+    """Return line and column, from 1, of the token of that index; of the end of the text for an END."""
     found = next(islice(_TOKEN.finditer(text.rstrip()), index, None), None)
     offset = len(text.rstrip()) if found is None else found.start(1)
     line = text.count("\n", 0, offset) + 1
@@ -99,8 +99,10 @@ def place(text: str, index: int) -> tuple[int, int]:
 
 
 def number(token: str) -> int | float | None:
-    """The value of a numeric token, None if it is not well formed; an integer may be one past 64 bits,
-    because its minus sign is a token of its own."""
+    """Return the value of a numeric token, None if it is not well formed.
+
+    An integer may be one past 64 bits, because its minus sign is a token of its own.
+    """
     if token.isdigit():
         if token[0] != "0" and len(token) <= _PLAIN_DIGITS_MAX and token.isascii():
             return int(token)
@@ -163,7 +165,7 @@ class TokenReader:
         return named and token.upper() not in KEYWORDS
 
     def name(self) -> str:
-        """The name that comes next."""
+        """Read the name that comes next."""
         token = self.tokens[self.at]
         if not self.is_name(self.at):
             raise self.unexpected("a name")
@@ -177,7 +179,7 @@ class TokenReader:
         return name
 
     def list_parameter(self) -> list[Value]:
-        """The values of the parameter that comes next, which must be given as a list."""
+        """Return the values of the parameter that comes next, which must be given as a list."""
         token = self.tokens[self.at]
         given = self.bound(token)
         if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
@@ -187,7 +189,7 @@ class TokenReader:
         return values
 
     def number(self, sign: int = 1) -> int | float:
-        """The number that comes next, with the sign that came before."""
+        """Read the number that comes next, with the sign that came before."""
         token = self.tokens[self.at]
         value = number(token)
         if value is None:
@@ -199,7 +201,7 @@ class TokenReader:
         return sign * value
 
     def parameter(self, token: str) -> Value:
-        """The value bound to the parameter that comes next."""
+        """Return the value bound to the parameter that comes next."""
         value = self.checked(self.bound(token), token)
         self.at += 1
         return value
@@ -212,14 +214,14 @@ class TokenReader:
         return self.parameters[token[1:]]
 
     def checked(self, value: Any, token: str) -> Value:
-        """A bound value as it may stand in a filter."""
+        """Return a bound value as a filter has it."""
         try:
             return plain(value)
         except ValueError as error:
             raise Trouble(self.at, f"{token} can't be used: {error}") from None
 
     def typed(self, word: str) -> Value:
-        """The value of TIMESTAMP '…', DATE '…' or X'…'."""
+        """Read the value of TIMESTAMP '…', DATE '…' or X'…'."""
         text = unquoted(self.tokens[self.at + 1])
         try:
             value = TYPED[word](text)
@@ -229,7 +231,7 @@ class TokenReader:
         return value
 
     def unexpected(self, expected: str) -> Trouble:
-        """The complaint that something else was expected than what comes next."""
+        """Return the error that something else was expected than what comes next."""
         token = self.tokens[self.at]
         hint = MISTAKES.get(token)
         if token.upper() == "NULL":
@@ -251,7 +253,7 @@ def is_name_start(token: str) -> bool:
 
 
 def plain_constant(token: str) -> int | float | str | None:
-    """The constant of a token that is an unsigned number or a string and nothing else, or None."""
+    """Return the constant of a token that is an unsigned number or a string and nothing else, or None."""
     if token[:1].isdigit():
         value = number(token)
         return None if value is None or value > INT_MAX else value
@@ -264,15 +266,15 @@ def is_word(token: str, word: str) -> bool:
 
 
 def unquoted(token: str) -> str:
-    """The text of a string token."""
+    """Return the text of a string token."""
     return token[1:-1].replace("''", "'")
 
 
 def found(token: str) -> str:
-    """The part of a complaint that says what stands there."""
+    """Return the part of an error text that says what was found."""
     return ", found the end" if token is END else f", found {short(token)}"
 
 
 def short(text: str, most: int = 40) -> str:
-    """The text, cut if it is long."""
+    """Return the text, cut if it is long."""
     return text if len(text) <= most else text[: most - 10] + "…"

@@ -1,16 +1,16 @@
 """Conditions on dotted or slashed names: topic patterns as NATS and MQTT have them, and SwiftMQ's hierarchy.
 
 TOPIC knows two spellings. A pattern with `/`, `+` or `#` anywhere in it is MQTT's: levels are separated by
-`/`, `+` stands for one level and a final `#` for all that follow and for the parent too (`a/#` takes `a`); a
-wildcard at the beginning does not take topics that begin with `$`. Any other pattern is that of NATS: levels
-are separated by `.`, `*` stands for one level and a final `>` for one or more. The pattern decides how the
-strings it is tested on are cut, too: `a.b` is one level for the first, `a/b` for the second. A level is what
-stands between two separators and may be empty, as in MQTT. Wildcards stand for whole levels; within one, as
+`/`, `+` stands for one level and a final `#` for all that follow and for the parent too (`a/#` matches `a`);
+a wildcard at the beginning does not match topics that begin with `$`. Any other pattern is that of NATS:
+levels are separated by `.`, `*` stands for one level and a final `>` for one or more. The pattern decides how
+the strings it is tested on are cut, too: `a.b` is one level for the first, `a/b` for the second. A level is
+the part between two separators and may be empty, as in MQTT. Wildcards stand for whole levels; within one, as
 in `sens*`, they are errors (NATS would take them as plain characters, which is seldom what was meant).
 
-UNDER takes the topic itself, its parents (what is sent to a node is meant for all below it) and everything
+UNDER matches the topic itself, its parents (an event sent to a node is meant for all below it) and everything
 below. Each name between the dots may be a pattern of LIKE, and then the same holds with 'is like' for 'is':
-`iit.s%s` takes `iit`, `iit.sales` and `iit.sales.US`.
+`iit.s%s` matches `iit`, `iit.sales` and `iit.sales.US`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidings.filters.patterns import Holds, check_length, like_head, prepare_lik
 
 
 class Spelling(NamedTuple):
-    """The three signs of a way to write topic patterns."""
+    """Three signs of a way to write topic patterns."""
 
     separator: str
     one: str
@@ -33,11 +33,11 @@ class Spelling(NamedTuple):
 DOTS = Spelling(".", "*", ">")
 SLASHES = Spelling("/", "+", "#")
 HIDDEN = "$"
-"""What an MQTT topic begins with that no leading wildcard takes."""
+"""Beginning of MQTT topics that no leading wildcard matches."""
 
 
 class TopicPattern(NamedTuple):
-    """A pattern read: its levels, None for a wildcard, and whether more levels may follow."""
+    """Parsed pattern: its levels, None for a wildcard, and whether more levels may follow."""
 
     spelling: Spelling
     levels: tuple[str | None, ...]
@@ -50,7 +50,7 @@ class TopicPattern(NamedTuple):
 
 
 def read_topic(pattern: str) -> TopicPattern:
-    """Read a pattern in either spelling; ValueError says what is wrong with it."""
+    """Parse a pattern in either spelling; ValueError names a mistake."""
     check_length(pattern)
     spelling = SLASHES if any(sign in pattern for sign in SLASHES) else DOTS
     other = DOTS if spelling is SLASHES else SLASHES
@@ -79,7 +79,7 @@ def _check_level(level: str, spelling: Spelling, other: Spelling) -> None:
 
 
 def prepare_topic(pattern: str) -> Holds:
-    """Whether a string is a topic that the pattern takes; time linear in the pattern's levels."""
+    """Return a test whether the pattern matches a string; time linear in the pattern's levels."""
     topic = read_topic(pattern)
     (separator, _, _), levels, is_open = topic
     hides = topic.hides
@@ -97,7 +97,7 @@ def prepare_topic(pattern: str) -> Holds:
 
 
 def implied_by_topic(pattern: str) -> tuple[Intervals, bool]:
-    """The strings with the literal head of the pattern; exact unless it has a wildcard for one level."""
+    """Return the strings with the literal head of the pattern; inexact with a wildcard for one level."""
     topic = read_topic(pattern)
     literal = list(takewhile(lambda level: level is not None, topic.levels))
     stem = "".join(f"{level}{topic.spelling.separator}" for level in literal)
@@ -112,7 +112,7 @@ def implied_by_topic(pattern: str) -> tuple[Intervals, bool]:
 
 
 def prepare_under(pattern: str, escape: str | None = None) -> Holds:
-    """Whether a string is the topic, a parent of it or below it; the escape character is that of LIKE."""
+    """Return a test whether a string is the topic, a parent of it or below it; `escape` is that of LIKE."""
     tests = [prepare_like(name, escape) for name in _names(pattern)]
 
     def holds(subject: str) -> bool:
@@ -123,7 +123,7 @@ def prepare_under(pattern: str, escape: str | None = None) -> Holds:
 
 
 def implied_by_under(pattern: str, escape: str | None = None) -> tuple[Intervals, bool]:
-    """The topic and its parents, and what begins with the topic and a dot; exact without wildcards."""
+    """Return the topic, its parents, and all strings under the topic; exact without wildcards."""
     parents: list[str] = []
     stem = ""
     for name in _names(pattern):
@@ -136,7 +136,7 @@ def implied_by_under(pattern: str, escape: str | None = None) -> tuple[Intervals
 
 
 def levels_of_under(pattern: str, escape: str | None = None) -> tuple[str | None, ...]:
-    """The names of the topic, None for each that is a pattern."""
+    """Return the names of the topic, None for each that is a pattern."""
     heads = (like_head(name, escape) for name in _names(pattern))
     return tuple(head if whole else None for head, whole in heads)
 

@@ -1,4 +1,4 @@
-"""The filter language as a tree: what the parser makes and everything else reads.
+"""The filter language as a tree, which the parser makes and all other modules read.
 
 Conditions are three-valued (true, false, unknown); values are those of events. `!=`, double negation and
 NOT before a comparison are gone by the time a tree exists, constants stand on the right.
@@ -34,7 +34,7 @@ class Literal(Node, frozen=True, gc=False):
 
 
 class Name(Node, frozen=True, gc=False):
-    """The attribute or header field of that name; unknown where the event has none."""
+    """Attribute or header field of that name; unknown if the event has none."""
 
     name: str
 
@@ -122,16 +122,16 @@ class Or(Node, frozen=True, gc=False):
 
 
 Expression = Literal | Name | Arithmetic | Negative | FunctionCall
-"""What has a value."""
+"""Expressions: nodes with a value."""
 Condition = Literal | Name | FunctionCall | Compare | Between | In | IsNull | Not | And | Or
-"""What is true, false or unknown."""
+"""Conditions: true, false or unknown."""
 
 
 OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def negated(condition: Condition) -> Condition:
-    """NOT condition, in its one shape: three-valued logic lets a comparison be turned round."""
+    """Return NOT condition, in its one shape: three-valued logic lets a comparison be turned round."""
     match condition:
         case Not(operand):
             return operand
@@ -143,12 +143,12 @@ def negated(condition: Condition) -> Condition:
 
 
 def ends_of(operand: Expression, low: Expression, high: Expression) -> tuple[Compare, Compare]:
-    """The two comparisons that BETWEEN is short for."""
+    """Return the two comparisons that BETWEEN is short for."""
     return Compare(">=", operand, low), Compare("<=", operand, high)
 
 
 def names_in(node: Condition | Expression) -> frozenset[str]:
-    """The attributes and header fields that a condition or expression reads, as it spells them."""
+    """Return the attributes and header fields that a condition or expression reads, as it spells them."""
     match node:
         case Name(name) | In(name, _) | IsNull(name):
             return frozenset((name,))
@@ -167,7 +167,7 @@ def names_in(node: Condition | Expression) -> frozenset[str]:
 
 
 def parts_of(condition: Condition) -> tuple[Condition, ...]:
-    """The conditions a condition is joined from; none for one that is simple."""
+    """Return the conditions that a condition is joined from; none for one that is simple."""
     match condition:
         case And(operands) | Or(operands):
             return operands
@@ -177,7 +177,7 @@ def parts_of(condition: Condition) -> tuple[Condition, ...]:
 
 
 def depth_of(condition: Condition) -> int:
-    """How deep AND, OR and NOT are nested."""
+    """Return how deep AND, OR and NOT are nested."""
     depth, level = 0, parts_of(condition)
     while level:
         depth += 1
@@ -186,7 +186,7 @@ def depth_of(condition: Condition) -> int:
 
 
 def size_of(condition: Condition) -> int:
-    """How much a condition says: simple conditions, and values in lists."""
+    """Return the size of a condition: simple conditions, and values in lists."""
     if isinstance(condition, In):
         return len(condition.values)
     return sum(map(size_of, parts_of(condition))) or 1
