@@ -1,4 +1,4 @@
-"""The event and its codecs: what every other part of tidings passes on."""
+"""The event and its codecs, used by every other part of tidings."""
 
 from tidings.event.batch import Batch
 from tidings.event.header import Delivery, Header, Route

@@ -3,7 +3,7 @@
 A column for each header field, typed; `time` and `received` are timestamps in UTC. The attributes are a map
 from name to a struct with one nullable member for each kind of value, of which one is set: `b` bool,
 `i` int64, `f` float64, `s` string, `t` timestamp, `x` binary. Unions would be smaller, but Parquet and Spark
-know none. The way back gives the same events. pyarrow is imported when this is first used.
+know none. Decoding gives the same events. pyarrow is imported on first use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KINDS: dict[type, str] = {bool: "b", int: "i", float: "f", str: "s", datetime: 
 
 
 def schema() -> pa.Schema:
-    """The columns of a record batch of events."""
+    """Return the columns of a record batch of events."""
     pa = _pyarrow()
     time = pa.timestamp("us", "UTC")
     members = {
@@ -60,7 +60,7 @@ def schema() -> pa.Schema:
 
 
 def to_arrow(events: Sequence[Event]) -> pa.RecordBatch:
-    """The events as one record batch with the columns of `schema()`."""
+    """Return the events as one record batch with the columns of `schema()`."""
     pa = _pyarrow()
     columns = schema()
     arrays = []
@@ -89,7 +89,7 @@ def _cell(event: Event, name: str) -> Any:
 
 
 def _attributes_array(pa: Any, events: Sequence[Event], kind: Any) -> Any:
-    """The attributes of all events as one map array, built column by column."""
+    """Return the attributes of all events as one map array, built column by column."""
     offsets = [0]
     names: list[str] = []
     members: dict[str, list[object]] = {letter: [] for letter in _KINDS.values()}
@@ -113,7 +113,7 @@ def _attributes_array(pa: Any, events: Sequence[Event], kind: Any) -> Any:
 
 
 def from_arrow(batch: pa.RecordBatch) -> list[Event]:
-    """The events of a record batch with the columns of `schema()`; CodecError names row and column."""
+    """Return the events of a record batch with the columns of `schema()`; CodecError names row and column."""
     pa = _pyarrow()
     _check_columns(batch)
     row = 0
@@ -141,7 +141,7 @@ def _check_columns(batch: pa.RecordBatch) -> None:
 
 
 def _cells(pa: Any, column: Any) -> list[Any]:
-    """A column as a list; times as microseconds, and nothing for the attributes, which are read apart."""
+    """Return a column as a list, times as microseconds; nothing for the attributes, which are read apart."""
     if pa.types.is_map(column.type):
         return []
     if pa.types.is_timestamp(column.type):
@@ -151,7 +151,7 @@ def _cells(pa: Any, column: Any) -> list[Any]:
 
 
 def _attribute_dicts(pa: Any, column: Any) -> Iterator[dict[str, Value]]:
-    """The attributes of each row; every map entry must have exactly one kind of value."""
+    """Yield the attributes of each row; every map entry must have exactly one kind of value."""
     names = column.keys.to_pylist()
     values: list[Any] = [None] * len(names)
     counts = [0] * len(names)
@@ -204,7 +204,7 @@ def _header(cell: dict[str, Any], origin: Origin | None) -> Header | None:
         fields["received"] = cell["received"]
     numbered = origin is not None and origin.system is not None and cell["counter"]
     if numbered and fields.get("id") == make_id(cell["system"], cell["epoch"], cell["counter"]):
-        del fields["id"]  # the id its number makes is no id given from outside
+        del fields["id"]  # an id made of the counter is not one given from outside
     return header_of(fields) if fields else None
 
 

@@ -1,8 +1,8 @@
-"""Whether raw events are all good, and what a node wants to know of each, without keeping any as an object.
+"""Validity check of raw events, with the facts that a node needs of each, without keeping any as an object.
 
-A node passes on the bytes of a sender as they came, so it must know that everybody will be able to read them.
-The rule: `check` takes exactly what `decode_events` takes. By itself it decodes, and drops what it decoded;
-after `use_compiled` the bytes are walked over in place, and only what that walk is not certain of is decoded.
+A node passes on the bytes of a sender as they came, so it must know that every receiver can read them. The
+rule: `check` accepts exactly what `decode_events` accepts. By default it decodes, and drops the result; after
+`use_compiled` the bytes are scanned in place, and only doubtful ones are decoded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Checked(NamedTuple):
     """Facts about events that were checked."""
 
     offsets: array[int] | None
-    """Where each one begins, and after them where the last one ends, if that was found out."""
+    """Offset of each event, and the end of the last one, if they were found."""
     counters: array[int]
     deliveries: bytes
     """One byte each, its place in DELIVERIES: 0 transient, 1 reliable, 2 persistent."""
@@ -43,7 +43,7 @@ def check(raw: bytes) -> Checked:
 
 
 def check_decoding(raw: bytes) -> Checked:
-    """The same as `check`, by decoding every event."""
+    """Check as `check` does, by decoding every event."""
     events = decode_events(raw)
     counters = array("q", [event.counter for event in events])
     deliveries = bytes([0 if event.header is None else _CODES[event.header.delivery] for event in events])
@@ -51,9 +51,9 @@ def check_decoding(raw: bytes) -> Checked:
 
 
 def use_compiled() -> None:
-    """From now on check in place, with numba.
+    """Check in place from now on, with numba.
 
-    To load it takes half a second and 130 MB, and the first time on a machine some seconds more to compile.
+    Loading it takes half a second and 130 MB, and the first time on a machine some seconds more to compile.
     """
     global _certain
     try:

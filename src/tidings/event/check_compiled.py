@@ -1,10 +1,9 @@
-"""The check of raw events, compiled: one walk over the bytes that is certain of all events, or says nothing.
+"""Compiled check of raw events: one walk over the bytes that is certain of all events, or decides nothing.
 
-What ordinary peers send is settled here, several times faster than by decoding. Whatever is wrong, or merely
+Messages of ordinary peers are decided here, several times faster than by decoding. Anything wrong, or merely
 odd (a nested header field of a newer peer, a list that a second member of the same name replaces, a type in
-letters that hardly anybody writes), is *doubtful*, and the caller decodes the batch to find out. So there is
-one rule to keep: what is certain here is what `decode_events` takes. And whatever the bytes are, nothing past
-their end is read.
+rare letters), is *doubtful*, and the caller decodes the batch to find out. So there is one rule to keep: what
+is certain here is accepted by `decode_events`. And whatever the bytes are, nothing past their end is read.
 """
 # numba's decorators are untyped, and this module consists of functions that it compiles.
 # mypy: disallow-untyped-decorators=false
@@ -41,15 +40,15 @@ from tidings.event.wire import HEAD_SIZE, count_in_head
 _DOUBTFUL: Final = -1
 _SIX_ELEMENTS: Final = 0x96
 _DOT: Final = 0x2E
-_POINTS_KNOWN: Final = 0x40000  # beyond these code points there are some marks only, and Python is asked
+_POINTS_KNOWN: Final = 0x40000  # beyond these code points there are some marks only, and Python decides
 _TIME_S_MIN: Final = TIME_US_MIN // 1_000_000
 _TIME_S_MAX: Final = TIME_US_MAX // 1_000_000
 _DELIVERIES: Final = len(DELIVERIES)
 
-# What an item is; the last three are values whatever their data are. Arrays and maps are NOTHING here: they
+# Kinds of items; the last three are values whatever their data are. Arrays and maps are NOTHING here: they
 # stand in fixed places, and are read there.
 _NOTHING, _NIL, _TEXT, _INT, _EXTENSION, _TRUTH, _FLOAT, _BLOB = range(8)
-# First byte: what begins there, bytes of its data, bytes of a length field that counts further ones.
+# First byte: the kind of item, bytes of its data, bytes of a length field that counts further ones.
 _SHAPES: Final = {
     **dict.fromkeys((*range(0x80), *range(0xE0, 0x100)), (_INT, 0, 0)),
     **{0xA0 + size: (_TEXT, size, 0) for size in range(32)},
@@ -62,7 +61,7 @@ _SHAPES: Final = {
     0xD9: (_TEXT, 0, 1), 0xDA: (_TEXT, 0, 2), 0xDB: (_TEXT, 0, 4),
 }  # fmt: skip
 
-# How the value of each header field is checked, as `Header` tells msgspec. The first three are never nil.
+# Check of each header field's value, as `Header` tells msgspec. The first three are never nil.
 _PRIORITY, _DELIVERY, _ROUTE, _MOMENT_US, _SECONDS, _SHARE, _WORDS, _IDENTITY = range(8)
 _FIELDS: Final = {
     "id": _IDENTITY, "received_us": _MOMENT_US, "channel": _WORDS, "subject": _WORDS, "priority": _PRIORITY,
@@ -73,7 +72,7 @@ _FIELDS: Final = {
 
 
 def _table(texts: Iterable[str]) -> TextTable:
-    """A table of fixed texts, numbered as they come; nobody can add to it, so its seed is no secret."""
+    """Return a table of fixed texts, numbered in order; nobody can add to it, so its seed is no secret."""
     held = [text.encode() for text in texts]
     sizes = np.array([len(text) for text in held], np.int64)
     spans = np.column_stack([np.cumsum(sizes) - sizes, sizes])
@@ -85,7 +84,7 @@ def _table(texts: Iterable[str]) -> TextTable:
 
 
 def _shapes() -> Ints:
-    """`_SHAPES` by first byte, the three numbers in one."""
+    """Return `_SHAPES` by first byte, the three numbers in one."""
     shapes = np.full(256, _NOTHING, np.int32)
     for head, (what, size, field) in _SHAPES.items():
         shapes[head] = what | field << 8 | size << 16
@@ -93,7 +92,7 @@ def _shapes() -> Ints:
 
 
 def _suspects() -> Ints:
-    """For each first byte, the sizes of the reserved names that begin with it, as bits."""
+    """Return for each first byte the sizes of the reserved names that begin with it, as bits."""
     sizes = np.zeros(256, np.int32)
     for name in RESERVED:
         sizes[ord(name[0])] |= 1 << len(name)
@@ -101,7 +100,7 @@ def _suspects() -> Ints:
 
 
 def _letters() -> Bytes:
-    """For each code point, whether a type may hold it, as Python has it."""
+    """Return for each code point whether a type may contain it, as Python has it."""
     known = [chr(point) for point in range(_POINTS_KNOWN)]
     printable = np.fromiter(map(str.isprintable, known), np.uint8, len(known))
     return printable & ~np.fromiter(map(str.isspace, known), np.uint8, len(known))
@@ -116,12 +115,12 @@ _arrays: tuple[npt.NDArray[Any], ...] = (
     _letters(),
 )
 _words = [word for table in _tables for word in table.words()] + [address(held) for held in _arrays]
-# What compiled code reads, in the order of the constants above; `_tables` and `_arrays` keep it alive.
+# Input of compiled code, in the order of the constants above; `_tables` and `_arrays` keep it alive.
 _facts: Longs = np.array(_words, np.int64)
 
 
 def check_certain(raw: bytes) -> Checked | None:
-    """Return the result of `check`, or None where only decoding can decide."""
+    """Return the result of `check`, or None if only decoding can decide."""
     count = count_in_head(raw)
     if count > len(raw):
         return None
@@ -147,7 +146,7 @@ def _unsigned(at: Int, size: Int) -> Int:
 
 @njit(nogil=True, cache=True, forceinline=True)
 def _item(at: Int, end: Int, facts: Int) -> tuple[Int, Int, Int, Int]:
-    """(what, where its data begin, their size, where the next item begins); inlined, it saves a quarter."""
+    """Return (kind, start of its data, their size, start of the next item); inlined to save a quarter."""
     if at >= end:
         return _NOTHING, at, 0, at
     shape = int32_at(int64_at(facts + 8 * _SHAPE_OF) + 4 * byte_at(at))
@@ -165,7 +164,7 @@ def _item(at: Int, end: Int, facts: Int) -> tuple[Int, Int, Int, Int]:
 
 @njit(nogil=True, cache=True)
 def _members(at: Int, end: Int) -> tuple[Int, Int]:
-    """(how many members the map has, where they begin)."""
+    """Return (number of members of the map, their start)."""
     if at < end and byte_at(at) & 0xF0 == 0x80:
         return byte_at(at) & 0x0F, at + 1
     if at + 3 <= end and byte_at(at) == 0xDE:
@@ -175,7 +174,7 @@ def _members(at: Int, end: Int) -> tuple[Int, Int]:
 
 @njit(nogil=True, cache=True)
 def _integer(at: Int, size: Int) -> tuple[bool, Int]:
-    """(whether it fits 64 bits with their sign, the int with these data)."""
+    """Return (whether it fits 64 bits with their sign, the int with these data)."""
     head = byte_at(at - 1)
     if size == 0:
         return True, np.int64(np.int8(head))
@@ -205,7 +204,7 @@ def _is_simple(at: Int, size: Int) -> Any:
 
 @njit(nogil=True, cache=True)
 def _point(at: Int, end: Int) -> tuple[Int, Int]:
-    """(a code point in strict UTF-8, where the next one begins)."""
+    """Return (a code point in strict UTF-8, start of the next one)."""
     head = byte_at(at)
     if head < 0x80:
         return head, at + 1
@@ -237,7 +236,7 @@ def _is_text(at: Int, size: Int) -> Any:
 
 @njit(nogil=True, cache=True)
 def _is_name(at: Int, size: Int, facts: Int) -> Any:
-    """Whether an attribute may be called so; its length is counted in bytes, so long ones are doubtful."""
+    """Whether an attribute may have this name; its length is counted in bytes, so long ones are doubtful."""
     if size == 0 or size > NAME_LENGTH_MAX:
         return False
     sizes = int32_at(int64_at(facts + 8 * _SUSPECTS) + 4 * byte_at(at))
@@ -253,7 +252,7 @@ def _is_name(at: Int, size: Int, facts: Int) -> Any:
 
 @njit(nogil=True, cache=True)
 def _is_type(at: Int, size: Int, facts: Int) -> Any:
-    """Whether a type may be called so; the length is counted in bytes here too."""
+    """Whether a type may have this name; the length is counted in bytes here too."""
     letters, end = int64_at(facts + 8 * _LETTERS), at + size
     before = _DOT
     while at < end:
@@ -291,7 +290,7 @@ def _is_time(at: Int, size: Int) -> Any:
 
 @njit(nogil=True, cache=True)
 def _is_value(what: Int, at: Int, size: Int) -> Any:
-    """Whether an attribute may hold this item."""
+    """Whether an attribute may have this value."""
     if what == _TEXT:
         return _is_text(at, size)
     if what == _INT:
@@ -322,7 +321,7 @@ def _is_number(what: Int, at: Int, size: Int, most: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def _is_field(kind: Int, what: Int, at: Int, size: Int, facts: Int) -> Any:
-    """Whether a header field of this kind may hold this item."""
+    """Whether a header field of this kind may have this value."""
     if what == _NIL:
         return kind > _ROUTE
     if kind == _PRIORITY:
@@ -362,7 +361,7 @@ def _after_attributes(at: Int, end: Int, facts: Int) -> Int:
 
 @njit(nogil=True, cache=True)
 def _after_header(at: Int, end: Int, facts: Int) -> tuple[Int, Int]:
-    """(where it ends, the delivery it asks for); fields that a newer peer adds must be plain values."""
+    """Return (the end of the header, its delivery); fields of a newer peer must be plain values."""
     delivery: Int = 0
     count, at = _members(at, end)
     for _ in range(count):
@@ -385,7 +384,7 @@ def _after_header(at: Int, end: Int, facts: Int) -> tuple[Int, Int]:
 
 @njit(nogil=True, cache=True)
 def _event(at: Int, end: Int, facts: Int) -> tuple[Int, Int, Int]:
-    """(where the event ends, its counter, its delivery)."""
+    """Return (the end of the event, its counter, its delivery)."""
     doubtful = _DOUBTFUL, 0, 0
     if at >= end or byte_at(at) != _SIX_ELEMENTS:
         return doubtful
@@ -421,7 +420,7 @@ def _event(at: Int, end: Int, facts: Int) -> tuple[Int, Int, Int]:
 def _walk(data: Bytes, numbers: Longs, deliveries: Bytes, facts: Longs) -> Int:
     """Write the offsets and behind them the counters into `numbers`, and the deliveries.
 
-    Gives the deliveries joined by OR, so 0 when all events are transient; or -1 when there is a doubt.
+    Returns the deliveries joined by OR, so 0 when all events are transient; or -1 when there is a doubt.
     """
     begin, count = data.ctypes.data, len(deliveries)
     at, end = begin + HEAD_SIZE, begin + len(data)

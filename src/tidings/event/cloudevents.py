@@ -1,10 +1,10 @@
 """Events as CloudEvents 1.0: one JSON object, or HTTP headers with the body beside them.
 
-id, source, type, subject, time, datacontenttype and data are the same thing here and there. Attributes that
+id, source, type, subject, time, datacontenttype and data are the same in both. Attributes that
 fit an extension (a name of small letters and digits; bool, 32-bit int or text) are extensions, and
 `dataschema` is an attribute. An extension named like a header field of ours is the attribute `ce.NAME`. All
-else goes into one extension, `tidings`, as the JSON of `tidings.event.json`, whose members win over the rest.
-So nothing is lost either way, but for parts of a time finer than a microsecond.
+else goes into one extension, `tidings`, as the JSON of `tidings.event.json`, whose members take precedence.
+So nothing is lost either way, except parts of a time finer than a microsecond.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _MEDIA_TYPE = re.compile(
 )
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _JSON_TYPE = re.compile(r"[^;]*[/+]json\s*(?:;.*)?", re.IGNORECASE)
-# What must be percent-encoded in an HTTP header, the rest of ASCII may stand.
+# Characters that must be percent-encoded in an HTTP header, the rest of ASCII may stand.
 _HTTP_SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 
 
 def to_cloudevent(event: Event) -> dict[str, Any]:
-    """The event as a CloudEvent's JSON object, to be written with any JSON encoder."""
+    """Return the event as a CloudEvent's JSON object, to be written with any JSON encoder."""
     context, ours = _context_of(event)
     if event.body is not None:
         context |= _data_of(event.body, context.get("datacontenttype"))
@@ -53,15 +53,15 @@ def to_cloudevent(event: Event) -> dict[str, Any]:
 
 
 def encode_cloudevent(event: Event) -> bytes:
-    """The event as a CloudEvent in JSON."""
+    """Encode the event as a CloudEvent in JSON."""
     return msgspec.json.encode(to_cloudevent(event))
 
 
 def to_headers(event: Event) -> tuple[dict[str, str], bytes]:
-    """The event as HTTP headers (`ce-…` and `content-type`) and the body of the message."""
+    """Return the event as HTTP headers (`ce-…` and `content-type`) and the body of the message."""
     context, ours = _context_of(event)
     for name, value in event.values.items():
-        # A header is text, so what is no text also goes where its kind is kept.
+        # A header is text, so other values also go where their kind is kept.
         if not isinstance(value, str) and name not in ours["attributes"]:
             ours["attributes"][name] = value
     if event.body == b"":
@@ -74,14 +74,14 @@ def to_headers(event: Event) -> tuple[dict[str, str], bytes]:
 
 
 def from_cloudevent(data: bytes | str | Mapping[str, Any]) -> Event:
-    """The event in a CloudEvent's JSON, as bytes, text or object; CodecError says what is wrong."""
+    """Return the event in a CloudEvent's JSON, as bytes, text or object; CodecError names a mistake."""
     members = read_object(_json_of_object(data) if isinstance(data, Mapping) else data)
     context = {name: value for name, value in members.items() if name not in _DATA and value is not None}
     return _event_of(context, _body_of(members, context), members.get("data_base64"))
 
 
 def from_headers(headers: Mapping[str, str], body: bytes) -> Event:
-    """The event in an HTTP message, whether its headers carry the context or its body is the CloudEvent."""
+    """Return the event in an HTTP message, with its context in the headers or a CloudEvent as the body."""
     context: dict[str, Any] = {}
     for name, value in headers.items():
         key = name.lower()
@@ -95,7 +95,7 @@ def from_headers(headers: Mapping[str, str], body: bytes) -> Event:
 
 
 def _context_of(event: Event) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The context attributes of an event, and what only `tidings` can say of it."""
+    """Return the context attributes of an event, and the members that only `tidings` can have."""
     ours = header_members(event)
     context: dict[str, Any] = {"specversion": "1.0", "type": event.type, "time": time_text(event.time)}
     for name in ("id", "source"):
@@ -130,7 +130,7 @@ def _fits(name: str, value: Value) -> bool:
 
 
 def _data_of(body: bytes, content_type: str | None) -> dict[str, Any]:
-    """`data` where reading it gives the same bytes, else `data_base64`."""
+    """Return `data` if reading it gives the same bytes, else `data_base64`."""
     try:
         if content_type is not None and _JSON_TYPE.fullmatch(content_type):
             value = msgspec.json.decode(body)
@@ -139,12 +139,12 @@ def _data_of(body: bytes, content_type: str | None) -> dict[str, Any]:
         elif is_textual(content_type):
             return {"data": body.decode()}
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
-        pass  # what is not as its content type says travels as bytes
+        pass  # a body that contradicts its content type travels as bytes
     return {"data_base64": to_tagged(body)["$bytes"]}  # type: ignore[index]
 
 
 def _body_of(members: Mapping[str, Any], context: dict[str, Any]) -> bytes | None:
-    """The bytes that `data` stands for, if it is there; sets the content type that JSON data implies."""
+    """Return the bytes that `data` stands for, if present; set the content type that JSON data implies."""
     data = members.get("data")
     if data is not None and members.get("data_base64") is not None:
         raise CodecError("$.data_base64", "stands beside data")
@@ -159,7 +159,7 @@ def _body_of(members: Mapping[str, Any], context: dict[str, Any]) -> bytes | Non
 
 
 def _json_of(value: object) -> bytes:
-    """JSON of what was read from JSON, as `_data_of` writes it again."""
+    """Return JSON of a value that was read from JSON, as `_data_of` writes it again."""
     try:
         try:
             return msgspec.json.encode(value)
@@ -170,7 +170,7 @@ def _json_of(value: object) -> bytes:
 
 
 def _json_of_object(members: Mapping[str, Any]) -> bytes:
-    """JSON of what a caller hands in; unlike msgspec, this takes nothing that JSON does not have."""
+    """Return JSON of a caller's value; unlike msgspec, this accepts only values that JSON has."""
     try:
         return json.dumps(dict(members), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -178,7 +178,7 @@ def _json_of_object(members: Mapping[str, Any]) -> bytes:
 
 
 def _event_of(context: dict[str, Any], body: bytes | None, encoded: object = None) -> Event:
-    """The event of this context and body, or base64 of one; `tidings` wins over what else is said."""
+    """Return the event of this context and body, or base64 of one; `tidings` takes precedence."""
     _check(context)
     members: dict[str, Any] = {name: context[name] for name in _SAME if name in context}
     if "time" in members:

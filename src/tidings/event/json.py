@@ -2,9 +2,9 @@
 
     {"type": "air.pm10", "time": "2026-11-15T08:00:00.000001Z", "priority": 7, "attributes": {"value": 41.2}}
 
-Header fields stand by name when they are set. What JSON can't say is tagged: `{"$time": "…Z"}`,
+Header fields stand by name when they are set. Values that JSON lacks are tagged: `{"$time": "…Z"}`,
 `{"$bytes": "base64"}`, `{"$float": "nan"}`. The body is text under `body` when its content type says so, else
-under `body_base64`. Reading what was written gives the same event, numbered ones by their id.
+under `body_base64`. Reading the written text gives the same event, numbered ones by their id.
 
 Devices may put attributes beside the header instead, nested or flat. Of members of one name the last counts.
 """
@@ -31,7 +31,7 @@ _TEXTUAL = re.compile(r"text/|application/json\s*(;|$)|[^;]*\+json\s*(;|$)", re.
 
 
 def to_json(event: Event) -> bytes:
-    """The event as one JSON object on one line."""
+    """Encode the event as one JSON object on one line."""
     members = {"type": event.type, "time": time_text(event.time), **header_members(event)}
     members["attributes"] = {name: to_tagged(value) for name, value in event.values.items()}
     if event.body is not None:
@@ -40,7 +40,7 @@ def to_json(event: Event) -> bytes:
 
 
 def header_members(event: Event) -> dict[str, Any]:
-    """The header fields that are set, as JSON writes them; not type, time and body."""
+    """Return the header fields that are set, as JSON writes them; not type, time and body."""
     members: dict[str, Any] = {"id": event.id, "source": event.source}
     if event.received is not None:
         members["received"] = time_text(event.received)
@@ -52,12 +52,12 @@ def header_members(event: Event) -> dict[str, Any]:
 
 
 def time_text(moment: datetime) -> str:
-    """RFC 3339 to the microsecond, in UTC."""
+    """Return RFC 3339 to the microsecond, in UTC."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def to_tagged(value: Value) -> object:
-    """The value as JSON can say it."""
+    """Return the value in a form that JSON has."""
     if isinstance(value, datetime):
         return {"$time": time_text(value)}
     if isinstance(value, bytes):
@@ -86,7 +86,7 @@ def from_json(
     rename: Mapping[str, str] | None = None,
     lists: Literal["refuse", "body"] = "refuse",
 ) -> Event:
-    """The event in one JSON object; `rename` and `lists` as in `Event.from_dict`."""
+    """Return the event in one JSON object; `rename` and `lists` as in `Event.from_dict`."""
     try:
         return event_of(read_object(data), rename, lists)
     except EventError as error:
@@ -94,7 +94,7 @@ def from_json(
 
 
 def read_object(data: bytes | str) -> dict[str, Any]:
-    """The members of the JSON object in `data`; CodecError for anything else."""
+    """Return the members of the JSON object in `data`; CodecError for anything else."""
     try:
         members = msgspec.json.decode(data)
     except RecursionError:
@@ -111,7 +111,7 @@ def event_of(
     rename: Mapping[str, str] | None = None,
     lists: Literal["refuse", "body"] = "refuse",
 ) -> Event:
-    """The event whose members were read from JSON; EventError names what is wrong."""
+    """Return the event of members read from JSON; EventError names a mistake."""
     outer = {name: value for name, value in members.items() if name not in ("attributes", "body_base64")}
     if outer.get("body") is not None:
         outer["body"] = _text_body(outer["body"])
@@ -148,7 +148,7 @@ def _renamed(members: dict[str, Any], rename: Mapping[str, str] | None) -> dict[
 
 
 def _untagged(members: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """The members, flat, with every tagged value as what it says; a name may come only once."""
+    """Yield the members, flat, with every tagged value decoded; a name may come only once."""
     seen = set()
     for name, value in flatten(members, is_value=_is_tagged):
         if name in seen:

@@ -1,4 +1,4 @@
-"""Columns from raw bytes: one walk over a batch of events that decodes nothing it is not asked for.
+"""Columns from raw bytes: one walk over a batch of events that decodes only the requested lanes.
 
 A *lane* is one kind of value of one attribute or header field: the numbers of `value`, the strings of `type`.
 The scan writes, for each event, one float64 per lane: NaN when the event has nothing of that kind there.
@@ -13,8 +13,8 @@ The scan writes, for each event, one float64 per lane: NaN when the event has no
 
 This is the hot path, compiled by numba, and it is fed by strangers. The rule: whatever the bytes are, nothing
 past their end is read, and bytes that are no event are reported by row. Names and texts are found by a seeded
-hash and then compared in full, so no two are ever taken for each other. What a decoder would refuse besides
-(names that are reserved, text that is no UTF-8) is left to the decoder.
+hash and then compared in full, so no two are ever confused. Other faults (reserved names, invalid UTF-8) are
+left to the decoder.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tidings.event.wire import HEAD_SIZE, count_in_head
 
 NUMBER, BOOLEAN, TIME, STRING, STRING_ORDER, BLOB, BLOB_ORDER, TEXT_PLACE, PRESENCE = range(9)
 KINDS: Final = 9
-PLACE_SIZE_BITS, PLACE_ADDRESS_BITS = 20, 33  # together what a float64 tells exactly
+PLACE_SIZE_BITS, PLACE_ADDRESS_BITS = 20, 33  # together as many bits as a float64 represents exactly
 PLACE_SIZE_MAX: Final = (1 << PLACE_SIZE_BITS) - 1
 
 _BAD, _NIL, _TRUTH, _INT, _FLOAT, _TEXT, _BLOB, _ARRAY, _MAP, _MOMENT, _OTHER = range(11)
@@ -61,8 +61,8 @@ _TIME_S_MAX: Final = 253_402_300_799
 class ScanPlan(NamedTuple):
     """Plan of a scan: `lane_of[name, kind]` is a lane or -1, `defaults` one row of an empty event.
 
-    Compiled code is handed its `words`, not the arrays: taking twenty arrays apart costs microseconds a call,
-    and counting references to them more than reading the event. The plan keeps alive what they point to.
+    Compiled code gets its `words`, not the arrays: taking twenty arrays apart costs microseconds a call, and
+    counting references to them more than reading the event. The plan keeps their targets alive.
     """
 
     names: TextTable
@@ -75,7 +75,7 @@ class ScanPlan(NamedTuple):
     defaults: Floats
 
     def words(self) -> Longs:
-        """The words that compiled code reads, in the order of the constants below."""
+        """Return the words that compiled code reads, in the order of the constants below."""
         own = [
             address(self.lane_of),
             address(self.in_header),
@@ -93,7 +93,7 @@ _NAMES, _STRINGS, _CUTS, _LANE_OF, _IN_HEADER, _TYPE_NAME, _TIME_NAME, _DEFAULTS
 
 
 def _as_double_code(_typing: Any, _bits: Any) -> Any:
-    """The float64 of these bits."""
+    """Return the float64 of these bits."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
@@ -102,7 +102,7 @@ def _as_double_code(_typing: Any, _bits: Any) -> Any:
 
 
 def _as_single_code(_typing: Any, _bits: Any) -> Any:
-    """The float32 of the lower 32 of these bits, widened."""
+    """Return the float32 of the lower 32 of these bits, widened."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         half = builder.trunc(arguments[0], ir.IntType(32))
@@ -128,7 +128,7 @@ def _big_endian(at: Int, size: Int) -> Int:
 
 @njit(nogil=True, cache=True)
 def _item(at: Int, end: Int) -> tuple[Int, Int, Int, Int]:  # noqa: C901 - one format, one table
-    """(what, where its data begin, their size or the number of items in it, where the next item begins)."""
+    """Return (kind, start of its data, their size or the number of its items, start of the next item)."""
     if at >= end:
         return _BAD, 0, 0, 0
     head = np.int64(byte_at(at))
@@ -188,7 +188,7 @@ def _item(at: Int, end: Int) -> tuple[Int, Int, Int, Int]:  # noqa: C901 - one f
 
 @njit(nogil=True, cache=True)
 def _skip(at: Int, end: Int) -> Int:
-    """Return the end of the item at a place, with all that is in it; -1 when it has none."""
+    """Return the end of the item at a place, with everything in it; -1 when it has none."""
     awaited = 1
     while awaited > 0:
         what, _, size, at = _item(at, end)
@@ -206,7 +206,7 @@ def _skip(at: Int, end: Int) -> Int:
 
 @njit(nogil=True, cache=True)
 def _number(what: Int, at: Int, size: Int) -> Any:
-    """An int or a float as float64; integers of more than 53 bits are rounded."""
+    """Return an int or a float as float64; integers of more than 53 bits are rounded."""
     if size == 0:
         return np.float64(np.int8(byte_at(at)))
     bits = _big_endian(at, size)
@@ -220,7 +220,7 @@ def _number(what: Int, at: Int, size: Int) -> Any:
 
 @njit(nogil=True, cache=True)
 def _moment(at: Int, size: Int) -> Any:
-    """A timestamp in microseconds, rounded half up as the decoder does; NaN when it is none."""
+    """Return a timestamp in microseconds, rounded half up as the decoder does; NaN when it is none."""
     seconds, nanoseconds = np.int64(0), np.int64(0)
     if size == 4:
         seconds = np.int64(_big_endian(at, 4))
@@ -253,7 +253,7 @@ def _place(at: Int, size: Int) -> Any:
 
 @njit(nogil=True, cache=True)
 def _put(what: Int, at: Int, size: Int, plan: Int, name: Int, row: Int) -> Any:
-    """Write one value into its lanes, over what was there; False when it is no value of an event."""
+    """Write one value into its lanes, replacing earlier ones; return False for no value of an event."""
     lanes = int64_at(plan + 8 * _LANE_OF) + 4 * KINDS * name
     for kind in range(PRESENCE):
         _set(row, int32_at(lanes + 4 * kind), np.nan)
@@ -280,7 +280,7 @@ def _put(what: Int, at: Int, size: Int, plan: Int, name: Int, row: Int) -> Any:
 
 @njit(nogil=True, cache=True)
 def _members(at: Int, end: Int, count: Int, in_header: bool, plan: Int, row: Int) -> Int:
-    """Read a map whose head is behind us; where it ends, or -1."""
+    """Read a map whose head has been read; return its end, or -1."""
     flags = int64_at(plan + 8 * _IN_HEADER)
     for _ in range(count):
         what, place, size, at = _item(at, end)
@@ -292,7 +292,7 @@ def _members(at: Int, end: Int, count: Int, in_header: bool, plan: Int, row: Int
         if what == _BAD:
             return -1
         if in_header:
-            following = _skip(at, end)  # what a newer peer adds may be nested
+            following = _skip(at, end)  # an addition of a newer peer may be nested
             wanted = wanted and what != _NIL
         elif what == _NIL or what == _ARRAY or what == _MAP or what == _OTHER:  # noqa: SIM109
             return -1
@@ -304,7 +304,7 @@ def _members(at: Int, end: Int, count: Int, in_header: bool, plan: Int, row: Int
 
 @njit(nogil=True, cache=True)
 def _event(at: Int, end: Int, plan: Int, row: Int) -> Int:
-    """Read one event into a row; where it ends, or -1."""
+    """Read one event into a row; return its end, or -1."""
     what, _, size, at = _item(at, end)
     if what != _ARRAY or size != 6:
         return -1
@@ -344,9 +344,9 @@ def _event(at: Int, end: Int, plan: Int, row: Int) -> Int:
 
 @njit(nogil=True, cache=True)
 def scan_rows(data: Bytes, at: Int, count: Int, plan: Longs, values: Floats) -> tuple[Int, Int]:
-    """Read `count` events from `at` on into the first rows of `values`: (rows read, where the last one ends).
+    """Read `count` events from `at` on into the first rows of `values`; return (rows read, end of the last).
 
-    Fewer rows than asked for: the event after the last one read is malformed. `plan` is a Plan's words.
+    Fewer rows than requested: the event after the last one read is malformed. `plan` is a Plan's words.
     """
     begin = data.ctypes.data
     place, end, words = begin + at, begin + len(data), plan.ctypes.data

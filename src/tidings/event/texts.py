@@ -1,9 +1,9 @@
-"""Texts that compiled code finds: by a seeded hash, or by their place in an order.
+"""Tables of texts for compiled code: by a seeded hash, or by their place in an order.
 
-Both kinds of table hold the texts themselves and compare in full: no two are ever taken for each other. The
-seed is the owner's secret, so nobody can send names that all fall into one place. What is compiled here works
-on addresses, because counting references to arrays costs more than the search; whoever builds a table keeps
-its arrays alive while its words are in use.
+Both kinds of table hold the texts themselves and compare in full: no two are ever confused. The seed is the
+owner's secret, so nobody can send names that all have one hash. Compiled code works on addresses here,
+because counting references to arrays costs more than the search; the builder of a table keeps its arrays
+alive while its words are in use.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Int = Any
-"""An integer in compiled code, where Python's and numpy's are one."""
+"""Integer in compiled code, where Python's and numpy's are one."""
 
 PROBES_MAX: Final = 64
-"""Places of a table that are looked at for one text; a table where that is too few grows instead."""
+"""Slots of a table that are tried for one text; a table where that is too few grows instead."""
 
 
 @njit(nogil=True, cache=True)
@@ -35,12 +35,12 @@ def _address(data: npt.NDArray[Any]) -> Int:
 def address(data: npt.NDArray[Any]) -> int:
     """Return the address of an array in memory; it must lie there in one piece."""
     assert data.flags.c_contiguous
-    place: int = _address(data)  # compiled, because numpy makes an object or a dict to tell it
+    place: int = _address(data)  # compiled, because numpy makes an object or a dict for it
     return place
 
 
 class TextTable(NamedTuple):
-    """Texts by hash: `slots` hold ids or -1, `spans` where in `pool` each one stands and its size."""
+    """Texts by hash: `slots` hold ids or -1, `spans` the offset of each in `pool` and its size."""
 
     slots: Ints
     spans: Longs
@@ -48,7 +48,7 @@ class TextTable(NamedTuple):
     seed: int
 
     def words(self) -> list[int]:
-        """The words that compiled code reads: addresses, and numbers."""
+        """Return the words that compiled code reads: addresses, and numbers."""
         return [address(self.slots), len(self.slots) - 1, address(self.spans), address(self.pool), self.seed]
 
 
@@ -61,7 +61,7 @@ class Cuts(NamedTuple):
     pool: Bytes
 
     def words(self) -> list[int]:
-        """The words that compiled code reads: addresses, and numbers."""
+        """Return the words that compiled code reads: addresses, and numbers."""
         return [address(part) for part in self]
 
 
@@ -73,7 +73,7 @@ _ORDER, _SEGMENTS, _CUT_SPANS, _CUT_POOL = range(4)
 
 
 def _reader(width: Any, shown: Any) -> Any:
-    """A function (address) → the number of that type there, which need not be aligned."""
+    """Return a function (address) → the number of that type there, which need not be aligned."""
 
     def code(_typing: Any, _address: Any) -> Any:
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -88,7 +88,7 @@ def _reader(width: Any, shown: Any) -> Any:
 
 
 def _fold_code(_typing: Any, _left: Any, _right: Any) -> Any:
-    """The two halves of the 128-bit product, joined by XOR: mixes every bit with every other."""
+    """Return the two halves of the 128-bit product, joined by XOR: mixes every bit with every other."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         wide, word = ir.IntType(128), ir.IntType(64)
@@ -100,7 +100,7 @@ def _fold_code(_typing: Any, _left: Any, _right: Any) -> Any:
 
 
 def _write_code(_typing: Any, _address: Any, _value: Any) -> Any:
-    """Put a float64 at an address."""
+    """Write a float64 to an address."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         builder.store(arguments[1], builder.inttoptr(arguments[0], ir.DoubleType().as_pointer()))
@@ -123,7 +123,7 @@ _fold: Any = intrinsic(_fold_code)
 
 @njit(nogil=True, cache=True)
 def _tail(at: Int, size: Int) -> Int:
-    """Less than eight bytes as one word."""
+    """Return less than eight bytes as one word."""
     word = np.uint64(0)
     for place in range(at, at + size):
         word = (word << np.uint64(8)) | np.uint64(byte_at(place))
@@ -132,7 +132,7 @@ def _tail(at: Int, size: Int) -> Int:
 
 @njit(nogil=True, cache=True)
 def _hash(at: Int, size: Int, seed: Int) -> Int:
-    """A hash that can't be foreseen without the seed."""
+    """Return a hash that can't be foreseen without the seed."""
     mixed = _fold(np.uint64(seed) ^ np.uint64(size), np.uint64(0x9E3779B97F4A7C15))
     while size >= 8:
         mixed = _fold(mixed ^ word_at(at), np.uint64(0xD6E8FEB86659FD93))
@@ -154,7 +154,7 @@ def _same(one: Int, other: Int, size: Int) -> Any:
 
 @njit(nogil=True, cache=True)
 def find(table: Int, at: Int, size: Int) -> Int:
-    """The id of the text at an address, or -1 if the table has no such text."""
+    """Return the id of the text at an address, or -1 if the table does not have it."""
     slots, mask, spans = int64_at(table), int64_at(table + 8 * _MASK), int64_at(table + 8 * _SPANS)
     pool = int64_at(table + 8 * _POOL)
     slot = np.int64(_hash(at, size, int64_at(table + 8 * _SEED))) & mask
@@ -171,7 +171,7 @@ def find(table: Int, at: Int, size: Int) -> Int:
 
 @njit(nogil=True, cache=True)
 def insert(slots: Ints, spans: Longs, pool: Int, seed: Int, numbers: Ints) -> Any:
-    """Enter texts whose spans are set; False when the table is too crowded and must grow."""
+    """Insert texts whose spans are set; return False when the table is too crowded and must grow."""
     mask = len(slots) - 1
     for number in numbers:
         slot = np.int64(_hash(pool + spans[number, 0], spans[number, 1], seed)) & mask

@@ -1,8 +1,8 @@
 """Names and values of attributes, and the flattening of nested input.
 
-A value is a bool, an int of 64 bits, a float, a str, a time or bytes. Whatever the caller hands in is turned
-into exactly one of these, or refused with its place (`$.pos.z: set is not a value`). The rule: what is stored
-equals what was given, and every event that exists can be written by every codec.
+A value is a bool, an int of 64 bits, a float, a str, a time or bytes. Any value of the caller is converted to
+exactly one of these, or refused with its place (`$.pos.z: set is not a value`). The rule: the stored value
+equals the given one, and every event that exists can be written by every codec.
 
 `are_plain` is on the hot path: it says in one loop that a dict needs none of the rest.
 """
@@ -24,13 +24,13 @@ else:
 NAME_LENGTH_MAX = 255
 ATTRIBUTES_MAX = 1_000
 NESTING_MAX = 32
-MEMBERS_MAX = 10_000  # members looked at while flattening, so that shared empty dicts can't multiply
+MEMBERS_MAX = 10_000  # members visited while flattening, so that shared empty dicts can't multiply
 NAMES_KEPT_MAX = 10_000
 
 INT_MIN = -(2**63)
 INT_MAX = 2**63 - 1
 EXACT_MAX = 2**53
-"""Integers up to here are the same as floats."""
+"""Integers up to here equal floats."""
 AWARE = "use datetime.now(UTC), or .replace(tzinfo=UTC) if it is in UTC"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -69,7 +69,7 @@ def place_of(name: object, root: str = "$") -> str:
 
 
 def are_plain(attributes: Mapping[str, object]) -> bool:
-    """Whether all names are known to be good and all values can be stored as they are."""
+    """Whether all names are known to be valid and all values can be stored as they are."""
     good = _good_names
     for name, value in attributes.items():
         if name.__class__ is not str or name not in good:
@@ -87,7 +87,7 @@ def are_plain(attributes: Mapping[str, object]) -> bool:
 
 
 def are_wire_values(values: Mapping[str, object]) -> bool:
-    """Whether all names are known to be good and all values are what an event may hold, as decoded."""
+    """Whether all names are known to be valid and all values are those of events, as decoded."""
     good = _good_names
     for name, value in values.items():
         if name not in good:
@@ -102,7 +102,7 @@ def are_wire_values(values: Mapping[str, object]) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no attribute may have; remember one that is good."""
+    """Refuse a name that no attribute may have; remember a valid one."""
     if name in _good_names:
         return
     if not name:
@@ -117,7 +117,7 @@ def check_name(name: str) -> None:
 
 
 def check_type(text: object) -> str:
-    """The type of an event, if it may be one: dotted, no empty segment, no blanks or control characters."""
+    """Return the type of an event, if valid: dotted, no empty segment, no blanks or control characters."""
     if text.__class__ is str and text in good_types:
         return text
     kind = plain_text(text, "$.type")
@@ -139,7 +139,7 @@ def remember(kept: set[str], text: str) -> None:
 
 
 def plain_value(value: object, place: str) -> Value:
-    """`value` as exactly bool, int, float, str, datetime in UTC or bytes, or EventError at `place`."""
+    """Return `value` as exactly bool, int, float, str, datetime in UTC or bytes, or EventError at `place`."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -156,7 +156,7 @@ def plain_value(value: object, place: str) -> Value:
 
 
 def plain_text(value: object, place: str) -> str:
-    """A str that can be written as UTF-8."""
+    """Return a str that can be written as UTF-8."""
     if not isinstance(value, str):
         raise EventError(place, f"{type(value).__name__} is not text")
     if not _is_encodable(value):
@@ -165,7 +165,7 @@ def plain_text(value: object, place: str) -> str:
 
 
 def plain_time(value: datetime, place: str) -> datetime:
-    """The same moment in UTC; one without a zone is refused, since its moment depends on who reads it."""
+    """Return the same moment in UTC; refuse one without a zone, since its moment depends on the reader."""
     if getattr(value, "nanosecond", 0):
         raise EventError(place, f"{value} is finer than a microsecond")
     if value.tzinfo is None:
@@ -177,14 +177,14 @@ def plain_time(value: datetime, place: str) -> datetime:
 
 
 def plain_bytes(value: object, place: str) -> bytes:
-    """Bytes, from anything bytes-like."""
+    """Return bytes, from anything bytes-like."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise EventError(place, f"{type(value).__name__} is not bytes")
 
 
 def plain_moment(value: object, place: str) -> int:
-    """Microseconds since 1970 of a datetime, or of its ISO 8601 text, in UTC if no zone is written."""
+    """Return microseconds since 1970 of a datetime or ISO 8601 text, in UTC if no zone is written."""
     if isinstance(value, str):
         try:
             value = in_utc(datetime.fromisoformat(value))
@@ -196,31 +196,31 @@ def plain_moment(value: object, place: str) -> int:
 
 
 def in_utc(moment: datetime) -> datetime:
-    """The moment, in UTC if it has no zone: for texts and formats that agree on that."""
+    """Return the moment, in UTC if it has no zone: for texts and formats that agree on that."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def time_from_us(time_us: int) -> datetime:
-    """The moment so many microseconds after 1970, exactly."""
+    """Return the moment so many microseconds after 1970, exactly."""
     return EPOCH + timedelta(microseconds=time_us)
 
 
 def us_from_time(moment: datetime) -> int:
-    """Microseconds since 1970 of an aware datetime, exactly."""
+    """Return microseconds since 1970 of an aware datetime, exactly."""
     delta = moment - EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 def _fitting(value: int, place: str) -> int:
     if not INT_MIN <= value <= INT_MAX:
-        # Writing out a huge int is slow and by default limited; its size says enough.
+        # Writing out a huge int is slow and by default limited; its size is enough.
         shown = str(value) if value.bit_length() <= 128 else f"an int of {value.bit_length()} bits"
         raise EventError(place, f"{shown} does not fit 64 bits")
     return value
 
 
 def _plain_scalar(value: object, place: str) -> Value:
-    """A scalar of numpy, known by its dtype so that numpy itself is not needed, where it is exact."""
+    """Return a scalar of numpy, known by its dtype so that numpy itself is not needed, if it is exact."""
     kind = getattr(getattr(value, "dtype", None), "kind", "")
     plain: object = None
     if kind and kind in "biuf" and hasattr(value, "item") and getattr(value, "shape", None) == ():
@@ -245,10 +245,10 @@ def flatten(
     attributes: Mapping[Any, Any],
     is_value: Callable[[Mapping[Any, Any]], bool] | None = None,
 ) -> Iterator[tuple[str, object]]:
-    """The members of nested mappings with dotted names, in their order; None members are left out.
+    """Yield the members of nested mappings with dotted names, in their order; None members are left out.
 
-    Names are only joined here, values not looked at; a mapping that `is_value` is not opened. Depth, length
-    and number are bounded, so cyclic input ends in an EventError.
+    Names are only joined here, values not checked; a mapping that `is_value` is not opened. Depth, length and
+    number are bounded, so cyclic input ends in an EventError.
     """
     open_mappings = [("", iter(attributes.items()))]
     looked_at = 0
@@ -283,7 +283,7 @@ def _joined(prefix: str, key: object) -> str:
 
 
 def add_value(values: dict[str, Value], name: str, value: object) -> None:
-    """Put one flat attribute into `values`, checked."""
+    """Add one flat attribute to `values`, checked."""
     check_name(name)
     if name in values:
         raise EventError(place_of(name), "is given twice")
@@ -295,7 +295,7 @@ def add_value(values: dict[str, Value], name: str, value: object) -> None:
 
 
 def json_body(lists: Mapping[str, object]) -> bytes:
-    """List-valued members as one JSON object, for the body of an event."""
+    """Return list-valued members as one JSON object, for the body of an event."""
     members = []
     for name, value in lists.items():
         try:

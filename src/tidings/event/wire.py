@@ -4,9 +4,9 @@ An array with a head of fixed size (`0xdd` and a count of four bytes), so that r
 rewriting the head, then each event as `[counter, type, time_us, attributes, header or nil, body or nil]`. The
 origin stands beside them, once per section. Times among the attributes are msgpack timestamps.
 
-This is the hot path: one call decodes all events and one loop looks at what msgspec can't check. The rule:
-whatever the bytes are, either every event that comes out could have been made by `Event(...)`, or CodecError
-names the place. Where each event begins is found without decoding any, by a walk that looks at sizes only:
+This is the hot path: one call decodes all events and one loop checks what msgspec can't. The rule:
+whatever the bytes are, either every resulting event could have been made by `Event(...)`, or CodecError names
+the place. Offsets of events are found without decoding any, by a walk that reads sizes only:
 every msgpack item says by its first byte how long it is, or how many items lie in it. So the walk keeps a
 count of items still to come, not a stack, and nesting costs nothing.
 """
@@ -37,7 +37,7 @@ from tidings.ids import Origin
 
 HEAD_SIZE = 5
 COUNT_MAX = 2**32 - 1
-# What the elements of an event are called in places; header and attributes are not levels of their own.
+# Names of the elements of an event in places; header and attributes are not levels of their own.
 _ELEMENTS = {"0": ".counter", "1": ".type", "2": ".time", "3": "", "4": "", "5": ".body", "6": "[6]"}
 _PLACE = re.compile(r"(?P<problem>.*) - at `(?:key` in `)?\$(?P<place>.*)`", re.DOTALL)
 
@@ -54,19 +54,19 @@ _ITEMS_LENGTHS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 
 
 def array_head(count: int) -> bytes:
-    """The head of an array of `count` events."""
+    """Return the head of an array of `count` events."""
     return b"\xdd" + count.to_bytes(4, "big")
 
 
 def count_in_head(raw: bytes) -> int:
-    """How many events the head says there are."""
+    """Return the number of events in the head."""
     if len(raw) < HEAD_SIZE or raw[0] != 0xDD:
         raise CodecError("$", "does not begin with the head of an array of events")
     return int.from_bytes(raw[1:HEAD_SIZE], "big")
 
 
 def encode_events(events: Sequence[Event]) -> bytes:
-    """The events as an array with its fixed head; their origins are left to the section they stand in."""
+    """Encode the events as an array with its fixed head; their origins are left to the section."""
     encoded = _encoder.encode([_wire_form(event) for event in events])
     own_head_size = 1 if len(events) < 16 else 3 if len(events) < 65536 else 5
     return array_head(len(events)) + memoryview(encoded)[own_head_size:]
@@ -80,7 +80,7 @@ def _wire_form(event: Event) -> tuple[object, ...]:
 
 
 def decode_events(raw: bytes, origin: Origin | None = None) -> list[Event]:
-    """All events of an array, each checked, sharing `origin`; CodecError when anything is wrong."""
+    """Decode all events of an array, each checked, sharing `origin`; CodecError when anything is wrong."""
     count_in_head(raw)
     try:
         events = _events_decoder.decode(raw)
@@ -108,7 +108,7 @@ def decode_events(raw: bytes, origin: Origin | None = None) -> list[Event]:
 
 
 def decode_event(raw: bytes | memoryview, origin: Origin | None = None, root: str = "$") -> Event:
-    """One event out of an array; `root` is where errors say it stands."""
+    """Decode one event of an array; `root` is its place in errors."""
     try:
         event = _event_decoder.decode(raw)
         _admit(event, origin)
@@ -120,7 +120,7 @@ def decode_event(raw: bytes | memoryview, origin: Origin | None = None, root: st
 
 
 def _admit(event: Event, origin: Origin | None) -> None:
-    """Look at what msgspec can't check, and set the origin."""
+    """Check what msgspec can't, and set the origin."""
     if event.origin is not UNREAD:
         raise EventError("$[6]", "an event has six elements")
     force_setattr(event, "origin", origin)
@@ -153,7 +153,7 @@ def _codec_error(error: Exception, root: str, elements_at: int = 1) -> CodecErro
 
 
 def _shape(head: int) -> tuple[int, int, int, int]:
-    """(bytes of data, items, bytes of the length field, items per unit of it) behind a first byte."""
+    """Return (bytes of data, items, bytes of the length field, items per unit of it) after a first byte."""
     if 0x80 <= head < 0x90:
         return 0, 2 * (head - 0x80), 0, 0
     if 0x90 <= head < 0xA0:
@@ -174,14 +174,14 @@ def offsets_of(raw: bytes) -> array[int]:
     """Return the offset of each event of an array, and the end of the last one."""
     count_in_head(raw)
     try:
-        parts = _parts_decoder.decode(raw)  # ten times as quick as walking, but it can't say what is wrong
+        parts = _parts_decoder.decode(raw)  # ten times as quick as walking, but without the place of a fault
     except (msgspec.MsgspecError, RecursionError):
         return walk(raw)
     return array("Q", accumulate(map(len, parts), initial=HEAD_SIZE))
 
 
 def walk(raw: bytes) -> array[int]:
-    """The same, item by item; CodecError names the event that is cut short."""
+    """Find the same, item by item; CodecError names the event that is cut short."""
     count = count_in_head(raw)
     at = HEAD_SIZE
     offsets = array("Q", [at])
