@@ -83,6 +83,7 @@ class Session(SessionWorker):
     def __init__(self, broker: Broker, name: str, now: float, caller: PeerInfo) -> None:
         super().__init__(broker)
         self.name = name
+        self.number = int(name.rpartition("-")[2])  # its place among all since the node started
         self.caller = caller
         self.connected_at = now
         self.principal = NOBODY
@@ -537,11 +538,6 @@ class Session(SessionWorker):
         if name == "status":
             return self._status()
         raise Refused("not-found", f"there is no operation {name[:40]!r}")
-
-    @property
-    def number(self) -> int:
-        """Its place among all that have connected since the node started."""
-        return int(self.name.rpartition("-")[2])
 
     @property
     def is_greeted(self) -> bool:
