@@ -74,7 +74,7 @@ def publish_some(self: Sinks, session: Any, origin: Any, pieces: list[Any]) -> N
 LOST = OutboundConnection.lost
 PUBLISH = Sinks._publish
 FAULTS: dict[str, tuple[Any, str, Any, str]] = {
-    "promises too early": (Broker, "promise", property(lambda _self: 0), "is safe|dealt with"),
+    "promises too early": (Broker, "promise", property(lambda _self: 0), "is safe|dealt with|twice"),
     "forgets what it has counted": (Ledger, "count_up", count_nothing, "is safe|twice"),
     "takes what it has sent for had": (OutboundStream, "give_back", settle_all, "dealt with"),
     "drops acknowledgements of peers": (PeerClient, "_settle_accepted", pass_over, "still waits"),
