@@ -217,6 +217,31 @@ def test_a_transaction_has_a_group_until_it_ends(ending: str) -> None:
     assert numbers(bob.get("jobs", 10)) == ([3] if ending == "commit" else [1])
 
 
+def test_a_transaction_that_waits_gets_what_comes_to_its_groups() -> None:
+    ann, bob = clients()
+    waiting = bob.wait("jobs")
+    ann.begin(1)
+    put(ann, of("a", 1), of("a", 2))
+    assert numbers(bob.got(waiting) or []) == [1]
+    put(ann, of("b", 3))
+    assert numbers(ann.get("jobs", transaction=1)) == [3]
+    waiting = ann.wait("jobs", transaction=1)
+    put(ann, of("a", 4), of("b", 5))
+    assert numbers(ann.got(waiting) or []) == [5]
+    ann.commit(1)
+    ann.rig.run()
+    assert (bob.get("jobs", 10), numbers(bob.read("jobs"))) == ([], [2, 4])
+
+
+def test_who_waits_to_read_sees_a_message_that_is_behind_others() -> None:
+    ann, bob = clients()
+    put(ann, of("a", 1))
+    waiting = bob.wait("jobs", where="n = 2", action="read")
+    put(ann, of("a", 2))
+    assert numbers(bob.got(waiting) or []) == [2]
+    assert numbers(ann.get("jobs", 10)) == [1]
+
+
 def test_a_commit_that_fails_leaves_the_group_in_order() -> None:
     ann, bob = clients()
     put(ann, of("a", 1), of("a", 2))

@@ -112,6 +112,7 @@ def queue_gauges(queues: Sequence[Mapping[str, Any]]) -> Iterable[Metric]:
     for field, name, help in (
         ("messages", "messages", "Messages that wait in a queue."),
         ("in_flight", "in_flight", "Messages of a queue that are in flight."),
+        ("delayed", "delayed", "Messages of a queue that are not due yet."),
         ("waiting", "waiting_readers", "Readers that wait at a queue."),
         ("age_s", "next_age_seconds", "Time that the next message has waited."),
     ):

@@ -142,6 +142,11 @@ class Groups:
             group.owner = owner
             self._owned.setdefault(owner, {})[group] = None
 
+    def owner_of(self, name: str) -> Hashable:
+        """Return who owns a group; None if nobody does."""
+        group = self._groups.get(name)
+        return None if group is None else group.owner
+
     def _disown(self, group: Group) -> None:
         if group.owner is not None:
             owned = self._owned[group.owner]

@@ -11,7 +11,7 @@ Work that grows with the number of messages is in `serving.py`, and done in step
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from itertools import chain, islice, takewhile
 from math import inf
@@ -42,16 +42,15 @@ from tidings.queues.message import (
 )
 from tidings.queues.rate import TokenBucket
 from tidings.queues.schedule import Schedule
-from tidings.queues.transactions import Locks
+from tidings.queues.transactions import Locks, OpenTransaction
 from tidings.queues.types import Volatile
 from tidings.queues.waiting import WAITING_MAX, QueueReader, WaitingReaders
-from tidings.steps import Steps
+from tidings.steps import Steps, finish
 from tidings.store.interface import Operation, PutQueue, QueueRecord
 
 if TYPE_CHECKING:
     from tidings.queues.local import LocalQueue
     from tidings.queues.manager import QueueManager
-    from tidings.queues.transactions import OpenTransaction
 
 HANDED_AHEAD_US = 1_000_000
 """By how much `handed` is moved at once: a write a second, and so many messages marked in vain."""
@@ -251,9 +250,25 @@ class MessageQueue:
             elif number in self.shelf and not self.is_expired(number) and self._offer(self.shelf[number]):
                 self.shelf.remove(number)
 
-    def _offer(self, message: QueuedMessage) -> bool:
+    def show(self, message: QueuedMessage) -> None:
+        """Let those have it who wait to read: it is behind others of its group, and can't be taken."""
+        self._offer(message, is_behind=True)
+
+    def offer_to(self, owner: Hashable) -> None:
+        """Let a transaction that waits have what has come to the groups that it owns."""
+        groups = self.schedule.groups
+        waiting = owner.waiting.values() if isinstance(owner, OpenTransaction) else ()
+        for reader in [one for one in waiting if one.queue is self and not one.is_searching]:
+            if groups is not None and not reader.is_copier:
+                finish(serving.follow(self, reader, groups))
+                if reader.taken:
+                    self._manager.ready(reader)
+
+    def _offer(self, message: QueuedMessage, is_behind: bool = False) -> bool:
         """Let those who wait have it; whether one has taken it."""
         for reader in self.waiting.readers(message):
+            if is_behind and not reader.is_copier:
+                continue
             if reader.is_searching and not self._is_for(reader, message):
                 continue
             if not reader.fits(message):

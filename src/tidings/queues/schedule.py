@@ -153,6 +153,9 @@ class Schedule:
             self._make_way(message, self._grouped.turn_of(name))
         if name is None or self._grouped.enter(message, name):
             self._queue.place(message)
+        elif len(self._queue.waiting):
+            self._queue.show(message)
+            self._queue.offer_to(self._grouped.owner_of(name))
 
     def _make_way(self, message: QueuedMessage, turn: Collection[int]) -> None:
         """Take its turn from a message on the shelf that comes after this one of its group."""

@@ -53,11 +53,11 @@ def serve(queue: MessageQueue, reader: QueueReader, is_bounded: bool) -> Steps[N
                 break
     _take(queue, reader, chosen)
     if queue.schedule.groups is not None and reader.group_owner is not None and not reader.is_copier:
-        yield from _follow(queue, reader, queue.schedule.groups)
+        yield from follow(queue, reader, queue.schedule.groups)
     reader.search = None
 
 
-def _follow(queue: MessageQueue, reader: QueueReader, groups: Groups) -> Steps[None]:
+def follow(queue: MessageQueue, reader: QueueReader, groups: Groups) -> Steps[None]:
     """Give a reader what follows in the groups of which it has messages, as far as it wants that."""
     count, had = 0, len(reader.taken)
     for message in groups.following(reader.group_owner):
