@@ -38,7 +38,6 @@ LONG_TRIES_MAX = 10
 
 Plan = tuple[float | None, datetime | None, str | None]
 """A delay, a moment and a group, as `planned` takes them."""
-NO_PLAN: Plan = (None, None, None)
 
 
 def event_of(
@@ -52,12 +51,15 @@ def event_of(
     return kind.to_event() if isinstance(kind, Typed) else kind
 
 
+def plan_of(delay_s: float | None, not_before: datetime | None, group: str | None) -> Plan | None:
+    """Return what was given of a plan, None if nothing was."""
+    return None if delay_s is None and not_before is None and group is None else (delay_s, not_before, group)
+
+
 def planned(
     event: Event, delay_s: float | None, not_before: datetime | None, group: str | None = None
 ) -> Event:
     """Return the event with the group it is in, and when a queue may hand it out; raises UserError."""
-    if delay_s is None and not_before is None and group is None:
-        return event
     header = event.header or EMPTY_HEADER
     if group is not None:
         if type(group) is not str or not 1 <= len(group) <= GROUP_LENGTH_MAX:
@@ -87,7 +89,7 @@ async def put(
     transaction: TransactionCore | None,
     timeout_s: float | None,
     keys: QueueKeys | None = None,
-    plan: Plan = NO_PLAN,
+    plan: Plan | None = None,
 ) -> None:
     """Put an event into a queue, encrypted if there are keys, and wait until it is accepted."""
     number = 0
@@ -95,7 +97,7 @@ async def put(
         number, timeout_s = transaction.number, transaction.limit_s(timeout_s)
     if link.core.unsure.known and await _is_put(link, queue, event, number, timeout_s):
         return
-    leaving = planned(event, *plan)
+    leaving = event if plan is None else planned(event, *plan)
     leaving = leaving if keys is None else keys.encrypt(leaving)
     if leaving.body is not None and len(leaving.body) > SEGMENT_SIZE:
         await _put_long(link, queue, leaving, transaction, timeout_s, event)
@@ -206,7 +208,7 @@ async def put_all(
     transaction: TransactionCore | None,
     timeout_s: float | None,
     keys: QueueKeys | None = None,
-    plan: Plan = NO_PLAN,
+    plan: Plan | None = None,
 ) -> None:
     """Put many events, encrypted if there are keys, and wait once.
 
@@ -278,7 +280,7 @@ class _Many:
         queue: str,
         transaction: TransactionCore | None,
         keys: QueueKeys | None,
-        plan: Plan,
+        plan: Plan | None,
     ) -> None:
         self.failure: TidingsError | None = None  # the first one
         self._link = link
@@ -315,7 +317,7 @@ class _Many:
         if unsure.known and (counter := unsure.take(event, self._queue, self._number)):
             self._handed[counter] = event
             return
-        leaving = planned(event, *self._plan)
+        leaving = event if self._plan is None else planned(event, *self._plan)
         leaving = leaving if self._keys is None else self._keys.encrypt(leaving)
         if leaving.body is not None and len(leaving.body) > SEGMENT_SIZE:
             await _put_long(self._link, self._queue, leaving, self._transaction, timeout_s, event)

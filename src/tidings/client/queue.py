@@ -134,7 +134,7 @@ class Queue:
         the node takes it once.
         """
         made = event_of(event, attributes, fields)
-        plan = delay_s, not_before, group
+        plan = put.plan_of(delay_s, not_before, group)
         await put.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys, plan)
 
     async def put_all(
@@ -153,7 +153,7 @@ class Queue:
         `left` lists those that are not. If the node does not answer in time, `left` lists those that may not
         be there; they can be put again.
         """
-        plan = delay_s, not_before, group
+        plan = put.plan_of(delay_s, not_before, group)
         await put.put_all(self._link, self.name, events, transaction, check_time(timeout_s), self._keys, plan)
 
     async def request(
