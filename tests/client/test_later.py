@@ -10,6 +10,7 @@ import pytest
 
 import tidings
 from client.nodes import run
+from tidings import Event
 from tidings.client import Queue
 from tidings.errors import QueueError, UserError
 from tidings.queues.description import DELAY_S_MAX
@@ -46,6 +47,19 @@ def test_an_event_that_was_delayed_is_put_again_without_a_delay() -> None:
         assert (again["n"], again.group) == (1, "a")
 
     with_queue(work)
+
+
+def test_a_transaction_puts_for_later_and_into_groups() -> None:
+    async def within() -> None:
+        async with tidings.open() as bus:
+            queue = await bus.create_queue("jobs")
+            async with bus.transaction() as tx:
+                await tx.put(queue, "job", n=1, delay_s=YEAR_S)
+                await tx.put_all(queue, [Event("job", n=n) for n in (2, 3)], group="a")
+            described = await queue.describe()
+            assert (described.messages, described.delayed, described.groups) == (2, 1, 1)
+
+    run(within())
 
 
 @pytest.mark.parametrize("delay_s", [-1, float("nan"), 2 * DELAY_S_MAX, True, "5"])

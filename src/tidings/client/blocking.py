@@ -1253,9 +1253,21 @@ class Transaction(BlockingContext[AsyncTransaction]):
         """Put an event into a queue; see `Queue.put`."""
         self._runner.run(self._inner.put(inner_of(queue), event, attributes, **fields))
 
-    def put_all(self, queue: Queue | str, events: Iterable[Event]) -> None:
+    def put_all(
+        self,
+        queue: Queue | str,
+        events: Iterable[Event],
+        *,
+        delay_s: float | None = None,
+        not_before: datetime | None = None,
+        group: str | None = None,
+    ) -> None:
         """Put many events into a queue; see `Queue.put_all`."""
-        self._runner.run(self._inner.put_all(inner_of(queue), list(events)))
+        self._runner.run(
+            self._inner.put_all(
+                inner_of(queue), list(events), delay_s=delay_s, not_before=not_before, group=group
+            )
+        )
 
     def publish(
         self, event: Event | Typed | str, attributes: Mapping[str, object] | None = None, /, **fields: object

@@ -12,6 +12,7 @@ TransactionLost means that it ended before it could be committed: nothing of it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from tidings.client import put
@@ -57,9 +58,19 @@ class Transaction(TransactionCore):
         """Put an event into a queue; see `Queue.put`."""
         await self._queue(queue).put(event, attributes, transaction=self, **fields)
 
-    async def put_all(self, queue: Queue | str, events: Iterable[Event]) -> None:
+    async def put_all(
+        self,
+        queue: Queue | str,
+        events: Iterable[Event],
+        *,
+        delay_s: float | None = None,
+        not_before: datetime | None = None,
+        group: str | None = None,
+    ) -> None:
         """Put many events into a queue; see `Queue.put_all`."""
-        await self._queue(queue).put_all(events, transaction=self)
+        await self._queue(queue).put_all(
+            events, delay_s=delay_s, not_before=not_before, group=group, transaction=self
+        )
 
     async def publish(
         self, event: Event | Typed | str, attributes: Mapping[str, object] | None = None, /, **fields: object
