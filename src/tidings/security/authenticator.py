@@ -1,17 +1,17 @@
-"""The authenticator of a node with security: certificate, token or password, in this order.
+"""Authenticator of a node with security: certificate, token or password, in this order.
 
 Certificates have been checked by the transport, and tokens are checked at once. A password takes scrypt, and
-that is left to a thread: `admit` gives a check, and `conclude` decides when it has run. The rules kept:
+is left to a thread: `admit` returns a check, and `conclude` decides when it has run. The rules kept:
 
-- A denied client gets the same answer, whether user, password or token is wrong, after the same work.
-- An attempt counts as failed from the moment its check is handed out until it has passed, so neither many at
-  once nor going away before the answer gets a host more of them than FAILURES_MAX allows.
+- A denied client gets the same reply, whether user, password or token is wrong, after the same work.
+- An attempt counts as failed from the moment its check is returned until it has passed, so neither many at
+    once nor disconnecting before the reply gets a host more of them than FAILURES_MAX allows.
 - A password that has passed is remembered, as a hash under a key of this process, for the host it came from:
-  coming again costs nothing, and is not held up by others who fail there. After some wrong ones it is
-  forgotten, or guessing against the memory would have no limit.
+    logging in again costs nothing, and is not held up by others that fail there. After some wrong ones it is
+    forgotten, or guessing against the memory would have no limit.
 
-It opens no file and asks no clock: attempts are counted by `now`, which never jumps, tokens end by `wall`,
-the time in seconds since 1970, and randomness comes in.
+It opens no file and reads no clock: attempts are counted by `now`, which never jumps, tokens expire by
+`wall`, the time in seconds since 1970, and randomness comes in.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from tidings.security.users import User, Users
 CHECKS_MAX = 64
 """Passwords that are being checked, or wait for it."""
 CHECKS_HOST_MAX = 32
-"""The same from one host, which could else keep all others waiting with a password that it has tried."""
+"""The same from one host, which could else keep all others waiting with one password."""
 KNOWN_MAX = 10_000
 """Passwords that are remembered, one for each user and host; the oldest is forgotten first."""
 GUESSES_MAX = 100
 """Wrong passwords after which the right one is no longer remembered for that host."""
 FAILURES_MAX = 5
-"""Failed attempts of a host that are let pass at once."""
+"""Failed attempts of a host that are allowed at once."""
 FAILURE_S = 2.0
-"""After so long one more is let pass."""
+"""Time after which one more is allowed."""
 HOSTS_MAX = 10_000
-"""Hosts that are remembered; the one that was heard of the longest ago is forgotten first."""
+"""Hosts that are remembered; the one unheard of for longest is forgotten first."""
 REASONS = ("none", "user", "password", "token", "expired", "certificate", "proofs", "limit", "busy")
 """Reasons for denials, as counted; clients do not learn them."""
 
 WRONG = "user or secret is wrong"
 BUSY = "too many passwords are being checked: come again"
 CERTIFICATE = "certificate"
-"""The credential of those who came in by a certificate."""
+"""Credential of clients that logged in by a certificate."""
 _KEY_SIZE = 32
 _ROUNDING_S = 1e-5  # times since 1970 are exact to about a millionth of a second
 
 
 class UserAuthenticator:
-    """Decides who is let in, by users and rules that can be replaced."""
+    """Decides which clients may log in, by users and rules that can be replaced."""
 
     def __init__(self, users: Users, rules: Rules, random: Random = os.urandom) -> None:
         self._random = random
@@ -66,7 +66,7 @@ class UserAuthenticator:
         self.reload(users, rules)
 
     def reload(self, users: Users, rules: Rules, wall: float | None = None) -> None:
-        """Decide by these from now on; those who are inside are to be looked at with `renew`."""
+        """Decide by these from now on; connected clients are to be checked with `renew`."""
         self._users, self._rules = users, rules
         self._tokens = {
             token.digest: (user, token)
@@ -79,12 +79,12 @@ class UserAuthenticator:
         self._nobody = Password(costs[0] if costs else Cost(), self._random(16), self._random(32))
         self._wall = self._wall if wall is None else wall
 
-    # What a node asks
+    # Called by a node
 
     def admit(self, claim: LoginCredentials, now: float, wall: float | None = None) -> Principal | Check:
         """Return the rights of a client, or a password to check first; Denied if it may not log in.
 
-        Without `wall` both clocks say the same.
+        Without `wall` both clocks show the same.
         """
         self._wall = now if wall is None else wall
         caller = claim.caller
@@ -105,7 +105,7 @@ class UserAuthenticator:
         return self._by_password(claim.secret, user, network_of(caller.host), now)
 
     def conclude(self, check: Check, passed: bool, now: float) -> Principal:
-        """The same when a password was checked."""
+        """Return the rights of a client whose password was checked; Denied if it is wrong."""
         assert isinstance(check, PasswordCheck)
         self._under_way.discard(check)
         attempt = check.attempt
@@ -129,10 +129,10 @@ class UserAuthenticator:
         found = self._users.get(user)
         return None if found is None else self._principal(found, "")
 
-    # By which proof
+    # By credential
 
     def _beside(self, principal: Principal, secret: str) -> Principal:
-        """The principal of a certificate, unless a token beside it is another's; a password is ignored."""
+        """Return a certificate's principal, ignoring a password; Denied if a token beside it is another's."""
         if is_token(secret):
             found = self._tokens.get(hash_token(secret))
             if found is None or found[0].name != principal.user or not found[1].is_good(self._wall):
@@ -159,7 +159,7 @@ class UserAuthenticator:
         return self._check(attempt, now)
 
     def _check(self, attempt: _Attempt, now: float) -> PasswordCheck:
-        """A check of a password; of several at a time that are the same, one does the work."""
+        """Return a check of a password; equal ones at the same time share the work."""
         mine = [check.attempt for check in self._under_way if check.attempt.host == attempt.host]
         if len(self._under_way) >= CHECKS_MAX or len(mine) >= CHECKS_HOST_MAX:
             raise Denied("busy", BUSY)
@@ -170,7 +170,7 @@ class UserAuthenticator:
         self._under_way.add(check)
         return check
 
-    # How often
+    # Counting attempts
 
     def _failed(self, reason: str, host: str, now: float) -> Denied:
         """Return the error for a failed attempt."""
@@ -206,10 +206,10 @@ class UserAuthenticator:
         if len(self._known) > KNOWN_MAX:
             del self._known[next(iter(self._known))]
 
-    # What for
+    # Rights
 
     def _principal_for(self, name: str, credential: str) -> Principal | None:
-        """The principal of a user who came by this credential; None if that is not good, or not any more."""
+        """Return the principal of a user with this credential; None if that is not valid, or not any more."""
         user = self._users.get(name)
         if user is None or user.is_locked or credential not in _credentials(user, self._wall):
             return None
@@ -221,7 +221,7 @@ class UserAuthenticator:
 
 
 class PasswordCheck:
-    """One client who waits until a password is checked."""
+    """Client that waits for the check of a password."""
 
     def __init__(self, attempt: _Attempt) -> None:
         self.attempt = attempt
@@ -232,7 +232,7 @@ class PasswordCheck:
 
 
 class _Attempt:
-    """A password that is tried; clients who try the same one from the same host share it."""
+    """Password that is tried; clients that try the same one from the same host share it."""
 
     def __init__(self, host: str, user: str, password: Password, secret: str, key: bytes) -> None:
         self.host = host
@@ -258,7 +258,7 @@ class _Attempt:
         return self.place, self.digest
 
     def is_right(self) -> bool:
-        """Whether it is; who comes while another finds that out waits for the outcome."""
+        """Whether it is right; a later caller waits for the result of the first."""
         with self._lock:
             if self._outcome is None:
                 self._outcome = self._password.is_right(self._secret)
@@ -267,7 +267,7 @@ class _Attempt:
 
 
 class _Known:
-    """A password that has passed, and how often a wrong one came since."""
+    """Password that has passed, and the number of wrong ones since."""
 
     __slots__ = ("digest", "guesses")
 
@@ -277,7 +277,7 @@ class _Known:
 
 
 def _credentials(user: User, wall: float) -> set[str]:
-    """All by which a user may be inside."""
+    """Return all credentials by which a user may be logged in."""
     found = {_token_credential(token) for token in user.tokens if token.is_good(wall)}
     if user.password is not None:
         found.add(_password_credential(user.password))
@@ -295,25 +295,25 @@ def _token_credential(token: Token) -> str:
 
 
 class Attempts:
-    """How often each host has failed: a bucket, which fills by failing and leaks with time.
+    """Failed attempts of each host: a bucket, which fills by failing and leaks with time.
 
     `now` is in seconds, and may stand still or go back without harm.
     """
 
     def __init__(self) -> None:
-        self._levels: dict[str, tuple[float, float]] = {}  # how full, and when that was
+        self._levels: dict[str, tuple[float, float]] = {}  # level, and its time
 
     def wait_s(self, host: str, now: float, forgiven: int = 0) -> int:
-        """How long the host has to wait before it may fail again, 0 for not at all; some may be forgiven."""
+        """Return the seconds until the host may fail again, 0 for none; some attempts may be forgiven."""
         level = self._level(host, now) - forgiven
         return max(ceil((level - (FAILURES_MAX - 1)) * FAILURE_S - _ROUNDING_S), 0)
 
     def fail(self, host: str, now: float) -> None:
-        """An attempt has failed, or is taken to have until it is forgiven."""
+        """Count an attempt as failed, until it is forgiven."""
         self._set(host, self._level(host, now) + 1, now)
 
     def forgive(self, host: str, now: float) -> None:
-        """An attempt that was counted has not failed."""
+        """Uncount an attempt that has not failed."""
         self._set(host, max(self._level(host, now) - 1, 0.0), now)
 
     def _level(self, host: str, now: float) -> float:
@@ -329,9 +329,9 @@ class Attempts:
 
 
 def network_of(host: str) -> str:
-    """Under what a host is counted: its IPv4 address, or the /64 network of its IPv6 address.
+    """Return the key under which a host is counted: its IPv4 address, or the /64 network of its IPv6 address.
 
-    Of these one machine may have as many as it likes. What is no address counts as itself.
+    One machine may have any number of addresses in such a network. Any other text counts as itself.
     """
     try:
         address = ip_address(host.partition("%")[0])

@@ -4,7 +4,7 @@ Keys are on the curve P-256. Every certificate has the extensions that strict ve
 basic constraints, key usage, the identifiers of its own key and of its issuer's). The common name of its
 subject is the node or user that shows it.
 
-Import this module where it is needed only: the `security` extra brings what it is built on.
+Import this module only where it is needed: it is built on the `security` extra.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ except ImportError:
 
 AUTHORITY_LIFE = timedelta(days=3650)
 LIFE = timedelta(days=730)
-"""How long the certificates of nodes and clients are good."""
+"""Validity of the certificates of nodes and clients."""
 EARLY = timedelta(days=1)
-"""A certificate is good from so long before it was made, for clocks that are behind."""
+"""A certificate is valid from so long before it was made, for clocks that are behind."""
 NAME_LENGTH_MAX = 64
 """Characters of a common name."""
 HOSTS = ("localhost", "127.0.0.1", "::1")
-"""Where every node can be reached from its own machine."""
+"""Hosts by which every node can be reached from its own machine."""
 HOSTS_MAX = 100
 """Further names and addresses of a node."""
 
@@ -66,7 +66,7 @@ class Issued(Struct, frozen=True):
 
 
 class Certificate(Struct, frozen=True):
-    """The contents of a certificate."""
+    """Contents of a certificate."""
 
     name: str
     hosts: list[str]
@@ -76,7 +76,7 @@ class Certificate(Struct, frozen=True):
     is_authority: bool
 
     def problem(self, now: datetime) -> str | None:
-        """Why it is not good at this time, None if it is."""
+        """Return why it is not valid at this time, None if it is."""
         if now > self.until:
             return f"the certificate of {self.name!r} has expired on {self.until:%Y-%m-%d}"
         if now < self.since:
@@ -85,7 +85,7 @@ class Certificate(Struct, frozen=True):
 
 
 class Authority:
-    """One that issues certificates."""
+    """Authority that issues certificates."""
 
     def __init__(self, certificate: x509.Certificate, key: EllipticCurvePrivateKey) -> None:
         self._certificate = certificate
@@ -93,7 +93,7 @@ class Authority:
 
     @classmethod
     def make(cls, now: datetime) -> Self:
-        """A new one, with a name that no other has."""
+        """Make a new one, with a unique name."""
         key, serial = generate_private_key(SECP256R1()), x509.random_serial_number()
         name = _name(f"tidings CA {serial % (1 << 32):08x}")
         builder = _builder(name, key, now, now + AUTHORITY_LIFE, is_authority=True)
@@ -102,7 +102,7 @@ class Authority:
 
     @classmethod
     def read(cls, certificate: str, key: str, place: str) -> Self:
-        """One that was made before; ConfigError, with the place, if these are not its certificate and key."""
+        """Read an existing one; ConfigError, with the place, if these are not its certificate and key."""
         if not describe(certificate, place).is_authority:
             raise ConfigError(place, "", "the certificate is not one of an authority")
         check_pair(certificate, key, place)
@@ -110,16 +110,16 @@ class Authority:
 
     @property
     def pem(self) -> Issued:
-        """Its own certificate and key."""
+        """Return its own certificate and key."""
         return _issued(self._certificate, self._key)
 
     def issue_node(
         self, name: str, hosts: Iterable[str], now: datetime, key: EllipticCurvePrivateKey | None = None
     ) -> Issued:
-        """For a node, which can be reached under these names and addresses, and on its own machine.
+        """Issue a certificate for a node with these names and addresses, and those of its own machine.
 
-        It is good for coming to other nodes as well. UserError for a host that can't be. A certificate that
-        takes the place of another may be for the same key.
+        It is valid for connecting to other nodes as well. UserError for an invalid host. A certificate that
+        replaces another may be for the same key.
         """
         names = list(dict.fromkeys([*hosts, *HOSTS]))
         if len(names) > HOSTS_MAX + len(HOSTS):
@@ -129,7 +129,7 @@ class Authority:
         return self._issue(name, now, key, *extensions)
 
     def issue_client(self, user: str, now: datetime) -> Issued:
-        """For a client, who is this user."""
+        """Issue a certificate for a client with this user."""
         return self._issue(user, now, None, x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]))
 
     def _issue(
@@ -163,7 +163,7 @@ def describe(certificate: str, place: str) -> Certificate:
 
 
 def read_key(text: str, place: str) -> EllipticCurvePrivateKey:
-    """A key of the kind that is made here; ConfigError, with the place, if it is none."""
+    """Read a key of the kind that is made here; ConfigError, with the place, if it is none."""
     key = _load_key(text, place)
     if not isinstance(key, EllipticCurvePrivateKey):
         raise ConfigError(place, "", "is a key of another kind than P-256")
@@ -171,13 +171,13 @@ def read_key(text: str, place: str) -> EllipticCurvePrivateKey:
 
 
 def check_pair(certificate: str, key: str, place: str) -> None:
-    """ConfigError if the key is not that of the certificate."""
+    """Raise ConfigError if the key is not that of the certificate."""
     if _load_certificate(certificate, place).public_key() != _load_key(key, place).public_key():
         raise ConfigError(place, "", "the key is not that of the certificate")
 
 
 def check_issuer(certificate: str, authority: str, place: str) -> None:
-    """ConfigError if a certificate was not issued by this authority."""
+    """Raise ConfigError if a certificate was not issued by this authority."""
     try:
         _load_certificate(certificate, place).verify_directly_issued_by(_load_certificate(authority, place))
     except (ValueError, TypeError, InvalidSignature):
@@ -223,7 +223,7 @@ def _name(name: str) -> x509.Name:
 
 
 def _host(host: str) -> x509.GeneralName:
-    """A name or an address under which a node can be reached."""
+    """Return a name or an address of a node."""
     try:
         address = ip_address(host)
     except ValueError:

@@ -2,11 +2,11 @@
 
     ca.pem       the authority that has issued all certificates       ca.key     secret; may be kept elsewhere
     node.pem     the node's own certificate                            node.key   secret
-    users        who there is: secret, see `users`
-    access.toml  who may do what: see `rules`
+        users        users and credentials: secret, see `users`
+        access.toml  rules: see `rules`
 
-What is secret may be used by its owner only, and nothing may be written by others; else it is refused, with
-the command that mends it.
+Secret files may be readable by their owner only, and none may be writable by others; else they are refused,
+with the command that mends it.
 
 Commands change the files while a node reads them. A file is written anew beside the old one and takes its
 place when it is on the disk, so a reader sees the old or the new. One command at a time changes a
@@ -31,18 +31,18 @@ from tidings.store.directory import sync_directory
 FILE_SIZE_MAX = 16 << 20
 """Bytes of a file that is read."""
 VARIABLE = "TIDINGS_SECURITY"
-"""Where the environment names the directory."""
+"""Variable of the environment with the directory."""
 SECRET, OPEN = 0o600, 0o644
 """Modes of files."""
 
-_USE = 0o077  # what a mode may allow to its owner's group and to all others
+_USE = 0o077  # permissions of group and others in a mode
 _WRITE = 0o022
 
 Signature = tuple[tuple[int, ...] | None, ...]
 
 
 class SecurityDirectory:
-    """The files of a directory; nothing is read before `load`."""
+    """Files of a directory; nothing is read before `load`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -54,23 +54,23 @@ class SecurityDirectory:
         self.access = self.path / "access.toml"
 
     def signature(self) -> Signature:
-        """Another one when a file was changed, or who may use it: five calls of the system."""
+        """Return a value that changes with any file or its permissions: five calls of the system."""
         files = (self.ca, self.certificate, self.key, self.users, self.access)
         return tuple(_stamp(file) for file in files)
 
     def load(self) -> tuple[dict[str, User], Rules]:
-        """The users and the rules; ConfigError for the first file that can't be, or is not kept safe."""
+        """Read the users and the rules; ConfigError for the first file that is invalid, or not kept safe."""
         self.check()
         users = self.load_users()
         text = read_text(self.access, is_secret=False)
         return users, read_rules(text, str(self.access), users)
 
     def load_users(self) -> dict[str, User]:
-        """The users alone."""
+        """Read the users alone."""
         return read_users(read_text(self.users), str(self.users))
 
     def check(self) -> None:
-        """Refuse what others may use, and what is not there."""
+        """Refuse files that others may use, and missing ones."""
         check_directory(self.path)
         for file in (self.ca, self.certificate):
             read_text(file, is_secret=False)
@@ -80,7 +80,7 @@ class SecurityDirectory:
 
 
 def check_directory(path: Path) -> None:
-    """Refuse a directory that is not there, or that others may use."""
+    """Refuse a directory that is missing, or that others may use."""
     try:
         found = path.stat()
     except OSError as error:
@@ -125,7 +125,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 
 @contextmanager
 def edited(directory: SecurityDirectory) -> Iterator[UserLines]:
-    """The users file, to be changed in the block and written at its end; not if it raises."""
+    """Yield the users file, to be changed in the block and written at its end; not if it raises."""
     with alone(directory.path):
         before = read_text(directory.users)
         lines = UserLines(before, str(directory.users))
@@ -136,7 +136,7 @@ def edited(directory: SecurityDirectory) -> Iterator[UserLines]:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """No other command changes the directory meanwhile; waits for one that does."""
+    """Lock the directory against other commands; waits for one that has it."""
     check_directory(path)
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -147,7 +147,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, text: str, mode: int = SECRET) -> None:
-    """Write a file, in the place of the one that is there: all of it or nothing."""
+    """Write a file, replacing an existing one: all of it or nothing."""
     path = path.resolve()  # a link stays one
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -160,7 +160,7 @@ def write_file(path: Path, text: str, mode: int = SECRET) -> None:
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write a secret file that must not be there yet."""
+    """Write a secret file that must not exist yet."""
     if path.exists() or path.is_symlink():
         raise ConfigError(str(path), "", "is there already, and is not written over")
     write_file(path, text)
@@ -177,7 +177,7 @@ def _write(beside: Path, path: Path, text: str, mode: int) -> None:
 
 
 def _keep_owner(handle: int, path: Path) -> None:
-    """What root writes belongs to whom the old file, or else its directory, does: the node must read it."""
+    """Give a file that root writes to the owner of the old one, or of its directory, as the node reads it."""
     whose = (path if path.exists() else path.parent).stat()
     if os.geteuid() == 0 and whose.st_uid != 0:
         os.fchown(handle, whose.st_uid, whose.st_gid)

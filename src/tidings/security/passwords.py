@@ -1,7 +1,7 @@
-"""Passwords and tokens, and what is kept of them: nothing that could be used to come in.
+"""Passwords and tokens, and their stored forms: nothing that could be used to log in.
 
-A password is one that people choose, so it is kept as scrypt makes it, which takes time and memory by intent.
-A token is 32 random bytes that nobody can guess, so SHA-256 is enough, and is checked at once. No object here
+A password is chosen by a person, so it is stored as scrypt makes it, which takes time and memory by intent. A
+token is 32 random bytes that nobody can guess, so SHA-256 is enough, and is checked at once. No object here
 shows a hash when it is printed.
 """
 
@@ -21,23 +21,23 @@ HASH_SIZE = 32
 TOKEN_SIZE = 32
 TOKEN_PREFIX = "tdg_"
 PASSWORD_LENGTH_MIN = 8
-"""Characters of a password that a command takes."""
+"""Characters of a password that a command accepts."""
 PASSWORD_LENGTH_MAX = 1_000
 SALT_SIZE_MAX = 64
 N_MIN, N_MAX = 1 << 10, 1 << 17
 R_MAX, P_MAX = 32, 16
 MEMORY_MAX = 64 << 20
-"""Bytes that one check may use, whatever a file asks for."""
+"""Bytes that one check may use, whatever a file demands."""
 WORK_MAX = 1 << 19
-"""N × r × p of one check; as `make_password` sets them it is 2¹⁷."""
+"""N × r × p of one check; `make_password` sets 2¹⁷."""
 
 _TOKEN = re.compile(r"tdg_[A-Za-z0-9_-]{43}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,7}", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
-_MEMORY_SPARE = 1 << 20  # what OpenSSL wants beside 128 × N × r bytes
+_MEMORY_SPARE = 1 << 20  # needed by OpenSSL beside 128 × N × r bytes
 
 Random = Callable[[int], bytes]
-"""So many random bytes."""
+"""Returns so many random bytes."""
 
 
 class Cost(Struct, frozen=True):
@@ -54,7 +54,7 @@ class Cost(Struct, frozen=True):
 
     @property
     def is_bearable(self) -> bool:
-        """Whether it is neither too cheap to protect nor too dear to be asked for by a line of a file."""
+        """Whether it is neither too cheap to protect nor too dear to be demanded by a line of a file."""
         return (
             N_MIN <= self.n <= N_MAX
             and self.n & (self.n - 1) == 0
@@ -76,13 +76,13 @@ class Password(Struct, frozen=True):
         return "<Password>"
 
     def __str__(self) -> str:
-        """As it stands in the users file; the only way to have it as text."""
+        """Return the line in the users file; the only way to have it as text."""
         cost = self.cost
         return f"scrypt:{cost.n}:{cost.r}:{cost.p}:{_base64(self.salt)}:{_base64(self.digest)}"
 
     @property
     def key(self) -> str:
-        """Tells this password from the one before it, and nothing else."""
+        """Return a text that distinguishes this password from the one before it, and nothing else."""
         return _base64(self.salt)
 
     def is_right(self, password: str) -> bool:
@@ -91,7 +91,7 @@ class Password(Struct, frozen=True):
 
 
 class Token(Struct, frozen=True):
-    """The stored form of a token; `until` is the last day, in UTC, on which it is good."""
+    """Stored form of a token; `until` is the last day, in UTC, on which it is valid."""
 
     label: str
     digest: str
@@ -101,13 +101,13 @@ class Token(Struct, frozen=True):
         return f"<Token {self.label!r}{'' if self.until is None else f' until {self.until}'}>"
 
     def __str__(self) -> str:
-        """As it stands in the users file, behind the name of the user."""
+        """Return the rest of its line in the users file, after the name of the user."""
         return f"token {self.label} sha256:{self.digest}" + (
             "" if self.until is None else f" until:{self.until}"
         )
 
     def is_good(self, now: float) -> bool:
-        """Whether its time is not over."""
+        """Whether it has not expired."""
         return self.until is None or datetime.fromtimestamp(now, UTC).date() <= self.until
 
 
@@ -132,7 +132,7 @@ def read_password(text: str) -> Password | None:
 
 
 def password_problem(password: str) -> str | None:
-    """Why a password can't be taken, None if it can."""
+    """Return why a password is not accepted, None if it is."""
     if len(password) < PASSWORD_LENGTH_MIN:
         return f"a password has at least {PASSWORD_LENGTH_MIN} characters"
     if len(password) > PASSWORD_LENGTH_MAX:
@@ -145,7 +145,7 @@ def password_problem(password: str) -> str | None:
 
 
 def make_token(random: Random) -> str:
-    """A new token, as its user has it."""
+    """Return a new token, as its user has it."""
     return TOKEN_PREFIX + urlsafe_b64encode(random(TOKEN_SIZE)).decode().rstrip("=")
 
 
@@ -160,7 +160,7 @@ def hash_token(token: str) -> str:
 
 
 def read_token_hash(text: str) -> str | None:
-    """The hash in `sha256:HEX`, None if it is none."""
+    """Return the hash in `sha256:HEX`, None if it is none."""
     kind, _, digest = text.partition(":")
     return digest if kind == "sha256" and _HEX.fullmatch(digest) else None
 

@@ -1,7 +1,7 @@
 """Security directories, as `tidings security` makes them and reports on them.
 
 They are made for a node, for another node, for a client. A directory is made whole beside its place and then
-moved there, so it is there with everything or not at all. A report has all that one says, without anything
+moved there, so it is there with everything or not at all. A report has all contents of one, without anything
 that is secret.
 """
 
@@ -35,28 +35,28 @@ from tidings.security.rules import WITHOUT_QUEUES, Rules, read_rules
 from tidings.security.users import User, Users, line_of, name_problem, read_entries, refuse
 
 DEVICE = "device"
-"""The user that every new directory has beside its administrator."""
+"""User that every new directory has beside its administrator."""
 LABEL = "first"
-"""The label of that user's token."""
+"""Label of that user's token."""
 EVERYDAY: tuple[Action, ...] = ("publish", "subscribe", "put", "get")
-"""What devices and other nodes may do at first."""
+"""Actions allowed to devices and other nodes at first."""
 SOON = timedelta(days=30)
-"""So long before a certificate expires it is time to renew it."""
+"""Time before a certificate expires at which it should be renewed."""
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _USERS = "# Who may come in, and by what: a credential in each line. 'tidings user' changes this file.\n"
 _ACCESS = "# Who may do what. What no entry allows is not allowed.\n"
 
 Content = Mapping[str, tuple[str, int]]
-"""The texts and modes of files."""
+"""Texts and modes of files."""
 
 
 class Admin(Struct, frozen=True):
-    """The first user, who may do everything."""
+    """First user, who may do everything."""
 
     name: str
     password: Password
-    told: str | None = None  # the password itself, where it was made up and has to be told
+    told: str | None = None  # the password itself, if it was generated and has to be shown
 
     def __repr__(self) -> str:
         return f"<Admin {self.name!r}>"
@@ -70,7 +70,7 @@ def node_name(text: str) -> str:
 def make_security(
     path: Path, node: str, hosts: Iterable[str], admin: Admin, random: Random, now: datetime
 ) -> None:
-    """A new directory with an authority of its own, the admin, and a user for devices with a token."""
+    """Make a new directory with an authority of its own, the admin, and a user for devices with a token."""
     _check_node_name(node)
     refuse(name_problem(admin.name))
     if admin.name in (DEVICE, node):
@@ -92,7 +92,7 @@ def make_security(
 
 
 def make_sibling(home: SecurityDirectory, path: Path, node: str, hosts: Iterable[str], now: datetime) -> str:
-    """A directory for another node, so that it and the one of `home` know each other; gives that one's name.
+    """Make a directory for another node, so that both nodes know each other; return the name of the first.
 
     Administrators of this node have the same credentials there.
     """
@@ -134,7 +134,7 @@ def make_client(home: SecurityDirectory, path: Path, user: str, now: datetime) -
 
 
 def renew_node(home: SecurityDirectory, hosts: list[str] | None, now: datetime) -> Certificate:
-    """A new certificate for the same node and key; without hosts, for those of the old one."""
+    """Issue a new certificate for the same node and key; without hosts, for those of the old one."""
     with alone(home.path):
         old = own_certificate(home)
         if hosts is None:
@@ -151,7 +151,7 @@ def own_certificate(home: SecurityDirectory) -> Certificate:
 
 
 def authority_of(home: SecurityDirectory) -> Authority:
-    """The authority whose key lies in the directory."""
+    """Return the authority whose key lies in the directory."""
     if not home.ca_key.exists():
         raise ConfigError(
             str(home.ca_key), "", "is not there: bring it from where it is kept, for this command"
@@ -160,19 +160,19 @@ def authority_of(home: SecurityDirectory) -> Authority:
 
 
 def allowance(users: Iterable[str], actions: Iterable[str]) -> str:
-    """An entry of access.toml."""
+    """Return an entry of access.toml."""
     return f"\n[[allow]]\nusers = {_toml(users)}\nactions = {_toml(actions)}\n"
 
 
 def _everything(users: Iterable[str]) -> str:
-    """Entries for those who may do everything, with queues elsewhere too."""
+    """Return entries for users who may do everything, with queues elsewhere too."""
     names = list(users)
     about_queues = [action for action in ACTIONS if action not in WITHOUT_QUEUES]
     return f'{allowance(names, WITHOUT_QUEUES)}{allowance(names, about_queues)}queues = ["*"]\n'
 
 
 def add_allowance(home: SecurityDirectory, entry: str) -> None:
-    """Write one more entry to access.toml; it is read through before that."""
+    """Add an entry to access.toml; the file is checked before that."""
     with alone(home.path):
         text = read_text(home.access, is_secret=False)
         text = f"{text}{entry}" if text.endswith("\n") or not text else f"{text}\n{entry}"
@@ -199,7 +199,7 @@ def _check_node_name(name: str) -> None:
 def _of_node(
     authority: Authority, issued: Issued, users: list[str], access: list[str]
 ) -> dict[str, tuple[str, int]]:
-    """The files that every node needs."""
+    """Return the files that every node needs."""
     return {
         "ca.pem": (authority.pem.certificate, OPEN),
         "node.pem": (issued.certificate, OPEN),
@@ -210,7 +210,7 @@ def _of_node(
 
 
 def refuse_place(path: Path) -> None:
-    """ConfigError if there is something already where a directory is to be made."""
+    """Raise ConfigError if the place for a new directory exists."""
     if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
         raise ConfigError(str(path), "", "is there already, and is not written over")
 
@@ -232,7 +232,7 @@ def _place(path: Path, content: Content) -> None:
 
 
 class ToldToken(Struct, frozen=True):
-    """A token by its label."""
+    """Token by its label."""
 
     label: str
     until: str | None
@@ -240,7 +240,7 @@ class ToldToken(Struct, frozen=True):
 
 
 class ToldUser(Struct, frozen=True):
-    """By what a user may come in, and what it may do then."""
+    """Credentials and rules of a user."""
 
     user: str
     password: bool
@@ -262,7 +262,7 @@ class DirectoryReport(Struct, frozen=True):
 
 
 def report_on(home: SecurityDirectory, now: datetime) -> DirectoryReport:
-    """Look at everything; ConfigError for the first thing that is wrong."""
+    """Read everything; ConfigError for the first fault."""
     users, rules = home.load()
     authority_text, node_text = (read_text(file, is_secret=False) for file in (home.ca, home.certificate))
     authority, node = describe(authority_text, str(home.ca)), describe(node_text, str(home.certificate))
@@ -279,12 +279,12 @@ def report_on(home: SecurityDirectory, now: datetime) -> DirectoryReport:
 
 
 def tell_users(users: Users, rules: Rules, now: datetime) -> list[ToldUser]:
-    """The users in the order of the file."""
+    """Return the users in the order of the file."""
     return [_tell(user, rules.get(user.name, ()), now) for user in users.values()]
 
 
 def rule_text(rule: Rule) -> str:
-    """A rule in words."""
+    """Return a rule in words."""
     queue = "" if rule.queue is None else f" {rule.queue}"
     return f"{rule.action}{queue}" + ("" if rule.where is None else f" where {rule.where}")
 

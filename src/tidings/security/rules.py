@@ -1,12 +1,12 @@
-"""`access.toml`: who may do what. A list of allowances; nothing else allows anything.
+"""`access.toml`: the rules of users. A list of allowances; nothing else allows anything.
 
     [[allow]]
     users = ["device"]                    # or: everyone = true
     actions = ["publish", "put"]
     where = "type = 'air.pm10'"           # only such events
 
-Strict, because a rule that is passed over is a rule that someone relies on: a key, action or user that is not
-known, or a filter that can't be read, and the whole file is broken.
+Strict, because a rule that is ignored is a rule that someone relies on: an unknown key, action or user, or an
+invalid filter, and the whole file is broken.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ WITHOUT_QUEUES: tuple[Action, ...] = ("publish", "subscribe", "block", "keep")
 _ENTRY = re.compile(r"^[ \t]*\[\[[ \t]*allow[ \t]*\]\]", re.MULTILINE)
 
 Rules = Mapping[str, tuple[Rule, ...]]
-"""What each user may do; one who is not in it may do nothing."""
+"""Rules of each user; one without rules may do nothing."""
 
 
 class Allowance(Struct, frozen=True):
-    """One entry of the file: these users may do these things."""
+    """Entry of the file: these users may do these things."""
 
     place: str
     users: tuple[str, ...]
@@ -60,7 +60,7 @@ def read_rules(text: str, place: str, users: Collection[str]) -> dict[str, tuple
 
 
 def read_allowances(text: str, place: str) -> list[Allowance]:
-    """The entries of the file, whether or not the users are known."""
+    """Read the entries of the file, whether or not the users are known."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -148,7 +148,7 @@ def _refuse_with(place: str, key: str, actions: tuple[Action, ...], without: tup
 
 
 def _texts(entry: dict[str, Any], place: str, key: str, what: str) -> tuple[str, ...]:
-    """A list of texts, none of them empty."""
+    """Return a list of texts, none of them empty."""
     given = entry[key]
     if not isinstance(given, list) or not given or not all(isinstance(one, str) and one for one in given):
         raise ConfigError(place, key, f"is a list of {what}, and not an empty one")

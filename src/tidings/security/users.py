@@ -1,17 +1,17 @@
-"""The users file: who there is, and by what each may come in. One line is one credential.
+"""The users file: users and their credentials. One line is one credential.
 
     ada    password scrypt:16384:8:1:SALT:HASH
     ada    token laptop sha256:HEX until:2027-01-31
     bob    certificate        # a client certificate of our authority that names bob
-    attic  node               # the same, and may hand on what others have said
-    carol  locked             # known to the rules, and let in by nothing
+        attic  node               # the same, and may forward what others have said
+        carol  locked             # known to the rules, but can't log in
 
-A line that can't be stops the reading, with its number and what is wrong with it; what stands in it is never
-shown, since it may be a secret in the wrong place.
+An invalid line stops the reading, with its number and the mistake; its text is never shown, since it may be a
+secret in the wrong place.
 
 Commands change the file line by line, with comments and order as they were. A user without any line would be
 unknown to the rules that name it, and rules that name an unknown user are broken. So the last credential that
-goes leaves a line `NAME locked`, and one that comes takes its place.
+is removed leaves a line `NAME locked`, and a new one replaces that.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _TOKEN_FORM = "NAME token LABEL sha256:HEX [until:YYYY-MM-DD], as 'tidings user 
 
 
 class User(Struct, frozen=True):
-    """One who may come in by any of these; one who is locked by none."""
+    """User that may log in by any of these credentials; one that is locked by none."""
 
     name: str
     password: Password | None = None
     tokens: tuple[Token, ...] = ()
-    has_certificate: bool = False  # is let in by a certificate
+    has_certificate: bool = False  # may log in by a certificate
     is_node: bool = False
     is_locked: bool = False
 
@@ -56,7 +56,7 @@ Users = Mapping[str, User]
 
 
 class UserLine(Struct, frozen=True):
-    """A line of the file that is no comment."""
+    """Line of the file that is no comment."""
 
     line: int
     name: str
@@ -67,12 +67,12 @@ class UserLine(Struct, frozen=True):
 
 
 def line_of(name: str, credential: Credential) -> str:
-    """A line of the file, without its end."""
+    """Return a line of the file, without its end."""
     return f"{name} password {credential}" if isinstance(credential, Password) else f"{name} {credential}"
 
 
 def name_problem(name: str, what: str = "a user's name") -> str | None:
-    """Why this is no name, None if it is one."""
+    """Return why this is no name, None if it is one."""
     if not 1 <= len(name) <= NAME_LENGTH_MAX:
         return f"{what} has 1 to {NAME_LENGTH_MAX} characters"
     if any(char in _FORBIDDEN or char.isspace() or not char.isprintable() for char in name):
@@ -81,12 +81,12 @@ def name_problem(name: str, what: str = "a user's name") -> str | None:
 
 
 def read_users(text: str, place: str) -> dict[str, User]:
-    """The users of a file; ConfigError with `place` and the line for the first one that can't be."""
+    """Read the users of a file; ConfigError with `place` and the line for the first invalid one."""
     return users_of(read_entries(text, place), place)
 
 
 def read_entries(text: str, place: str) -> list[UserLine]:
-    """The lines of a file that are no comments, each by itself."""
+    """Read the lines of a file that are no comments, each by itself."""
     entries = []
     for number, line in enumerate(text.split("\n"), 1):
         words = line.partition("#")[0].split()
@@ -118,7 +118,7 @@ def users_of(entries: Iterable[UserLine], place: str = "users") -> dict[str, Use
 
 
 class _Mistake(Exception):
-    """A mistake in a line."""
+    """Mistake in a line."""
 
 
 def _credential(words: list[str]) -> Credential:
@@ -139,7 +139,7 @@ def _credential(words: list[str]) -> Credential:
 
 
 def close_match(word: str, known: Iterable[str]) -> str:
-    """A question for one who may have mistyped a word; the answer is a known one, never what was typed."""
+    """Return a question with a similar known word; never the word that was typed."""
     close = get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -164,7 +164,7 @@ def _read_token(words: list[str]) -> Token:
 
 
 def label_problem(label: str) -> str | None:
-    """Why this is no label of a token, None if it is one."""
+    """Return why this is no label of a token, None if it is one."""
     return name_problem(label, "a token's label")
 
 
@@ -179,7 +179,7 @@ def _read_until(word: str) -> date:
 
 
 def _with(user: User, credential: Credential) -> User:
-    """The user with one more credential."""
+    """Return the user with one more credential."""
     match credential:
         case Password():
             _refuse_second(user.password is not None, "a password")
@@ -203,7 +203,7 @@ def _refuse_second(has_one: bool, what: str) -> None:
 
 
 class UserLines:
-    """The lines of a users file; UserError for a change that can't be made, and nothing is changed then."""
+    """Lines of a users file; UserError for a change that can't be made, and nothing is changed then."""
 
     def __init__(self, text: str, place: str) -> None:
         self._place = place
@@ -213,24 +213,24 @@ class UserLines:
 
     @property
     def text(self) -> str:
-        """The file as it is now."""
+        """Return the present text of the file."""
         return "".join(f"{line}\n" for line in self._lines)
 
     def user(self, name: str) -> User:
-        """The user of this name; UserError, with names that are like it, if there is none."""
+        """Return the user of this name; UserError, with similar names, if there is none."""
         if name not in self.users:
             raise UserError(f"there is no user {name!r}{close_match(name, self.users)}")
         return self.users[name]
 
     def add(self, name: str, credential: Credential) -> None:
-        """A new user."""
+        """Add a new user."""
         refuse(name_problem(name))
         if name in self.users:
             raise UserError(f"there is a user {name!r} already")
         self._put(name, None, credential)
 
     def mark(self, name: str) -> bool:
-        """Let a user in by certificate; tells whether that is new."""
+        """Allow a user to log in by certificate; return whether that is new."""
         refuse(name_problem(name))
         if name in self.users and self.users[name].has_certificate:
             return False
@@ -238,7 +238,7 @@ class UserLines:
         return True
 
     def set_password(self, name: str, password: Password) -> None:
-        """Another password for a user, or the first one."""
+        """Set the password of a user."""
         old = [entry for entry in self._of(name) if isinstance(entry.credential, Password)]
         self._put(name, old[0] if old else self._placeholder(name), password)
 
@@ -252,7 +252,7 @@ class UserLines:
         return is_new
 
     def revoke(self, name: str, label: str) -> bool:
-        """Take a token from a user; tells whether nothing is left that lets the user in."""
+        """Remove a token of a user; return whether the user has no credential left."""
         tokens = self._tokens(name)
         if label not in tokens:
             there_are = f"; there are {', '.join(tokens)}" if tokens else ", nor any other"
@@ -264,7 +264,7 @@ class UserLines:
         return is_last
 
     def remove(self, name: str, stays: bool) -> None:
-        """Take everything from a user; one that has to stay known is locked."""
+        """Remove all credentials of a user; one that has to stay known is locked."""
         first, *others = self._of(name)
         self._drop(others)
         if stays:
@@ -282,12 +282,12 @@ class UserLines:
         }
 
     def _placeholder(self, name: str) -> UserLine | None:
-        """The line of a user that only keeps the name; one that locks more than itself stays."""
+        """Return the line of a user that only keeps the name; one that locks more than itself stays."""
         entries = [entry for entry in self._entries if entry.name == name]
         return entries[0] if [entry.credential for entry in entries] == ["locked"] else None
 
     def _put(self, name: str, old: UserLine | None, credential: Credential) -> None:
-        """Write a line in the place of an old one, or below the user's others, or at the end."""
+        """Write a line in place of an old one, or below the user's others, or at the end."""
         line = line_of(name, credential)
         mine = [entry.line for entry in self._entries if entry.name == name]
         if old is not None:
@@ -308,6 +308,6 @@ class UserLines:
 
 
 def refuse(problem: str | None) -> None:
-    """UserError if there is a problem."""
+    """Raise UserError if there is a problem."""
     if problem:
         raise UserError(problem)
