@@ -2,7 +2,7 @@
 
 A model is an instance of a msgspec struct, a dataclass or a pydantic model. The content type says how it is
 written, JSON by default, and `object_class` is the name of its class. Reading goes by the content type and by
-the class that the reader names; the name in the event is only told in errors, since a consumer may have a
+the class that the reader names; the name in the event is only shown in errors, since a consumer may have a
 class of its own.
 
 pydantic is never imported here: a value can only be one of its models if the program has imported it.

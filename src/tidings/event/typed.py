@@ -94,7 +94,7 @@ class Typed(Struct, frozen=True, metaclass=TypedMeta):
 
 
 def _members(event: Event, names: tuple[str, ...]) -> Mapping[str, object]:
-    """The values of an event by the names of fields, nested where a field stands for several attributes."""
+    """Return the values of an event by field, nested if a field stands for several attributes."""
     members: dict[str, object] = {}
     for name in names:
         value = HEADER_READERS[name](event) if name in HEADER_NAMES else event.values.get(name)
@@ -106,7 +106,7 @@ def _members(event: Event, names: tuple[str, ...]) -> Mapping[str, object]:
 
 
 def _nested(values: Mapping[str, object], prefix: str) -> dict[str, object] | None:
-    """The attributes whose names begin with the prefix, as nested members; None if there are none."""
+    """Return the attributes whose names begin with the prefix, as nested members; None without any."""
     members: dict[str, object] = {}
     for name, value in values.items():
         if name.startswith(prefix):

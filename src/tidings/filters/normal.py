@@ -121,7 +121,7 @@ class When(Fold[Normal, dict[str, Constraint]]):
             return (Conjunction(_all_of_names(call.names, constraints), () if exact else (call,)),)
         return (Conjunction(dict.fromkeys(call.names, PRESENT), (Not(call),)),)
 
-    # What the attributes of an expression must be for it to have a value at all
+    # Values that the attributes of an expression need for it to have a value at all
 
     def named(self, name: str) -> dict[str, Constraint]:
         return {name: PRESENT}

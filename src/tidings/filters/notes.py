@@ -231,7 +231,7 @@ class _Search(When):
             if name in self._known and not constraint.overlaps(self._known[name].values):
                 yield name
 
-    # What is wrong
+    # Texts of problems
 
     def _explained(self, node: Condition) -> Note:
         said = node if self._wanted else negated(node)

@@ -1,4 +1,4 @@
-"""Where a connection belongs: to one process, thread and event loop. Elsewhere its calls raise UserError."""
+"""Home of a connection: one process, thread and event loop. Calls from elsewhere raise UserError."""
 
 from __future__ import annotations
 
