@@ -265,6 +265,19 @@ def test_a_stop_lets_running_handlers_finish_and_gives_back_the_rest_unopened() 
     with_jobs(9, work)
 
 
+def test_no_message_is_begun_once_stop_is_set() -> None:
+    async def work(_bus: Bus, queue: Queue) -> None:
+        stop = asyncio.Event()
+
+        async def handle(_message: Message) -> None:
+            stop.set()
+
+        assert await queue.work(handle, stop=stop) == Outcomes(1, 0, 0)
+        assert await rest(queue) == [(n, 1) for n in range(1, 9)]
+
+    with_jobs(9, work)
+
+
 @pytest.mark.parametrize("options", [{}, {"timeout_s": 1_000}])
 def test_a_worker_that_waits_ends_when_it_is_stopped(options: dict[str, Any]) -> None:
     async def work(_bus: Bus, queue: Queue) -> None:

@@ -34,14 +34,20 @@ class Crew:
     def __init__(self, grace_s: float | None) -> None:
         self.busy: set[asyncio.Task[Any] | None] = set()
         """The tasks that process an item, which they note themselves; a graceful stop lets them finish."""
-        self.is_stopping = False
-        """Whether no further item may be taken."""
         self._grace_s = grace_s
+        self._stop: Stop | None = None
+        self._is_over = False
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether no further item may be taken."""
+        return self._is_over or (self._stop is not None and self._stop.is_set())
 
     async def run(
         self, labour: Callable[[], Coroutine[Any, Any, None]], size: int, stop: Stop | None
     ) -> None:
         """Run so many tasks until all have ended, one has failed, or `stop` is set; raise the failure."""
+        self._stop = stop
         tasks = [asyncio.create_task(labour(), name="tidings worker") for _ in range(size)]
         stopped = asyncio.create_task(wait_stop(stop), name="tidings stop")
         try:
@@ -58,7 +64,7 @@ class Crew:
             done, _ = await asyncio.wait({*running, stopped}, return_when=asyncio.FIRST_COMPLETED)
             running -= done
             is_failed = any(task.cancelled() or task.exception() is not None for task in done)
-        self.is_stopping = True
+        self._is_over = True
         for task in running - self.busy:
             task.cancel()
         if running:
