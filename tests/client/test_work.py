@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -484,6 +485,49 @@ def test_what_no_worker_can_do_is_refused(options: dict[str, Any], said: str) ->
             await queue.work(**{"handler": print, **options})
 
     with_jobs(0, work)
+
+
+# -- what it costs
+
+
+def test_a_worker_makes_hardly_more_calls_than_a_loop_by_hand() -> None:
+    counted: dict[str, int] = {}
+
+    async def handle(_message: Message) -> None: ...
+
+    async def by_hand(queue: Queue) -> None:
+        async with queue.messages() as messages:
+            async for message in messages:
+                await handle(message)
+                if message["n"] == 299:
+                    break
+
+    async def by_work(queue: Queue) -> None:
+        await queue.work(handle, count=300)
+
+    async def work(_bus: Bus, queue: Queue) -> None:
+        for loop in (by_hand, by_hand, by_work):  # the first time, more is done
+            await queue.put_all(Event("job", n=n) for n in range(300))
+            counted[loop.__name__] = await calls_of(loop(queue))
+
+    with_jobs(0, work)
+    assert counted["by_work"] * 0.95 < counted["by_hand"]
+
+
+async def calls_of(work: Awaitable[None]) -> int:
+    """How many functions are called while this runs, of Python and C."""
+    count = 0
+
+    def note(_frame: object, what: str, _argument: object) -> None:
+        nonlocal count
+        count += what in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        await work
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 # -- lost connections, and without await
