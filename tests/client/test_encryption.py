@@ -685,3 +685,17 @@ def test_a_queue_that_is_named_later_keeps_its_keys() -> None:
         assert [message.body for message in await queue.get_all()] == [SECRET] * 2
 
     with_queue(work)
+
+
+def test_a_worker_goes_on_after_messages_that_it_can_t_decrypt(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(bus: Bus, queue: Queue) -> None:
+        other = await bus.queue("jobs", keys=OTHER)
+        await other.put("job", body=b"strange")
+        await queue.put("job", body=SECRET)
+        done: list[bytes | None] = []
+        outcomes = await queue.work(lambda job: done.append(job.body), pause_s=0, timeout_s=0)
+        assert (done, outcomes) == ([SECRET], (1, 2, 0))
+        assert (await (await bus.queue("tidings.dead")).describe()).messages == 1
+
+    with_queue(work, deliveries_max=2)
+    assert [text.startswith("handler <lambda> gets no message: ") for text in caplog.messages] == [True] * 2

@@ -24,7 +24,7 @@ from tidings.client.get import PREFETCH, PREFETCH_MAX, Where, check_count, check
 from tidings.client.handlers import Handler
 from tidings.client.message import Holder, Message, wait_handed
 from tidings.client.worker import MessageLoop
-from tidings.errors import Disconnected, NoAnswer, QueueEmpty, UserError
+from tidings.errors import DecryptionError, Disconnected, NoAnswer, QueueEmpty, UserError
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT
 from tidings.queues.description import REASON_LENGTH_MAX, SECONDS_MAX
 from tidings.transport.link import Link, Wait
@@ -184,6 +184,9 @@ class Worker:
                 message = await intake.next()
             except (QueueEmpty, StopAsyncIteration):
                 return
+            except DecryptionError as error:
+                await self._undecrypted(error)
+                continue
             gone_at = intake.gone_at
             crew.busy.add(task)
             try:
@@ -199,6 +202,12 @@ class Worker:
                 self._warn_late(message)
             if message.outcome == GIVE_BACK and self._left != 0 and not crew.is_stopping:
                 await asyncio.sleep(self._plan.pause_s)
+
+    async def _undecrypted(self, error: DecryptionError) -> None:
+        """Log a message that was given back since it can't be decrypted; in the end it is a dead letter."""
+        logging.getLogger("tidings").warning("handler %s gets no message: %s", self._handler.name, error)
+        self._counts[GIVE_BACK] += 1
+        await asyncio.sleep(self._plan.pause_s)
 
     def _may_begin(self) -> bool:
         """Whether one more message is to be processed; counts it."""
