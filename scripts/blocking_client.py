@@ -33,7 +33,7 @@ INTERNAL = {
 OTHER_TYPES = {
     "AsyncIterator": "Iterator",
     "Callback": "Callable[[Event], None]",
-    "ServeHandler": "Callable[[Event], Event | Mapping[str, object] | None]",
+    "ServeHandler": "Callable[[Event], Event | Typed | Mapping[str, object] | None]",
     "Stop": "threading.Event",
     "OnError": "Callable[[Event, Exception], None]",
     "TransactionCore": "Transaction",

@@ -165,6 +165,41 @@ def test_events_that_are_given_up_go_to_a_queue_with_the_reason() -> None:
     run(work())
 
 
+class Reading(tidings.Typed, type="reading"):
+    value: float
+
+
+class Answer(tidings.Typed, type="answer"):
+    n: int
+
+
+def test_a_handler_of_a_class_gets_instances_and_what_does_not_fit_is_given_up() -> None:
+    app = App()
+    values: asyncio.Queue[float] = asyncio.Queue()
+
+    @app.on(Reading, where="value > 40 OR value IS NULL", dead="lost", attempts=3)
+    async def read(reading: Reading) -> None:
+        values.put_nowait(reading.value)
+
+    @app.serve("count")
+    def count(_request: Event) -> Answer:
+        return Answer(3)
+
+    async def work() -> None:
+        async with tidings.open() as bus:
+            lost = await bus.create_queue("lost")
+            async with running(app, bus, 2):
+                for value in (38.5, 41.2):
+                    await bus.publish(Reading(value))
+                assert await values.get() == 41.2
+                await bus.publish("reading", other=1)
+                assert (await lost.get())["dead.reason"].startswith("CodecError: ")
+                assert (await bus.request("count"))["n"] == 3
+
+    run(work())
+    assert app.parts[0].target == str(tidings.Filter("type = 'reading' AND (value > 40 OR value IS NULL)"))
+
+
 def test_an_event_whose_handler_is_cut_off_by_the_end_comes_again() -> None:
     app = App()
     begun: asyncio.Queue[int] = asyncio.Queue()
@@ -287,6 +322,8 @@ def test_an_app_in_another_thread_does_without_signals() -> None:
     ("add", "error", "said"),
     [
         (lambda app: app.on("value => 40"), FilterError, "line 1, column 7"),
+        (lambda app: app.on(Reading, where="valeu > 40"), FilterError, "Reading has no attribute valeu"),
+        (lambda app: app.on("type = 'a'", where="b"), UserError, "where goes with a class of events"),
         (lambda app: app.on(concurrency=0), UserError, "concurrency .* not 0"),
         (lambda app: app.on(attempts=0), UserError, "attempts .* not 0"),
         (lambda app: app.on(pause_s=-1), UserError, "pause_s=-1"),

@@ -83,7 +83,7 @@ def blocking_text(annotation: object) -> str:
         "AsyncIterator[", "Iterator["
     )
     text = re.sub(r"\bStop\b", "threading.Event", text)
-    text = re.sub(r"\bServeHandler\b", "Callable[[Event], Event | Mapping[str, object] | None]", text)
+    text = re.sub(r"\bServeHandler\b", "Callable[[Event], Event | Typed | Mapping[str, object] | None]", text)
     text = re.sub(r"\bWorkHandler\b", "Callable[[Message], object]", text)
     text = re.sub(r"\bOnError\b", "Callable[[Event, Exception], None]", text)
     return re.sub(r"\bCallback\b", "Callable[[Event], None]", text)

@@ -31,6 +31,7 @@ from tidings.client.opening import connect
 from tidings.client.subscription import SubscribeOptions
 from tidings.client.work import PAUSE_S, Errors, WorkOptions
 from tidings.errors import UserError
+from tidings.event.typed import Typed
 from tidings.filters import Filter
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -60,8 +61,9 @@ class App:
 
     def on(
         self,
-        filter: Filter | str = "",
+        filter: Filter | str | type[Typed] = "",
         *,
+        where: Filter | str = "",
         concurrency: int = 1,
         attempts: int = 1,
         pause_s: float = PAUSE_S,
@@ -71,12 +73,14 @@ class App:
     ) -> Callable[[Function], Function]:
         """Have a function called with each event that matches; the options are those of `Bus.subscribe`.
 
+        For a class of events (`tidings.Typed`) it gets instances; `where` is a filter on their attributes.
         If it raises, it is called up to `attempts` times, `pause_s` apart, unless the error is of a class in
-        `skip`. Then the event is skipped, or put into the queue `dead`. `concurrency` calls run side by side.
+        `skip`. Then the event is skipped, or put into the queue `dead`; so is an event that does not fit the
+        class. `concurrency` calls run side by side.
         """
         return self._adds(
             lambda handler: OnPart(
-                *(filter, handler, concurrency, attempts, pause_s, skip, dead),
+                *(filter, where, handler, concurrency, attempts, pause_s, skip, dead),
                 options=options,
             )
         )

@@ -17,16 +17,18 @@ from tidings.client.get import check_count, check_time
 from tidings.client.handlers import Handler
 from tidings.client.service import EventWorker
 from tidings.client.subscription import SubscribeOptions
+from tidings.client.typed import filter_for
 from tidings.client.work import MOST, Errors, WorkHandler, WorkOptions, check_errors, reason_of
 from tidings.errors import QueueNotFound, UserError
 from tidings.event import Event
+from tidings.event.typed import Typed
 from tidings.filters import Filter
 
 REASON = "dead.reason"
 """The attribute that says why an event was given up, where it is put into a queue."""
 
-OnHandler = Callable[[Event], Awaitable[object] | object]
-"""Processes an event: a coroutine function runs in the event loop, a plain function in a thread."""
+OnHandler = Callable[[Any], Awaitable[object] | object]
+"""Processes an event, or an instance of a class of events."""
 
 
 class AppPart(Struct, frozen=True):
@@ -108,7 +110,8 @@ class OnPart(Part):
 
     def __init__(
         self,
-        filter: Filter | str,
+        filter: Filter | str | type[Typed],
+        where: Filter | str,
         handler: OnHandler,
         concurrency: int,
         attempts: int,
@@ -117,13 +120,14 @@ class OnPart(Part):
         dead: str | None,
         options: SubscribeOptions,
     ) -> None:
-        super().__init__(str(Filter(str(filter))), handler, concurrency, needs=dead)
+        super().__init__(_filter_text(filter, where), handler, concurrency, needs=dead)
         check_count("attempts", attempts, 1, MOST)
         check_time(pause_s, "pause_s")
         check_errors("skip", skip)
         check_options(options, SubscribeOptions.__annotations__)
         if concurrency > 1 and options.get("durable") is not None:
             raise UserError("a durable subscription is acknowledged in order; use concurrency=1, or a queue")
+        self._model = filter if isinstance(filter, type) else None
         self._attempts = attempts
         self._pause_s = pause_s
         self._skip = skip
@@ -136,13 +140,15 @@ class OnPart(Part):
         process = partial(self._process, bus)
         await EventWorker(subscription, Handler(self.handler), process, self.concurrency, grace_s).run(stop)
 
-    async def _process(self, bus: Bus, event: Event, call: Callable[[Event], Awaitable[Any]]) -> None:
+    async def _process(self, bus: Bus, event: Event, call: Callable[[Any], Awaitable[Any]]) -> None:
         for attempt in range(1, self._attempts + 1):
+            item: object = None
             try:
-                await call(event)
+                item = event if self._model is None else self._model.from_event(event)
+                await call(item)
                 return
             except Exception as error:
-                is_last = attempt == self._attempts or isinstance(error, self._skip)
+                is_last = attempt == self._attempts or item is None or isinstance(error, self._skip)
                 self._log(event, attempt, error, is_last)
                 if is_last:
                     await self._give_up(bus, event, error)
@@ -161,6 +167,15 @@ class OnPart(Part):
             *(self.name, event.type, attempt, put if is_last else "it is tried again"),
             exc_info=error,
         )
+
+
+def _filter_text(filter: Filter | str | type[Typed], where: Filter | str) -> str:
+    """Return the filter of a subscription as text, so that mistakes are reported where it is written."""
+    if isinstance(filter, type):
+        return str(filter_for(filter, where))
+    if where != "":
+        raise UserError("where goes with a class of events; join two filters with &")
+    return str(Filter(str(filter)))
 
 
 def check_options(given: Mapping[str, object], known: Mapping[str, object]) -> None:

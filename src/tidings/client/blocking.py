@@ -341,7 +341,7 @@ class Bus(Root[AsyncBus]):
     def serve(
         self,
         type: Filter | str,
-        handler: Callable[[Event], Event | Mapping[str, object] | None],
+        handler: Callable[[Event], Event | Typed | Mapping[str, object] | None],
         *,
         concurrency: int = 1,
         stop: threading.Event | None = None,

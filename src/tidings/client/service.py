@@ -18,9 +18,10 @@ from tidings.client.requests import failure_event
 from tidings.client.subscription import Subscription
 from tidings.errors import TidingsError, UserError
 from tidings.event import Event
+from tidings.event.typed import Typed
 
-Answer = Event | Mapping[str, object] | None
-"""What a service answers with: an event, the attributes of one, or nothing but that it is done."""
+Answer = Event | Typed | Mapping[str, object] | None
+"""What a service answers with: an event, an instance of a class, attributes, or just that it is done."""
 ServeHandler = Callable[[Event], Answer | Awaitable[Answer]]
 """Answers a request: a coroutine function runs in the event loop, a plain function in a thread."""
 Process = Callable[[Event, Callable[[Event], Awaitable[Any]]], Awaitable[None]]
@@ -99,8 +100,8 @@ class Responder:
 
 def answer_of(name: str, request: Event, answer: object) -> Event:
     """Return a handler's result as the event that answers a request."""
-    if isinstance(answer, Event):
-        return answer
+    if isinstance(answer, Event | Typed):
+        return answer.to_event() if isinstance(answer, Typed) else answer
     if answer is None or isinstance(answer, Mapping):
         return Event(f"{request.type}.answer", answer)
     shown = type(answer).__name__
