@@ -59,6 +59,16 @@ def test_nodes_that_were_killed_are_not_listed_and_their_files_are_removed(start
     assert not (runtime_directory() / FOLDER / str(found.pid)).exists()
 
 
+def test_a_process_that_has_the_number_of_a_node_that_was_killed_is_not_taken_for_it() -> None:
+    with pid_file(NODE):
+        path = runtime_directory() / FOLDER / str(NODE.pid)
+        text = path.read_bytes()
+    path.write_bytes(text)  # as the node would have left it, whose lock went with it
+    assert not NODE.is_running
+    assert not NODE.terminate()
+    assert list_running() == []
+
+
 def test_files_that_can_not_be_read_are_passed_over(home: Path) -> None:
     with pid_file(NODE):
         (home / "tidings" / FOLDER / str(NODE.pid)).write_text("{}")

@@ -448,7 +448,8 @@ def test_metrics_stay_on_loopback_wherever_the_node_listens(on_loop: Run, secure
             assert node.addresses[0].startswith("tidings+tls://0.0.0.0:")
             assert node.metrics_address is not None
             assert node.metrics_address.startswith("http://127.0.0.1:")
-            (metrics,) = node._servers[1].sockets
+            assert node._http is not None
+            (metrics,) = node._http.sockets
             assert metrics.getsockname()[0] == "127.0.0.1"
 
     on_loop(scenario())
