@@ -18,7 +18,7 @@ from tidings.node.gateway.main import describe_json
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (("--node", "http://nonsense"), "is no address"),
+        (("--node", "nonsense"), "is no address"),
         (("--node", "tidings://127.0.0.1:1", "--host", "0.0.0.0"), "can be reached from other machines"),
         (("--node", "tidings://127.0.0.1:1", "--sensor-port", "99999"), "65535"),
         (("--node", "tidings://127.0.0.1:1", "--log-level", "loud"), "none of debug, info, warning, error"),

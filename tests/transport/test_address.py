@@ -40,6 +40,8 @@ def test_without_a_port_it_is_the_one_where_nodes_listen() -> None:
     "text",
     [
         "",
+        "h",
+        "[::1]",
         "h:x",
         ":7300",
         "h:70000",
@@ -66,11 +68,9 @@ def test_what_is_no_address_is_refused_and_shown(text: str) -> None:
     assert repr(text) in str(raised.value)
 
 
-@given(HOSTS | st.just("[::1]"), st.none() | st.integers(1, 65535))
-def test_host_and_port_alone_are_an_address_by_tls_if_there_are_credentials(
-    host: str, port: int | None
-) -> None:
-    bare = host if port is None else f"{host}:{port}"
+@given(HOSTS | st.just("[::1]"), st.integers(1, 65535))
+def test_host_and_port_alone_are_an_address_by_tls_if_there_are_credentials(host: str, port: int) -> None:
+    bare = f"{host}:{port}"
     assert parse(bare) == parse(f"tidings://{bare}")
     assert parse(bare, has_credentials=True) == parse(f"tidings+tls://{bare}")
     assert parse(f"tidings://{bare}", has_credentials=True) == parse(bare)

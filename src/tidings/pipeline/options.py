@@ -258,7 +258,7 @@ def _nodes(text: str, is_secured: bool) -> Iterator[str]:
 
 def label_of(address: str) -> str:
     """Return a node's name in offsets: HOST:PORT whatever the transport, or the path of its socket."""
-    place = parse(address)
+    place = parse(address if "://" in address else f"tidings://{address}")
     if place.kind == "unix":
         return place.path
     return f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"

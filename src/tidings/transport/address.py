@@ -25,7 +25,7 @@ AddressKind = Literal["tcp", "tls", "unix"]
 _KINDS: dict[str, AddressKind] = {"tidings": "tcp", "tidings+tls": "tls", "tidings+unix": "unix"}
 # A colon before an @: whatever else is wrong with such a text, it must not be shown.
 _PASSWORD = re.compile(r"//[^@]*:.*@|^[^@/]*:(?!//).*@", re.DOTALL)
-_BARE = re.compile(r"[^\s:/?#@\[\]]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
+_BARE = re.compile(r"([^\s:/?#@\[\]]+|\[[0-9A-Fa-f:.]+\]):[0-9]+")
 
 
 class Address(Struct, frozen=True):
@@ -41,7 +41,8 @@ class Address(Struct, frozen=True):
 def parse(text: str, has_credentials: bool = False) -> Address:
     """Parse an address; AddressError if the text is invalid.
 
-    HOST:PORT, or HOST alone, is by TLS if there are credentials, and otherwise by TCP without it.
+    HOST:PORT is by TLS if there are credentials, and otherwise by TCP without it. A word alone is none: it is
+    mistyped more often than meant as a host.
     """
     if _PASSWORD.search(text):
         raise AddressError(
