@@ -100,6 +100,13 @@ def test_a_dry_run_of_the_query_tells_what_would_be_read() -> None:
     assert json.loads(output)["source"] == {**told["source"], "failOnDataLoss": "false"}
 
 
+def test_notes_on_the_filter_are_printed_before_spark_is_started() -> None:
+    where = ("--where", "value BETWEEN 5 AND 1")
+    code, _, errors = run_command("pipeline", "run", "city", "--continuous", "--dry-run", *where)
+    assert code == 0
+    assert "note: value BETWEEN 5 AND 1: 5 is greater than 1; write BETWEEN 1 AND 5\n" in errors
+
+
 def test_settings_of_spark_are_taken_as_they_are_typed() -> None:
     assert spark_config(["spark.a=b=c", "spark.d="], None) == {"spark.a": "b=c", "spark.d": ""}
 

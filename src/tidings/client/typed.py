@@ -6,7 +6,6 @@ it for a filter that just never matches.
 
 from __future__ import annotations
 
-from datetime import datetime
 from difflib import get_close_matches
 from types import NoneType, TracebackType, UnionType
 from typing import Any, Generic, Self, Union, get_args, get_origin, get_type_hints
@@ -17,20 +16,10 @@ from tidings.errors import FilterError, UserError
 from tidings.event import RESERVED, Event
 from tidings.event.typed import Typed, TypedModel
 from tidings.filters import Filter
-from tidings.filters.kinds import Kind
+from tidings.filters.kinds import KINDS
 from tidings.filters.notes import HEADER_VALUES, KnownValues, any_of_kind
 from tidings.filters.tokens import cut, place
 from tidings.filters.tree import names_in
-
-KINDS: dict[object, Kind] = {
-    bool: Kind.BOOLEAN,
-    int: Kind.NUMBER,
-    float: Kind.NUMBER,
-    str: Kind.STRING,
-    datetime: Kind.TIME,
-    bytes: Kind.BYTES,
-}
-"""Types of fields, and the kinds of value that filters compare."""
 
 
 class TypedSubscription(Generic[TypedModel]):

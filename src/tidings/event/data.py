@@ -33,9 +33,10 @@ MODELS_KEPT_MAX = 256
 JSON = "application/json"
 MSGPACK = "application/msgpack"
 
+PLACED = re.compile(r"(?P<problem>.*) - at `(?:key` in `)?\$(?P<place>.*)`", re.DOTALL)
+"""An error of msgspec, as text."""
 _IS_JSON = re.compile(r"(application/json|[^;]*\+json)\s*(;|$)", re.IGNORECASE)
 _IS_MSGPACK = re.compile(r"(application/(x-|vnd\.)?msgpack|[^;]*\+msgpack)\s*(;|$)", re.IGNORECASE)
-_PLACED = re.compile(r"(?P<problem>.*) - at `(?:key` in `)?\$(?P<place>.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>.*)`")
 
 Decode = Callable[[bytes], Any]
@@ -144,7 +145,7 @@ def name_of(model: Any) -> str:
 
 def place_and_problem(error: msgspec.ValidationError, root: str) -> tuple[str, str]:
     """Return where an error of msgspec is and what is wrong there: `$.price`, `expected int, got str`."""
-    found = _PLACED.fullmatch(str(error))
+    found = PLACED.fullmatch(str(error))
     problem, place = (found["problem"], found["place"]) if found else (str(error), "")
     if (missing := _MISSING.fullmatch(problem)) is not None:
         return f"{root}{place}.{missing['name']}", "is missing"

@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from tidings.errors import CodecError, EventError
+from tidings.event.data import PLACED
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.model import UNREAD, Event
 from tidings.event.values import (
@@ -39,7 +40,6 @@ HEAD_SIZE = 5
 COUNT_MAX = 2**32 - 1
 # Names of the elements of an event in places; header and attributes are not levels of their own.
 _ELEMENTS = {"0": ".counter", "1": ".type", "2": ".time", "3": "", "4": "", "5": ".body", "6": "[6]"}
-_PLACE = re.compile(r"(?P<problem>.*) - at `(?:key` in `)?\$(?P<place>.*)`", re.DOTALL)
 
 _encoder = msgspec.msgpack.Encoder()
 _events_decoder = msgspec.msgpack.Decoder(list[Event])
@@ -143,7 +143,7 @@ def _codec_error(error: Exception, root: str, elements_at: int = 1) -> CodecErro
     """Return msgspec's error with the place in our words: `$[17][4].priority` is `$[17].priority`."""
     if isinstance(error, RecursionError):
         return CodecError(root, "is nested too deep")
-    found = _PLACE.fullmatch(str(error))
+    found = PLACED.fullmatch(str(error))
     if found is None:
         return CodecError(root, str(error))
     steps = re.findall(r"\[[^\]]*\]|\.[^.\[]+", found["place"])

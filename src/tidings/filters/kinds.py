@@ -31,7 +31,7 @@ class Kind(IntEnum):
         return self.name.lower()
 
 
-_KINDS: dict[type, Kind] = {
+KINDS: dict[type, Kind] = {
     bool: Kind.BOOLEAN,
     int: Kind.NUMBER,
     float: Kind.NUMBER,
@@ -39,11 +39,12 @@ _KINDS: dict[type, Kind] = {
     datetime: Kind.TIME,
     bytes: Kind.BYTES,
 }
+"""The types of plain values, and their kinds."""
 
 
 def kind_of(value: Value) -> Kind:
     """Return the kind of a plain value."""
-    return _KINDS[type(value)]
+    return KINDS[type(value)]
 
 
 def by_kind(values: Iterable[Value]) -> dict[Kind, list[Value]]:
