@@ -13,7 +13,9 @@ options of the calls that take attributes as keywords, such as `timeout_s`.
 
 from __future__ import annotations
 
-from tidings.event.values import HEADER_NAMES
+from functools import lru_cache
+
+from tidings.event.values import HEADER_NAMES, NAMES_KEPT_MAX
 
 SWAPPED_LENGTH_MIN = 4
 """Letters of a field of which two may be swapped."""
@@ -38,6 +40,7 @@ OPTIONS = ("timeout_s", "transaction")
 _FIELDS = tuple(sorted(HEADER_NAMES))
 
 
+@lru_cache(NAMES_KEPT_MAX)
 def field_meant(name: str) -> str | None:
     """Return the header field that the name of an attribute is probably meant as."""
     if name in HEADER_NAMES:
