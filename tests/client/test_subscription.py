@@ -12,6 +12,7 @@ import tidings
 from client.nodes import Relay, node, run
 from tidings import Event, Filter
 from tidings.client import Subscription
+from tidings.client.notes import NOTED_LENGTH_MAX
 from tidings.errors import Disconnected, EventError, FilterError, MissingExtra, Refused, UserError
 
 
@@ -454,6 +455,15 @@ def test_a_watch_and_a_loop_over_messages_log_the_notes_on_their_filters(
 
     run(work())
     assert [said.split(":")[1].strip() for _, said in notes_of(caplog)] == ['color = "blue"', "priority = 11"]
+
+
+def test_a_very_long_filter_gets_no_notes(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async with tidings.open() as bus:
+            bus.subscribe(f"n BETWEEN 5 AND 1 OR m = '{'x' * NOTED_LENGTH_MAX}'")
+
+    run(work())
+    assert notes_of(caplog) == []
 
 
 def test_a_filter_that_only_the_node_can_read_is_left_to_it(

@@ -10,6 +10,8 @@ from tidings.errors import FilterError, MissingExtra
 from tidings.filters import Filter
 from tidings.filters.notes import HEADER_VALUES, KnownValues
 
+NOTED_LENGTH_MAX = 8_192
+"""Characters of a filter that gets notes; a longer one, made by a program, would hold up the loop."""
 LOGGER = logging.getLogger("tidings.notes")
 
 
@@ -18,10 +20,11 @@ def noted(filter: Filter | str) -> str:
 
     The node reports a text that is no filter, and evaluates functions that are not installed here.
     """
-    if LOGGER.isEnabledFor(logging.WARNING):
+    text = str(filter)
+    if len(text) <= NOTED_LENGTH_MAX and LOGGER.isEnabledFor(logging.WARNING):
         with suppress(FilterError, MissingExtra):
-            log_notes(filter if isinstance(filter, Filter) else Filter(filter))
-    return str(filter)
+            log_notes(filter if isinstance(filter, Filter) else Filter(text))
+    return text
 
 
 def log_notes(filter: Filter, known: Mapping[str, KnownValues] = HEADER_VALUES) -> None:
