@@ -25,7 +25,11 @@ reading 2
 reading 3
 nobody listens: silent again
 """,
-    "request_reply": "84 / 2 = 42.0\nZeroDivisionError: division by zero\nno answer to mul within 0.1 s\n",
+    "request_reply": """\
+84 / 2 = 42.0
+the handler of the request has failed: ZeroDivisionError: division by zero
+no answer to mul within 0.1 s
+""",
     "exactly_once": "5 cuts, 5 bookings: 10 20 30 40 50\norders left: 0\n",
     "thread_pool": "0 1 4 9 16 25 36 49\nin three threads: True\n",
     "server_sent_events": ': listening\ndata: {"value": 41.2, "station": "north"}\n',
