@@ -84,6 +84,17 @@ def test_a_client_refuses_a_moment_without_a_zone_or_too_far_away() -> None:
     with_queue(work)
 
 
+def test_a_misspelt_option_is_no_attribute() -> None:
+    async def work(queue: Queue) -> None:
+        for name, meant in (("delay", "delay_s"), ("dealy_s", "delay_s"), ("notbefore", "not_before")):
+            with pytest.raises(UserError, match=meant):
+                await queue.put("job", **{name: 5})
+        await queue.put("job", {"delay": 5})
+        assert (await queue.get(timeout_s=0))["delay"] == 5
+
+    with_queue(work)
+
+
 def test_a_client_releases_a_message_with_a_delay() -> None:
     async def work(queue: Queue) -> None:
         await queue.put("job", n=1)

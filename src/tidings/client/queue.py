@@ -133,6 +133,8 @@ class Queue:
         error has `may_be_accepted`. The same Event can be put again after an error: it keeps its number, so
         the node takes it once.
         """
+        if "delay" in fields:  # an attribute that events may well have, but hardly by a put
+            raise UserError("delay is no option; use delay_s, or give the attribute in a mapping")
         made = event_of(event, attributes, fields)
         plan = put.plan_of(delay_s, not_before, group)
         await put.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys, plan)

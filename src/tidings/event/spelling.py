@@ -34,7 +34,7 @@ KEYWORDS_MEANT = {
 }
 """Other names of header fields and options, which only a keyword is suspected of."""
 
-OPTIONS = ("timeout_s", "transaction")
+OPTIONS = ("delay_s", "not_before", "timeout_s", "transaction")
 """Options of the calls that take attributes as keywords."""
 
 _FIELDS = tuple(sorted(HEADER_NAMES))
