@@ -1,4 +1,4 @@
-"""Real nodes in the test's own loop, and a relay in front of them whose connections can be cut."""
+"""Real nodes in the test's own loop, and proxies before them whose connections can be broken."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from effort import ANSWER_S
 
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
+from tidings.testing import Proxy
 
 T = TypeVar("T")
 
@@ -63,57 +64,6 @@ async def node(home: Path, *, keeps: bool = True) -> AsyncIterator[str]:
         await running.close()
 
 
-class Relay:
-    """Carries bytes between clients and a node, until it is told to cut them off."""
-
-    def __init__(self, home: Path) -> None:
-        self.connections = 0
-        self.is_closed = False
-        self.is_silent = False  # it swallows what comes from the node
-        self._target = str(home / "socket")
-        self._path = str(home / "relay")
-        self._writers: set[asyncio.StreamWriter] = set()
-
-    @property
-    def address(self) -> str:
-        return f"tidings+unix://{self._path}"
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Relay]:
-        server = await asyncio.start_unix_server(self._serve, self._path)
-        try:
-            yield self
-        finally:
-            server.close()
-            self.cut()
-
-    def cut(self) -> None:
-        """Break all connections, and lose what is under way."""
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        if self.is_closed:
-            writer.transport.abort()
-            return
-        with contextlib.suppress(OSError):
-            far_reader, far_writer = await asyncio.open_unix_connection(self._target)
-            self._writers |= {writer, far_writer}
-            with contextlib.suppress(OSError):
-                await asyncio.gather(_carry(reader, far_writer), self._carry_back(far_reader, writer))
-            self._writers -= {writer, far_writer}
-            far_writer.transport.abort()
-        writer.transport.abort()
-
-    async def _carry_back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1 << 16):
-            if not self.is_silent:
-                writer.write(data)
-        writer.close()
-
-
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(1 << 16):
-        writer.write(data)
-    writer.close()
+def proxy_of(home: Path) -> Proxy:
+    """A proxy before the node of this folder, whose connections can be broken."""
+    return Proxy(f"tidings+unix://{home / 'socket'}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidings
-from client.nodes import Relay, node, run
+from client.nodes import node, proxy_of, run
 from tidings import Event
 from tidings.client import opening
 from tidings.errors import AddressError, Disconnected, EventError, NoAnswer, Refused, UserError
@@ -246,24 +246,23 @@ def test_variables_that_are_probably_misspelt_are_logged_once(
 
 def test_calls_go_on_when_a_lost_connection_is_back(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
-        async with node(tmp_path), relay.running(), tidings.connect(relay.address, random=lambda: 0.0) as bus:
+        proxy = proxy_of(tmp_path)
+        async with node(tmp_path), proxy, tidings.connect(proxy.address, random=lambda: 0.0) as bus:
             async with bus.subscribe(durable="d") as events:
                 for n in range(5):
-                    relay.cut()
+                    proxy.reset()
                     await bus.publish("t", n=n, delivery="reliable")
                 assert [(await anext(events))["n"] for _ in range(5)] == [0, 1, 2, 3, 4]
-            assert relay.connections > 1
+            assert proxy.connections > 1
 
     run(work())
 
 
 def test_calls_end_after_their_time_while_there_is_no_connection(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
-        async with node(tmp_path), relay.running(), tidings.connect(relay.address) as bus:
-            relay.is_closed = True
-            relay.cut()
+        proxy = proxy_of(tmp_path)
+        async with node(tmp_path), proxy, tidings.connect(proxy.address) as bus:
+            proxy.cut()
             with pytest.raises(Disconnected):
                 await bus.publish("t", delivery="reliable", timeout_s=0.05)
             with pytest.raises(Disconnected):
@@ -278,16 +277,16 @@ def test_calls_end_after_their_time_while_there_is_no_connection(tmp_path: Path)
 
 def test_without_reconnecting_a_lost_connection_ends_everything(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
+        proxy = proxy_of(tmp_path)
         async with (
             node(tmp_path),
-            relay.running(),
-            tidings.connect(relay.address, reconnect=False) as bus,
+            proxy,
+            tidings.connect(proxy.address, reconnect=False) as bus,
             bus.subscribe() as events,
         ):
             waiting = asyncio.create_task(anext(events))  # type: ignore[arg-type]
             await asyncio.sleep(0)
-            relay.cut()
+            proxy.reset()
             with pytest.raises(Disconnected):
                 await waiting
             with pytest.raises(Disconnected):

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import tidings
-from client.nodes import Clock, Relay, node, run, run_with_clock
+from client.nodes import Clock, node, proxy_of, run, run_with_clock
 from tidings.client import Bus, Queue
 from tidings.client.bus import CALL_S
 from tidings.errors import Disconnected, NoAnswer, TransactionLost, UserError
 from tidings.protocol.publications import SEND_BUFFER_MAX
+from tidings.testing import Proxy
 
 Made = Callable[[Bus, Queue], Awaitable[Any]]
 LONG_S = CALL_S + 5
@@ -70,18 +71,18 @@ WAITING: dict[str, Made] = {
 """Calls that wait for something to happen."""
 
 
-def with_silence(work: Callable[[Clock, Relay, Bus, Queue], Awaitable[None]], home: Path) -> None:
+def with_silence(work: Callable[[Clock, Proxy, Bus, Queue], Awaitable[None]], home: Path) -> None:
     """Run with a queue of a node that can be silenced, and a clock that can be put forward."""
 
     async def within(clock: Clock) -> None:
-        relay = Relay(home)
-        async with node(home), relay.running():
-            bus = await tidings.connect(relay.address, random=lambda: 0.0).__aenter__()
+        proxy = proxy_of(home)
+        async with node(home), proxy:
+            bus = await tidings.connect(proxy.address, random=lambda: 0.0).__aenter__()
             try:
-                await work(clock, relay, bus, await bus.create_queue("jobs"))
+                await work(clock, proxy, bus, await bus.create_queue("jobs"))
             finally:
-                relay.is_silent = relay.is_closed = False
-                relay.cut()
+                proxy.mend()
+                proxy.reset()
                 await bus.__aexit__(None, None, None)
 
     run_with_clock(within)
@@ -96,8 +97,8 @@ async def begun(*calls: Awaitable[Any]) -> list[asyncio.Future[Any]]:
 
 
 def test_a_call_that_the_node_does_not_answer_ends_and_names_itself(tmp_path: Path) -> None:
-    async def work(clock: Clock, relay: Relay, bus: Bus, queue: Queue) -> None:
-        relay.is_silent = True
+    async def work(clock: Clock, proxy: Proxy, bus: Bus, queue: Queue) -> None:
+        proxy.lose_answers()
         waiting = await begun(*(call(bus, queue) for call in ANSWERED.values()))
         tasks = dict(zip(ANSWERED, waiting, strict=True))
         assert not any(task.done() for task in tasks.values())
@@ -108,18 +109,17 @@ def test_a_call_that_the_node_does_not_answer_ends_and_names_itself(tmp_path: Pa
             assert isinstance(error, NoAnswer), (name, error)
             assert str(error).startswith(name)
             assert "within 30 s" in str(error)
-            assert name.startswith("no answer") or f"{relay.address} is connected" in str(error)
+            assert name.startswith("no answer") or f"{proxy.address} is connected" in str(error)
 
     with_silence(work, tmp_path)
 
 
 def test_the_wait_for_a_message_has_no_limit_but_its_own(tmp_path: Path) -> None:
-    async def work(clock: Clock, relay: Relay, bus: Bus, queue: Queue) -> None:
+    async def work(clock: Clock, proxy: Proxy, bus: Bus, queue: Queue) -> None:
         watch, events = queue.watch(), bus.subscribe()
         await watch.__aenter__()
         await events.__aenter__()
-        relay.is_closed = True
-        relay.cut()
+        proxy.cut()
         tasks = await begun(anext(watch), anext(events), *(call(bus, queue) for call in WAITING.values()))
         (limited,) = await begun(bus.status())
         clock.ahead_s += LONG_S
@@ -134,12 +134,11 @@ def test_the_wait_for_a_message_has_no_limit_but_its_own(tmp_path: Path) -> None
 
 
 def test_an_error_says_that_the_node_is_away_and_why(tmp_path: Path) -> None:
-    async def work(clock: Clock, relay: Relay, bus: Bus, queue: Queue) -> None:
-        relay.is_closed = True
-        relay.cut()
+    async def work(clock: Clock, proxy: Proxy, bus: Bus, queue: Queue) -> None:
+        proxy.cut()
         (putting,) = await begun(queue.put("job"))
         clock.ahead_s += CALL_S + 1
-        text = rf"put: not accepted within 30 s: {re.escape(relay.address)} is not connected \("
+        text = rf"put: not accepted within 30 s: {re.escape(proxy.address)} is not connected \("
         with pytest.raises(Disconnected, match=text):
             await putting
 
@@ -147,9 +146,8 @@ def test_an_error_says_that_the_node_is_away_and_why(tmp_path: Path) -> None:
 
 
 def test_a_full_send_buffer_is_waited_for_no_longer_than_allowed(tmp_path: Path) -> None:
-    async def work(clock: Clock, relay: Relay, bus: Bus, _queue: Queue) -> None:
-        relay.is_closed = True
-        relay.cut()
+    async def work(clock: Clock, proxy: Proxy, bus: Bus, _queue: Queue) -> None:
+        proxy.cut()
         await bus.publish("t", body=bytes(SEND_BUFFER_MAX // 2))
         await bus.publish("t", body=bytes(SEND_BUFFER_MAX // 2))
         (publishing,) = await begun(bus.publish("t"))
@@ -175,30 +173,28 @@ def test_a_call_has_its_own_limit_before_that_of_the_bus() -> None:
 
 def test_a_bus_without_a_limit_waits(tmp_path: Path) -> None:
     async def work(clock: Clock) -> None:
-        relay = Relay(tmp_path)
+        proxy = proxy_of(tmp_path)
         async with (
             node(tmp_path),
-            relay.running(),
-            tidings.connect(relay.address, call_timeout_s=None, random=lambda: 0.0) as bus,
+            proxy,
+            tidings.connect(proxy.address, call_timeout_s=None, random=lambda: 0.0) as bus,
         ):
-            relay.is_closed = True
-            relay.cut()
+            proxy.cut()
             waiting, limited = await begun(bus.status(), bus.status(timeout_s=LONG_S))
             clock.ahead_s += LONG_S + 1
             with pytest.raises(Disconnected):
                 await limited
-            relay.is_closed = False
+            proxy.mend()
             assert (await waiting)["sessions"] == 1
 
     run_with_clock(work)
 
 
 def test_the_limit_of_a_transaction_holds_while_the_node_is_away(tmp_path: Path) -> None:
-    async def work(clock: Clock, relay: Relay, bus: Bus, queue: Queue) -> None:
+    async def work(clock: Clock, proxy: Proxy, bus: Bus, queue: Queue) -> None:
         tx = await bus.transaction(timeout_s=5).__aenter__()
         other = await bus.transaction(timeout_s=5).__aenter__()
-        relay.is_closed = True
-        relay.cut()
+        proxy.cut()
         while bus.is_connected:
             await asyncio.sleep(0)
         tasks = await begun(tx.get(queue), tx.put(queue, "job"), other.commit())
@@ -206,7 +202,7 @@ def test_the_limit_of_a_transaction_holds_while_the_node_is_away(tmp_path: Path)
         await asyncio.wait(tasks)
         assert all(isinstance(task.exception(), Disconnected | TransactionLost) for task in tasks)
         await tx.rollback()
-        relay.is_closed = False
+        proxy.mend()
         assert await queue.is_empty()
 
     with_silence(work, tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidings
-from client.nodes import Relay, node, run
+from client.nodes import node, proxy_of, run
 from tidings import Filter
 from tidings.errors import Disconnected, FilterError, UserError
 
@@ -62,15 +62,15 @@ def test_asking_for_answers_wants_nothing() -> None:
 
 def test_interest_is_known_again_after_a_cut(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
+        proxy = proxy_of(tmp_path)
         async with (
             node(tmp_path) as address,
-            relay.running(),
+            proxy,
             tidings.connect(address) as other,
-            tidings.connect(relay.address, random=lambda: 0.0) as bus,
+            tidings.connect(proxy.address, random=lambda: 0.0) as bus,
             bus.advertise() as interest,
         ):
-            relay.cut()
+            proxy.reset()
             async with other.subscribe("n > 1"):
                 await interest.wait_wanted()
             await interest.wait_unwanted()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import tidings
-from client.nodes import Relay, node, run
+from client.nodes import node, proxy_of, run
 from tidings.filters import Filter
 
 
@@ -38,14 +38,14 @@ def test_a_watch_goes_on_after_a_cut(tmp_path: Path) -> None:
     async def work() -> None:
         async with (
             node(tmp_path) as address,
-            Relay(tmp_path).running() as relay,
+            proxy_of(tmp_path) as proxy,
             tidings.connect(address) as maker,
-            tidings.connect(relay.address) as bus,
+            tidings.connect(proxy.address) as bus,
             maker.advertise("n = 1"),
         ):
             offers = bus.watch_advertisements()
             assert [one.text for one in await anext(offers)] == ["n = 1"]
-            relay.cut()
+            proxy.reset()
             async with maker.advertise("n = 2"):
                 assert [one.text for one in await anext(offers)] == ["n = 1", "n = 2"]
 

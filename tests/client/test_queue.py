@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tidings
-from client.nodes import Clock, Relay, node, run, run_with_clock
+from client.nodes import Clock, node, proxy_of, run, run_with_clock
 from tidings import Event, Filter
 from tidings.client import Bus, Queue
 from tidings.client.put import SEGMENT_SIZE
@@ -551,22 +551,22 @@ def test_a_long_body_among_short_ones() -> None:
 
 def test_puts_and_gets_go_on_after_a_cut_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
+        proxy = proxy_of(tmp_path)
         async with (
             node(tmp_path) as address,
-            relay.running(),
+            proxy,
             tidings.connect(address) as other,
-            tidings.connect(relay.address, random=lambda: 0.0) as bus,
+            tidings.connect(proxy.address, random=lambda: 0.0) as bus,
         ):
             mine, theirs = await bus.create_queue("jobs"), await other.queue("jobs")
             for n in range(10):
                 putting = asyncio.create_task(mine.put("job", n=n))
                 await asyncio.sleep(0)
-                relay.cut()
+                proxy.reset()
                 await putting
                 waiting = asyncio.create_task(mine.get(timeout_s=30))
                 await asyncio.sleep(0)
-                relay.cut()
+                proxy.reset()
                 message = await waiting
                 assert message["n"] == n
             await bus.status()
@@ -578,23 +578,22 @@ def test_puts_and_gets_go_on_after_a_cut_and_nothing_is_lost_or_doubled(tmp_path
 
 def test_what_was_taken_back_while_all_were_got_is_got_once(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
+        proxy = proxy_of(tmp_path)
         async with (
             node(tmp_path) as address,
-            relay.running(),
+            proxy,
             tidings.connect(address) as other,
-            tidings.connect(relay.address, random=lambda: 0.0) as bus,
+            tidings.connect(proxy.address, random=lambda: 0.0) as bus,
         ):
             source = await other.create_queue("jobs", persistent=False)
             await source.put_all(jobs(500, body=bytes(20_000)))  # about fifty fit one answer
             getting = asyncio.create_task((await bus.queue("jobs")).get_all())
             while (await source.describe()).in_flight < 150:
                 pass
-            relay.is_closed = True
-            relay.cut()
+            proxy.cut()
             assert not getting.done()
             await source.read("n = 0", timeout_s=30)
-            relay.is_closed = False
+            proxy.mend()
             assert sorted(message["n"] for message in await getting) == list(range(500))
             await bus.status()
             assert (await source.describe()).in_flight == 0
@@ -604,16 +603,16 @@ def test_what_was_taken_back_while_all_were_got_is_got_once(tmp_path: Path) -> N
 
 def test_a_message_that_is_held_through_a_cut_can_be_acknowledged(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
+        proxy = proxy_of(tmp_path)
         async with (
             node(tmp_path),
-            relay.running(),
-            tidings.connect(relay.address, random=lambda: 0.0) as bus,
+            proxy,
+            tidings.connect(proxy.address, random=lambda: 0.0) as bus,
         ):
             queue = await bus.create_queue("jobs")
             await queue.put("job", body=bytes(2 * SEGMENT_SIZE))
             async with queue.take() as message:
-                relay.cut()
+                proxy.reset()
             assert len(message.body) == 2 * SEGMENT_SIZE
             described = await queue.describe()
             assert (described.messages, described.in_flight) == (0, 0)
@@ -624,18 +623,18 @@ def test_a_message_that_is_held_through_a_cut_can_be_acknowledged(tmp_path: Path
 @pytest.mark.parametrize("turns", [1, 5, 20, 60])
 def test_a_long_body_that_is_cut_off_arrives_whole_and_once(tmp_path: Path, turns: int) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
+        proxy = proxy_of(tmp_path)
         async with (
             node(tmp_path),
-            relay.running(),
-            tidings.connect(relay.address, random=lambda: 0.0) as bus,
+            proxy,
+            tidings.connect(proxy.address, random=lambda: 0.0) as bus,
         ):
             queue = await bus.create_queue("jobs")
             body = bytes(range(256)) * (5 * SEGMENT_SIZE // 256)
             putting = asyncio.create_task(queue.put("job", body=body))
             for _ in range(turns):
                 await asyncio.sleep(0)
-            relay.cut()
+            proxy.reset()
             await putting
             assert [message.body for message in await queue.get_all()] == [body]
 
@@ -644,11 +643,10 @@ def test_a_long_body_that_is_cut_off_arrives_whole_and_once(tmp_path: Path, turn
 
 def test_without_a_node_a_getter_is_told_so_in_its_time(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
-        async with node(tmp_path), relay.running(), tidings.connect(relay.address) as bus:
+        proxy = proxy_of(tmp_path)
+        async with node(tmp_path), proxy, tidings.connect(proxy.address) as bus:
             queue = await bus.create_queue("jobs")
-            relay.is_closed = True
-            relay.cut()
+            proxy.cut()
             while bus.is_connected:
                 await asyncio.sleep(0)
             for timeout_s in (0, 0.02):
@@ -687,8 +685,8 @@ def test_a_get_whose_message_went_back_before_it_was_acknowledged_returns_the_ne
     async def work() -> None:
         async with (
             node(tmp_path) as address,
-            Relay(tmp_path).running() as relay,
-            tidings.connect(relay.address) as bus,
+            proxy_of(tmp_path) as proxy,
+            tidings.connect(proxy.address) as bus,
             tidings.connect(address) as other,
         ):
             queue, theirs = await bus.create_queue("jobs"), await other.queue("jobs")
@@ -697,8 +695,7 @@ def test_a_get_whose_message_went_back_before_it_was_acknowledged_returns_the_ne
 
             def settle_late(*handle: Any) -> int:
                 if not is_cut.is_set():  # for so long that the message goes to another
-                    relay.is_closed = True
-                    relay.cut()
+                    proxy.cut()
                     is_cut.set()
                 return say(*handle)
 
@@ -706,7 +703,7 @@ def test_a_get_whose_message_went_back_before_it_was_acknowledged_returns_the_ne
             getting = asyncio.create_task(queue.get())
             await is_cut.wait()
             assert (await theirs.get("n = 0"))["n"] == 0
-            relay.is_closed = False
+            proxy.mend()
             assert (await getting)["n"] == 1
 
     run(work())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidings
-from client.nodes import Relay, node, run
+from client.nodes import node, proxy_of, run
 from tidings import Event
 from tidings.client import Bus
 from tidings.errors import Disconnected, EventError, NoAnswer
@@ -87,17 +87,17 @@ def test_an_event_that_asks_for_nothing_can_t_be_answered() -> None:
 
 def test_answers_come_after_a_cut_too(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
+        proxy = proxy_of(tmp_path)
         async with (
             node(tmp_path) as address,
-            relay.running(),
+            proxy,
             tidings.connect(address) as server,
-            tidings.connect(relay.address, random=lambda: 0.0) as bus,
+            tidings.connect(proxy.address, random=lambda: 0.0) as bus,
             server.listen("type = 'ask'", lambda ask: double(server, ask)),
         ):
             for n in range(5):
                 assert (await bus.request("ask", n=n, delivery="reliable"))["n"] == 2 * n
-                relay.cut()
+                proxy.reset()
 
     run(work())
 

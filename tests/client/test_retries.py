@@ -12,17 +12,18 @@ import pytest
 from effort import ANSWER_S
 
 import tidings
-from client.nodes import Relay, node, run
+from client.nodes import node, proxy_of, run
 from tidings import Event
 from tidings.client import Bus, Queue
 from tidings.client.encryption import Keyring, generate_key
 from tidings.client.put import SEGMENT_SIZE
 from tidings.errors import Disconnected, MessageNotHeld, NoAnswer, TidingsError, TransactionLost
+from tidings.testing import Proxy
 
 SOON_S = 0.02
 """A limit that passes in every test here."""
 
-Work = Callable[[Relay, Bus, Queue], Awaitable[None]]
+Work = Callable[[Proxy, Bus, Queue], Awaitable[None]]
 Send = Callable[[Bus, Queue, Event], Awaitable[None]]
 
 
@@ -50,35 +51,34 @@ SENDS = {one.__name__: one for one in (put, put_in_group, put_all, publish, publ
 BODIES = {"short": b"x", "long": bytes(SEGMENT_SIZE + 1)}
 
 
-def with_relay(work: Work, home: Path, **options: Any) -> None:
-    """Run with a bound queue of a node behind a relay, and little patience."""
+def with_proxy(work: Work, home: Path, **options: Any) -> None:
+    """Run with a bound queue of a node behind a proxy, and little patience."""
 
     async def within() -> None:
-        relay = Relay(home)
+        proxy = proxy_of(home)
         async with (
             node(home),
-            relay.running(),
-            tidings.connect(relay.address, call_timeout_s=SOON_S, random=lambda: 0.0) as bus,
+            proxy,
+            tidings.connect(proxy.address, call_timeout_s=SOON_S, random=lambda: 0.0) as bus,
         ):
             queue = await bus.create_queue("jobs", bind="type = 'job'", timeout_s=ANSWER_S, **options)
             try:
-                await work(relay, bus, queue)
+                await work(proxy, bus, queue)
             finally:
-                mend(relay)
+                mend(proxy)
 
     run(within())
 
 
-def mend(relay: Relay) -> None:
+def mend(proxy: Proxy) -> None:
     """Let the node be reached again, on a new connection."""
-    relay.is_closed = relay.is_silent = False
-    relay.cut()
+    proxy.mend()
+    proxy.reset()
 
 
-async def away(relay: Relay, bus: Bus) -> None:
+async def away(proxy: Proxy, bus: Bus) -> None:
     """Break the connection, and let there be no other one."""
-    relay.is_closed = True
-    relay.cut()
+    proxy.cut()
     while bus.is_connected:
         await asyncio.sleep(0)
 
@@ -102,58 +102,58 @@ async def count(queue: Queue) -> int:
 
 @pytest.mark.parametrize("how", SENDS)
 def test_what_was_never_sent_is_withdrawn(tmp_path: Path, how: str) -> None:
-    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
-        await away(relay, bus)
+    async def work(proxy: Proxy, bus: Bus, queue: Queue) -> None:
+        await away(proxy, bus)
         with pytest.raises(Disconnected, match="withdrawn") as caught:
             await SENDS[how](bus, queue, job())
         assert not caught.value.may_be_accepted
         assert bus._core.publications.is_empty
         assert not bus._core.unsure.known
-        mend(relay)
+        mend(proxy)
         assert await count(queue) == 0
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 @pytest.mark.parametrize("how", SENDS)
 def test_what_was_sent_may_be_accepted_and_is_there_once(tmp_path: Path, how: str) -> None:
-    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
+    async def work(proxy: Proxy, bus: Bus, queue: Queue) -> None:
         event = job()
-        relay.is_silent = True
+        proxy.lose_answers()
         for _ in range(3):
             with pytest.raises((NoAnswer, Disconnected), match="may have been accepted") as caught:
                 await SENDS[how](bus, queue, event)
             assert caught.value.may_be_accepted
-        mend(relay)
+        mend(proxy)
         await settled(lambda: SENDS[how](bus, queue, event))
         assert await count(queue) == 1
         assert not bus._core.unsure.known
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 @pytest.mark.parametrize("how", SENDS)
 def test_an_event_that_is_sent_twice_on_purpose_is_there_twice(tmp_path: Path, how: str) -> None:
-    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
+    async def work(proxy: Proxy, bus: Bus, queue: Queue) -> None:
         event = job()
-        relay.is_silent = True
+        proxy.lose_answers()
         with pytest.raises(TidingsError):
             await SENDS[how](bus, queue, event)
-        mend(relay)
+        mend(proxy)
         for _ in range(3):
             await settled(lambda: SENDS[how](bus, queue, event))
         assert await count(queue) == 3
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 @pytest.mark.parametrize("is_sent", [True, False])
 def test_a_cancelled_put_is_withdrawn_or_keeps_its_number(tmp_path: Path, is_sent: bool) -> None:
-    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
+    async def work(proxy: Proxy, bus: Bus, queue: Queue) -> None:
         event = job()
-        relay.is_silent = True
+        proxy.lose_answers()
         if not is_sent:
-            await away(relay, bus)
+            await away(proxy, bus)
         putting = asyncio.create_task(queue.put(event, timeout_s=ANSWER_S))
         for _ in range(3):
             await asyncio.sleep(0)
@@ -162,11 +162,11 @@ def test_a_cancelled_put_is_withdrawn_or_keeps_its_number(tmp_path: Path, is_sen
             await putting
         assert bool(bus._core.unsure.known) is is_sent
         assert bus._core.publications.is_empty is not is_sent
-        mend(relay)
+        mend(proxy)
         await settled(lambda: queue.put(event))
         assert await count(queue) == 1
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 @pytest.mark.parametrize("size", BODIES)
@@ -174,47 +174,47 @@ def test_a_cancelled_put_is_withdrawn_or_keeps_its_number(tmp_path: Path, is_sen
 def test_wherever_the_connection_is_cut_the_retry_loop_makes_one_copy(
     tmp_path: Path, size: str, passes: int
 ) -> None:
-    async def work(relay: Relay, _bus: Bus, queue: Queue) -> None:
+    async def work(proxy: Proxy, _bus: Bus, queue: Queue) -> None:
         event = job(body=BODIES[size])
         sending = asyncio.create_task(settled(lambda: queue.put(event)))
         for _ in range(passes):
             await asyncio.sleep(0)
-        relay.is_silent = relay.is_closed = True
-        while passes % 2 and not sending.done() and relay.connections < 3:
-            relay.cut()
+        proxy.lose_answers()
+        while passes % 2 and not sending.done() and proxy.connections < 3:
+            proxy.reset()
             await asyncio.sleep(SOON_S)
-        mend(relay)
+        mend(proxy)
         await sending
         assert await count(queue) == 1
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 def test_an_encrypted_event_that_is_put_again_is_there_once(tmp_path: Path) -> None:
-    async def work(relay: Relay, bus: Bus, _queue: Queue) -> None:
+    async def work(proxy: Proxy, bus: Bus, _queue: Queue) -> None:
         ring = Keyring([generate_key()])
         queue = await bus.create_queue("secrets", keys=ring, timeout_s=ANSWER_S)
         event = job(body=b"secret")
-        relay.is_silent = True
+        proxy.lose_answers()
         with pytest.raises(TidingsError):
             await queue.put(event)
-        mend(relay)
+        mend(proxy)
         await settled(lambda: queue.put(event))
         assert await count(queue) == 1
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 def test_put_all_says_which_events_to_put_again(tmp_path: Path) -> None:
-    async def work(relay: Relay, _bus: Bus, queue: Queue) -> None:
+    async def work(proxy: Proxy, _bus: Bus, queue: Queue) -> None:
         events = [job(n=n) for n in range(1_000)]
         left = events[10:]
         await queue.put_all(events[:10], timeout_s=ANSWER_S)
-        relay.is_silent = True
+        proxy.lose_answers()
         with pytest.raises((NoAnswer, Disconnected)) as caught:
             await queue.put_all(iter(left))
         assert (caught.value.put, caught.value.left) == (0, left)  # type: ignore[attr-defined]
-        mend(relay)
+        mend(proxy)
         while left:
             try:
                 await queue.put_all(left)
@@ -224,12 +224,12 @@ def test_put_all_says_which_events_to_put_again(tmp_path: Path) -> None:
         found = await settled(queue.read_all)
         assert [event["n"] for event in found] == list(range(1_000))
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 def test_a_put_all_without_end_can_be_cancelled(tmp_path: Path) -> None:
-    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
-        await away(relay, bus)
+    async def work(proxy: Proxy, bus: Bus, queue: Queue) -> None:
+        await away(proxy, bus)
         endless = (job() for _ in count_up())
         (putting,) = [asyncio.create_task(queue.put_all(endless, timeout_s=ANSWER_S))]
         while not bus._core.publications.size:
@@ -239,65 +239,65 @@ def test_a_put_all_without_end_can_be_cancelled(tmp_path: Path) -> None:
             await putting
         assert bus._core.publications.is_empty
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 def test_acknowledging_all_that_was_delivered_says_that_it_may_be_accepted(tmp_path: Path) -> None:
-    async def work(relay: Relay, _bus: Bus, queue: Queue) -> None:
+    async def work(proxy: Proxy, _bus: Bus, queue: Queue) -> None:
         await queue.put_all([job(), job()], timeout_s=ANSWER_S)
         messages = queue.messages(acknowledge="client")
         await anext(messages)
         last = await anext(messages)
-        relay.is_silent = True
+        proxy.lose_answers()
         with pytest.raises(NoAnswer) as caught:
             await last.acknowledge()
         assert caught.value.may_be_accepted
-        mend(relay)
+        mend(proxy)
         about = await queue.describe(timeout_s=ANSWER_S)
         assert (about.messages, about.in_flight) == (0, 0)
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 def test_parts_of_a_long_event_do_not_stay_in_the_send_buffer(tmp_path: Path) -> None:
-    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
+    async def work(proxy: Proxy, bus: Bus, queue: Queue) -> None:
         async with bus.transaction() as tx:
-            await away(relay, bus)
+            await away(proxy, bus)
             with pytest.raises(Disconnected):
                 await tx.put(queue, job(body=bytes(3 * SEGMENT_SIZE)))
             assert bus._core.publications.is_empty
             await tx.rollback()
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 def test_a_request_that_was_sent_may_have_been_done(tmp_path: Path) -> None:
-    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
+    async def work(proxy: Proxy, bus: Bus, queue: Queue) -> None:
         await bus._asking.wait_open()
         with pytest.raises(NoAnswer) as nobody:
             await bus.request("ask")
         assert nobody.value.may_be_accepted
-        relay.is_silent = True
+        proxy.lose_answers()
         with pytest.raises(NoAnswer) as caught:
             await queue.purge()
         assert caught.value.may_be_accepted
-        await away(relay, bus)
+        await away(proxy, bus)
         with pytest.raises(Disconnected) as caught_away:
             await queue.purge()
         assert not caught_away.value.may_be_accepted
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 def test_a_refusal_that_comes_late_is_raised_by_the_next_try(tmp_path: Path) -> None:
-    async def work(relay: Relay, bus: Bus, _queue: Queue) -> None:
+    async def work(proxy: Proxy, bus: Bus, _queue: Queue) -> None:
         small = await bus.create_queue("small", max_messages=1, timeout_s=ANSWER_S)
         await small.put("job", timeout_s=ANSWER_S)
         event = job()
-        relay.is_silent = True
+        proxy.lose_answers()
         with pytest.raises(TidingsError):
             await small.put(event)
-        mend(relay)
+        mend(proxy)
         with pytest.raises(tidings.errors.QueueFull) as caught:
             await settled(lambda: small.put(event))
         assert not caught.value.may_be_accepted
@@ -305,58 +305,57 @@ def test_a_refusal_that_comes_late_is_raised_by_the_next_try(tmp_path: Path) -> 
         await settled(lambda: small.put(event))
         assert await count(small) == 1
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 def test_an_acknowledgement_can_be_repeated(tmp_path: Path) -> None:
-    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
+    async def work(proxy: Proxy, bus: Bus, queue: Queue) -> None:
         for is_sent in (True, False):
             await queue.put("job", timeout_s=ANSWER_S)
             message = await queue.take().__aenter__()
-            relay.is_silent = is_sent
-            relay.is_closed = True
-            if not is_sent:
-                await away(relay, bus)
+            if is_sent:
+                proxy.lose_answers()
+            else:
+                await away(proxy, bus)
             with pytest.raises((NoAnswer, Disconnected)) as caught:
                 await message.acknowledge()
             assert caught.value.may_be_accepted is is_sent
-            mend(relay)
+            mend(proxy)
             await settled(message.acknowledge)
             with pytest.raises(MessageNotHeld):
                 await message.acknowledge()
             assert await count(queue) == 0
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 def test_a_commit_that_was_not_sent_is_none_and_one_that_was_can_be_waited_for(tmp_path: Path) -> None:
-    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
+    async def work(proxy: Proxy, bus: Bus, queue: Queue) -> None:
         tx = await settled(lambda: bus.transaction().__aenter__())
         await tx.put(queue, "job", timeout_s=ANSWER_S)
-        relay.is_silent = True
+        proxy.lose_answers()
         with pytest.raises(NoAnswer) as caught:
             await tx.commit()
         assert caught.value.may_be_accepted
-        mend(relay)
+        mend(proxy)
         await settled(tx.commit)
         assert await count(queue) == 1
 
         tx = await settled(lambda: bus.transaction().__aenter__())
-        await away(relay, bus)
+        await away(proxy, bus)
         with pytest.raises(TransactionLost, match="nothing of the transaction was done"):
             await tx.commit()
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)
 
 
 def test_what_a_get_has_not_acknowledged_goes_back_or_is_with_the_error(tmp_path: Path) -> None:
-    async def work(relay: Relay, bus: Bus, queue: Queue) -> None:
+    async def work(proxy: Proxy, bus: Bus, queue: Queue) -> None:
         await queue.put("job", timeout_s=ANSWER_S)
         core, settle = bus._core, bus._core.settle
 
         def cut(*arguments: Any) -> int:  # when the acknowledgement is numbered, and not sent
-            relay.is_closed = True
-            relay.cut()
+            proxy.cut()
             bus._link._is_paused = True  # nothing is written until the connection is gone
             core.settle = settle  # type: ignore[method-assign]
             return settle(*arguments)
@@ -366,8 +365,8 @@ def test_what_a_get_has_not_acknowledged_goes_back_or_is_with_the_error(tmp_path
             await queue.get()
         assert not caught.value.may_be_accepted
         assert caught.value.messages == []  # type: ignore[attr-defined]
-        mend(relay)
+        mend(proxy)
         message = await settled(queue.get)
         assert message.type == "job"
 
-    with_relay(work, tmp_path)
+    with_proxy(work, tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tidings
-from client.nodes import Relay, node, run
+from client.nodes import node, proxy_of, run
 from tidings import Event, Filter
 from tidings.client import Subscription
 from tidings.client.notes import NOTED_LENGTH_MAX
@@ -320,12 +320,12 @@ def test_another_client_of_the_same_name_takes_over(tmp_path: Path) -> None:
 
 def test_no_event_is_lost_or_doubled_by_cuts(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
+        proxy = proxy_of(tmp_path)
         async with (
             node(tmp_path) as address,
-            relay.running(),
+            proxy,
             tidings.connect(address) as publisher,
-            tidings.connect(relay.address, random=lambda: 0.0) as bus,
+            tidings.connect(proxy.address, random=lambda: 0.0) as bus,
             bus.subscribe(durable="d", prefetch=10) as events,
         ):
             taken = []
@@ -333,7 +333,7 @@ def test_no_event_is_lost_or_doubled_by_cuts(tmp_path: Path) -> None:
                 await publisher.publish("t", n=n, delivery="reliable")
                 taken += await numbers(events, 1)
                 if n % 7 == 0:
-                    relay.cut()
+                    proxy.reset()
             assert taken == list(range(100))
 
     run(work())

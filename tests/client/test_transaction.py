@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 import tidings
-from client.nodes import Relay, node, run
+from client.nodes import node, proxy_of, run
 from tidings import Event
 from tidings.client import Bus, Queue
 from tidings.client.put import SEGMENT_SIZE
@@ -178,14 +178,14 @@ def test_a_transaction_that_takes_too_long_is_lost() -> None:
 
 def test_a_transaction_is_lost_with_its_connection(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
-        async with node(tmp_path), relay.running(), tidings.connect(relay.address, random=lambda: 0.0) as bus:
+        proxy = proxy_of(tmp_path)
+        async with node(tmp_path), proxy, tidings.connect(proxy.address, random=lambda: 0.0) as bus:
             queue = await bus.create_queue("jobs")
 
             async def lose() -> None:
                 async with bus.transaction() as tx:
                     await tx.put(queue, "job", n=1)
-                    relay.cut()
+                    proxy.reset()
                     await bus.status()
 
             with pytest.raises(TransactionLost):
@@ -201,15 +201,15 @@ def test_a_transaction_is_lost_with_its_connection(tmp_path: Path) -> None:
 @pytest.mark.parametrize("turns", range(6))
 def test_a_commit_that_is_cut_off_is_done_once_or_not_at_all(tmp_path: Path, turns: int) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
-        async with node(tmp_path), relay.running(), tidings.connect(relay.address, random=lambda: 0.0) as bus:
+        proxy = proxy_of(tmp_path)
+        async with node(tmp_path), proxy, tidings.connect(proxy.address, random=lambda: 0.0) as bus:
             queue = await bus.create_queue("jobs")
             tx = await bus.transaction().__aenter__()
             await tx.put(queue, "job")
             committing = asyncio.create_task(tx.commit())
             for _ in range(turns):
                 await asyncio.sleep(0)
-            relay.cut()
+            proxy.reset()
             try:
                 await committing
             except TransactionLost:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidings
-from client.nodes import Clock, Relay, node, run, run_with_clock
+from client.nodes import Clock, node, proxy_of, run, run_with_clock
 from tidings import Event
 from tidings.client import Bus, Message, Queue
 from tidings.client.work import Outcomes
@@ -535,12 +535,12 @@ async def calls_of(work: Awaitable[None]) -> int:
 
 def test_a_worker_goes_on_after_cuts_and_nothing_is_lost_or_done_twice(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
+        proxy = proxy_of(tmp_path)
         async with (
             node(tmp_path) as address,
-            relay.running(),
+            proxy,
             tidings.connect(address) as other,
-            tidings.connect(relay.address, random=lambda: 0.0) as bus,
+            tidings.connect(proxy.address, random=lambda: 0.0) as bus,
         ):
             source = await other.create_queue("jobs")
             await source.put_all(Event("job", n=n) for n in range(60))
@@ -549,7 +549,7 @@ def test_a_worker_goes_on_after_cuts_and_nothing_is_lost_or_done_twice(tmp_path:
             async def handle(message: Message) -> None:
                 done.append(message["n"])
                 if message["n"] % 10 == 3:
-                    relay.cut()
+                    proxy.reset()
 
             await (await bus.queue("jobs")).work(handle, concurrency=3, prefetch=7, count=60)
             assert sorted(done) == list(range(60))

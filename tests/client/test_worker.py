@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tidings
-from client.nodes import Clock, Relay, node, run, run_with_clock
+from client.nodes import Clock, node, proxy_of, run, run_with_clock
 from tidings import Event
 from tidings.client import Bus, Message, Messages, Queue
 from tidings.errors import Disconnected, MessageNotHeld, QueueNotFound, UserError
@@ -422,12 +422,12 @@ def test_what_no_loop_can_do_is_refused(options: dict[str, Any], said: str) -> N
 
 def test_a_loop_goes_on_after_cuts_and_nothing_is_lost_or_done_twice(tmp_path: Path) -> None:
     async def work() -> None:
-        relay = Relay(tmp_path)
+        proxy = proxy_of(tmp_path)
         async with (
             node(tmp_path) as address,
-            relay.running(),
+            proxy,
             tidings.connect(address) as other,
-            tidings.connect(relay.address, random=lambda: 0.0) as bus,
+            tidings.connect(proxy.address, random=lambda: 0.0) as bus,
         ):
             source = await other.create_queue("jobs")
             await source.put_all(Event("job", n=n) for n in range(100))
@@ -436,7 +436,7 @@ def test_a_loop_goes_on_after_cuts_and_nothing_is_lost_or_done_twice(tmp_path: P
                 async for message in messages:
                     got.append(message["n"])
                     if message["n"] % 10 == 3:
-                        relay.cut()
+                        proxy.reset()
                     if len(got) == 100:
                         break
             assert got == list(range(100))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -10,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from effort import ANSWER_S
@@ -74,44 +73,3 @@ def mosquitto(home: Path) -> Iterator[Mosquitto]:
         yield broker
     finally:
         broker.stop()
-
-
-class Relay:
-    """Carries bytes between a client and a broker, until it is told to cut them off."""
-
-    def __init__(self, target: int) -> None:
-        self.port = 0
-        self._target = target
-        self._writers: set[asyncio.StreamWriter] = set()
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Relay]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
-            yield self
-        finally:
-            server.close()
-            self.cut()
-            await server.wait_closed()
-
-    def cut(self) -> None:
-        """Break all connections, and lose what is under way."""
-        for writer in self._writers:
-            writer.transport.abort()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
-            self._writers |= {writer, far_writer}
-            with contextlib.suppress(OSError):
-                await asyncio.gather(_carry(reader, far_writer), _carry(far_reader, writer))
-            self._writers -= {writer, far_writer}
-            far_writer.transport.abort()
-        writer.transport.abort()
-
-
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(1 << 16):
-        writer.write(data)
-    writer.close()

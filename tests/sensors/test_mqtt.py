@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 from effort import ANSWER_S
-from sensors.brokers import MISSING, PROGRAM, Mosquitto, Relay, mosquitto
+from sensors.brokers import MISSING, PROGRAM, Mosquitto, mosquitto
 from sensors.gateways import TestGateway, run, wait_until
 
 from tidings.errors import MissingExtra, UserError
 from tidings.sensors.mqtt import Bridge, session_class
 from tidings.sensors.topics import TopicMap
+from tidings.testing import Proxy
 
 DEVICES = int(os.environ.get("TIDINGS_DEVICES", "25"))
 EACH = 40
@@ -107,15 +108,15 @@ def test_links_that_are_cut_lose_nothing_and_double_nothing(broker: Mosquitto) -
     async def test() -> None:
         async with (
             TestGateway(acknowledges=False).listening() as gateway,
-            Relay(broker.port).running() as relay,
-            bridged(relay.port, gateway) as bridge,
+            Proxy(f"tidings://127.0.0.1:{broker.port}") as proxy,
+            bridged(proxy.port, gateway) as bridge,
         ):
             devices = asyncio.ensure_future(publish_all(broker.port))
             await wait_until(lambda: bridge._inbox.pending > 0)
-            relay.cut()
+            proxy.reset()
             await wait_until(lambda: bridge.tally.repeated > 0)
             gateway.acknowledge()
-            cuts = [gateway.cut, relay.cut]
+            cuts = [gateway.cut, proxy.reset]
             for number in range(6):
                 due = min(len(gateway.readings) + DEVICES * EACH // 8, DEVICES * EACH)
                 await wait_until(lambda due=due: len(gateway.readings) >= due)

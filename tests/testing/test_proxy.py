@@ -87,6 +87,27 @@ def test_what_is_stalled_arrives_after_its_end_on_the_same_connection(tmp_path: 
     run(work())
 
 
+def test_a_node_whose_answers_are_lost_has_done_what_it_was_asked_for(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with (
+            node(tmp_path) as address,
+            Proxy(address) as proxy,
+            tidings.connect(proxy.address, random=lambda: 0.0) as bus,
+            tidings.connect(address) as witness,
+            witness.subscribe("type = 't'") as events,
+        ):
+            proxy.lose_answers()
+            with pytest.raises(NoAnswer) as caught:
+                await bus.publish("t", delivery="reliable", timeout_s=0.05)
+            assert caught.value.may_be_accepted
+            assert (await anext(events)).type == "t"
+            proxy.mend()
+            await bus.status()
+            assert proxy.connections >= 2
+
+    run(work())
+
+
 def test_in_a_thread_of_its_own_it_does_the_same(tmp_path: Path) -> None:
     async def work() -> None:
         async with node(tmp_path) as address:

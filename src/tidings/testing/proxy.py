@@ -42,6 +42,7 @@ class Proxy:
         self._flows = asyncio.Event()  # set while bytes may pass
         self._flows.set()
         self._is_cut = False
+        self._loses_answers = False
         self._accepted = 0
 
     @property
@@ -78,15 +79,28 @@ class Proxy:
         """Keep connections open, and accept new ones, but pass on nothing until `mend`."""
         self._do(self._flows.clear)
 
+    def lose_answers(self) -> None:
+        """Pass on what clients send, and lose what the node sends, until `mend`."""
+        self._do(self._lose_answers)
+
     def mend(self) -> None:
-        """Accept connections and pass on bytes again, those held back first."""
+        """Accept connections and pass on bytes again, those held back first.
+
+        Connections whose answers were lost are broken, as the rest of them would make no sense.
+        """
         self._do(self._mend)
 
     def _cut(self) -> None:
         self._is_cut = True
         self._abort()
 
+    def _lose_answers(self) -> None:
+        self._loses_answers = True
+
     def _mend(self) -> None:
+        if self._loses_answers:
+            self._loses_answers = False
+            self._abort()
         self._is_cut = False
         self._flows.set()
 
@@ -160,7 +174,7 @@ class Proxy:
         far_reader, far_writer = far
         if not self._is_cut:  # as it may be since the node was dialled
             self._writers.add(far_writer)
-            ways = [self._carry(reader, far_writer), self._carry(far_reader, writer)]
+            ways = [self._carry(reader, far_writer), self._carry(far_reader, writer, is_answer=True)]
             tasks = [asyncio.ensure_future(way) for way in ways]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             for task in tasks:
@@ -169,12 +183,15 @@ class Proxy:
             self._writers.discard(far_writer)
         far_writer.transport.abort()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on what one end says until it ends the connection."""
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_answer: bool = False
+    ) -> None:
+        """Pass on what one end sends until it ends the connection."""
         while data := await reader.read(READ_SIZE_MAX):
             await self._flows.wait()
-            writer.write(data)
-            await writer.drain()
+            if not (is_answer and self._loses_answers):
+                writer.write(data)
+                await writer.drain()
         await self._flows.wait()
         writer.close()
 
