@@ -147,6 +147,19 @@ def test_groups_survive_a_restart_in_their_order() -> None:
     assert numbers(ann.get("jobs", 10)) == [2]
 
 
+def test_a_message_that_pauses_keeps_its_group_waiting_after_a_restart_too() -> None:
+    ann, _ = clients()
+    put(ann, of("a", 1, delay_s=5.0), of("a", 2), of("a", 3))
+    (hand,) = ann.get("jobs", 10)
+    settle(ann, GIVE_BACK, hand, delay_s=50.0)
+    pass_time(ann.rig, 6.0)
+    assert ann.get("jobs", 10) == []
+    ann.come(ann.rig.restart(ann.rig.now))
+    assert ann.get("jobs", 10) == []
+    pass_time(ann.rig, 50.0)
+    assert numbers(ann.get("jobs", 10)) == [1]
+
+
 def test_who_had_a_message_when_the_node_ended_may_still_settle_it() -> None:
     ann, _ = clients()
     put(ann, of("a", 1), of("a", 2))

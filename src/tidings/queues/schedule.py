@@ -78,8 +78,8 @@ class Schedule:
             self._place(message, plan)
             return
         self._delay(message, self._broker.deadline(due, plan.delay_s_most))
-        if deliveries and plan.queue_group is not None:  # it pauses, and others of its group wait for it
-            self._grouped.hold(message.number, plan.queue_group)
+        if deliveries and plan.queue_group is not None:
+            self._hold_up(message, plan.queue_group)
 
     def restore(self, message: QueuedMessage, deliveries: int) -> bool:
         """Take a message that was stored, if it has a plan; whether it has."""
@@ -156,6 +156,13 @@ class Schedule:
         elif len(self._queue.waiting):
             self._queue.show(message)
             self._queue.offer_to(self._grouped.owner_of(name))
+
+    def _hold_up(self, message: QueuedMessage, name: str) -> None:
+        """Let the others of a group wait for a message that pauses, as they did before the node ended."""
+        shelf = self._queue.shelf
+        for number in [one for one in self._grouped.turn_of(name) if one in shelf]:
+            self._grouped.put_behind(shelf.remove(number))
+        self._grouped.hold(message.number, name)
 
     def _make_way(self, message: QueuedMessage, turn: Collection[int]) -> None:
         """Take its turn from a message on the shelf that comes after this one of its group."""
