@@ -16,28 +16,26 @@ from typer.core import TyperCommand, TyperGroup
 _BREAK = re.compile(r"(?<!\n)\n(?!\n)")
 
 
-class Command(TyperCommand):
+class _Readable:
+    """What commands and groups have in common; beside a class of typer."""
+
+    help: str | None
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.help = flowing(self.help)
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options and arguments, with that for help."""
+        return plain_flags(super().get_params(ctx))  # type: ignore[misc]  # of the class beside this one
+
+
+class Command(_Readable, TyperCommand):
     """A command."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.help = flowing(self.help)
 
-    def get_params(self, ctx: Any) -> Any:
-        """Return the options and arguments, with that for help."""
-        return plain_flags(super().get_params(ctx))
-
-
-class Group(TyperGroup):
+class Group(_Readable, TyperGroup):
     """A group of commands."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.help = flowing(self.help)
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return the options and arguments, with that for help."""
-        return plain_flags(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; if none has such a name, the error lists all of them."""
