@@ -16,9 +16,14 @@ with suppress(ModuleNotFoundError):
     import fcntl
 
 
+def has_locks() -> bool:
+    """Whether this system has such locks."""
+    return fcntl is not None
+
+
 def check_locks(what: str) -> None:
     """Raise UserError if this system has no locks, with what would need them."""
-    if fcntl is None:
+    if not has_locks():
         raise UserError(f"{what} needs file locks (flock), which this system lacks; use Linux or macOS")
 
 

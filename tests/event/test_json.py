@@ -148,7 +148,7 @@ def test_json_nested_very_deep_is_refused(opening: str) -> None:
 
 def test_lists_of_any_depth_become_a_body_or_are_refused() -> None:
     outcomes = set()
-    for depth in range(1, 1200, 7):
+    for depth in [*range(1, 1200, 7), 200_000]:  # past the limit of every version of Python
         try:
             event = from_json('{"type": "t", "a": ' + "[" * depth + "]" * depth + "}", lists="body")
         except CodecError:

@@ -15,12 +15,11 @@ from typing import Any
 from tidings.client.bus import CALL_S, CONNECT_S, Bus
 from tidings.client.numbering import Numbering
 from tidings.errors import AddressError, UserError
-from tidings.locks import check_locks
 from tidings.peers.registry import ForwardOrder, Neighbours, Upstream, check_peers
 from tidings.queues.types import Volatile
 from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials
-from tidings.transport.dial import ConnectTo, dial
+from tidings.transport.dial import ConnectTo, Hopeless, dial
 
 VARIABLE = "TIDINGS_NODE"
 """The environment variable with the address of the node."""
@@ -166,13 +165,15 @@ async def machine_node(_held: AsyncExitStack) -> ConnectTo:
 
     One that was found at a port is waited for instead: a new node would not have what it has stored.
     """
-    check_locks("a node of this machine that is found without an address")
     from tidings.node import local
 
     found: list[str] = []
 
     async def connect(protocol: asyncio.Protocol) -> None:
-        address = found[0] if found else await local.find_or_start()
+        try:
+            address = found[0] if found else await local.find_or_start()
+        except UserError as error:
+            raise Hopeless(error) from None
         if not found and parse(address).kind == "tcp":
             found.append(address)
         await dial(address)(protocol)

@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from tidings.errors import Disconnected, NoAnswer, NotAllowed, Refused
-from tidings.locks import lock
+from tidings.locks import check_locks, has_locks, lock
 from tidings.node.config import PORT, NodeConfig
 from tidings.node.driver import SteadyClock
 from tidings.node.ports import answers
@@ -69,6 +69,10 @@ async def find_or_start(timeout_s: float = START_S_MAX) -> str:
 
     A node at this user's socket is preferred to one at the port, which another user may have started.
     """
+    if not has_locks():  # and no Unix sockets either, as on Windows
+        if await is_at_port(PORT):
+            return f"tidings://{LOOPBACK}:{PORT}"
+        check_locks(f"no node answers at port {PORT}, and starting one")
     path = machine_socket()
     home = path.parent
     try:
