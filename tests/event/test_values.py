@@ -130,7 +130,7 @@ def test_scalars_of_numpy_are_taken_where_they_are_exact() -> None:
         np.uint64(2**63),
         np.longdouble(1),
         np.datetime64("2026-11-15T08:00:00.000000001"),
-        np.datetime64("NaT"),
+        np.datetime64("NaT", "us"),
         np.timedelta64(1, "s"),
         np.array([1]),
         np.array(1.0j)[()],
