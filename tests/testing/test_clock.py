@@ -4,14 +4,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 import uvloop
 
 import tidings
-from tidings.client import Bus
+from tidings.client import Bus, Message
 from tidings.errors import MessageNotHeld, NoAnswer, QueueEmpty, UserError
 from tidings.store.interface import Operation
 from tidings.store.memory import MemoryStore
@@ -64,6 +64,41 @@ def test_a_message_that_is_not_acknowledged_is_redelivered() -> None:
         assert (await queue.get(timeout_s=0)).redelivered
         with pytest.raises(MessageNotHeld):
             await held.aclose()
+
+    with_clock(test)
+
+
+def test_a_delayed_message_is_delivered_when_its_time_has_come() -> None:
+    async def test(clock: VirtualClock, bus: Bus) -> None:
+        queue = await bus.create_queue("jobs")
+        await queue.put("job", n=1, delay_s=3_600)
+        await clock.advance(3_000)
+        with pytest.raises(QueueEmpty):
+            await queue.get(timeout_s=0)
+        await clock.advance(601)
+        assert (await queue.get(timeout_s=0))["n"] == 1
+
+    with_clock(test)
+
+
+def test_a_worker_tries_again_after_the_pauses_of_its_queue() -> None:
+    async def test(clock: VirtualClock, bus: Bus) -> None:
+        queue = await bus.create_queue("jobs", retry_s=[60, 600])
+        await queue.put("job")
+        tries: list[datetime] = []
+
+        async def fail_twice(_message: Message) -> None:
+            tries.append(clock.now)
+            if len(tries) < 3:
+                raise RuntimeError("again")
+
+        stop = asyncio.Event()
+        working = asyncio.create_task(queue.work(fail_twice, stop=stop))
+        await clock.advance(2_000)
+        stop.set()
+        await clock.run(working)
+        first, second, third = tries
+        assert timedelta(seconds=30) < second - first < timedelta(seconds=300) < third - second
 
     with_clock(test)
 
