@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from itertools import islice
 from pathlib import Path
@@ -12,6 +14,13 @@ import tidings
 from tidings import Event, Filter
 from tidings.client.blocking import Bus
 from tidings.errors import Disconnected, NoAnswer, UserError
+
+
+def test_it_can_be_imported_by_its_name() -> None:
+    code = "import tidings.blocking as a; from tidings.blocking import Bus; assert a.Bus is Bus"
+    subprocess.run(
+        [sys.executable, "-c", f"{code}; import tidings; assert tidings.blocking is a"], check=True
+    )
 
 
 def test_events_reach_those_who_want_them() -> None:

@@ -37,6 +37,7 @@ T = TypeVar("T")
 CONNECT_S_MAX = 5.0
 NOTES = "tidings.notes"
 """Logger of the client for notes on filters."""
+CREATE = "tidings queue create"
 UNREACHED = 1
 """The exit code of commands about a node itself, if it does not answer."""
 IDENTITY = tuple(
@@ -126,7 +127,8 @@ async def bus_of(node: str | None, name: str = "", reconnect: bool = False) -> A
         try:
             yield bus
         except QueueNotFound as error:
-            raise QueueNotFound(error.queue, error.problem + await _hint(bus, error.queue)) from None
+            hint = "" if CREATE in error.problem else await _hint(bus, error.queue)
+            raise QueueNotFound(error.queue, error.problem + hint) from None
 
 
 @asynccontextmanager
@@ -146,7 +148,7 @@ async def _hint(bus: Bus, queue: str) -> str:
     close = get_close_matches(queue, names)
     if close:
         return f"; did you mean {' or '.join(close)}?"
-    return "" if names else "; this node has none, 'tidings queue create' makes one"
+    return "" if names else f"; this node has none, '{CREATE}' makes one"
 
 
 def find_node(address: str | None) -> str:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 from msgspec import Struct
 
@@ -55,13 +56,14 @@ class Waiting(Struct, frozen=True):
 
 
 class Queued(Struct, frozen=True):
-    """A queue: its messages, those in flight, its waiting readers, and the age of the next message."""
+    """A queue: its messages, in flight and delayed ones, waiting readers, and the age of the next message."""
 
     name: str
     messages: int
     in_flight: int
     waiting: int
     age_s: float
+    delayed: int = 0
 
 
 class Neighbour(Struct, frozen=True):
@@ -147,9 +149,6 @@ async def _sample(bus: Bus) -> tuple[float, Status]:
     return time.monotonic(), status
 
 
-_NEIGHBOUR = Neighbour.__struct_fields__
-
-
 def summarize(before_s: float, before: Status, after_s: float, after: Status) -> Summary:
     """Compute a screen from two samples; a node that was restarted in between has counted from 0."""
     known = {(what, reason): times for what, reason, times in before["counts"]}
@@ -165,9 +164,9 @@ def summarize(before_s: float, before: Status, after_s: float, after: Status) ->
     figures = {
         name: after[name] for name in ("node", "sessions", "subscriptions", "advertisements", "position")
     }
-    queues = [Queued(**one) for one in after.get("queues", ())]
+    queues = msgspec.convert(after.get("queues", ()), list[Queued])  # without what newer nodes add
     queues.sort(key=lambda one: (-one.messages, one.name))
-    peers = [Neighbour(**{name: one[name] for name in _NEIGHBOUR}) for one in after.get("peers", ())]
+    peers = msgspec.convert(after.get("peers", ()), list[Neighbour])
     return Summary(**figures, counts=counts, durables=durables, queues=queues, peers=peers)
 
 
@@ -210,10 +209,10 @@ def _durables_table(summary: Summary) -> RenderableType:
 
 
 def _queues_table(summary: Summary) -> Table:
-    numbers = ("messages", "in flight", "readers", "next")
+    numbers = ("messages", "delayed", "in flight", "readers", "next")
     table = new_table("queue", *numbers, numbers=numbers)
     for one in summary.queues[:QUEUES_SHOWN]:
-        counts = (f"{count:,}" for count in (one.messages, one.in_flight, one.waiting))
+        counts = (f"{count:,}" for count in (one.messages, one.delayed, one.in_flight, one.waiting))
         add_row(table, one.name, *counts, age_text(one.age_s if one.messages else None))
     return _with_rest(table, len(summary.queues) - QUEUES_SHOWN)
 
