@@ -61,7 +61,15 @@ def test_durable_subscriptions_come_deepest_first() -> None:
 
 def test_queues_come_fullest_first() -> None:
     idle = {"name": "idle", "messages": 0, "in_flight": 2, "waiting": 3, "age_s": 0.0}
-    jobs = {"name": "jobs", "messages": 1500, "in_flight": 0, "waiting": 0, "age_s": 61.0, "delayed": 7, "new": 1}
+    jobs = {
+        "name": "jobs",
+        "messages": 1500,
+        "in_flight": 0,
+        "waiting": 0,
+        "age_s": 61.0,
+        "delayed": 7,
+        "new": 1,
+    }
     assert text_of(status(0), {**status(0), "queues": [idle, jobs]})[-3:] == [
         "queue  messages  delayed  in flight  readers   next",
         "jobs      1,500        7          0        0  1 min",
