@@ -91,7 +91,7 @@ def test_a_query_is_over_if_spark_says_so_after_the_end_of_the_connection(
 
     parents(DRIVER, tell)
     assert made.wait_verdict(EOFError())
-    assert made.is_told
+    assert made.is_stopped
 
 
 def test_a_query_is_over_if_its_driver_lives_on_without_a_connection(
@@ -346,7 +346,7 @@ def test_a_signal_that_comes_just_before_the_stop_does_not_keep_the_reader_there
     at_exit: list[Callable[[], None]] = []
     assert reader._readers is not None
     monkeypatch.setattr(reader_lease.atexit, "unregister", at_exit.append)
-    monkeypatch.setattr(ENDING, "_is_told", True)
+    monkeypatch.setattr(ENDING, "_is_stopped", True)
     reader._readers._close_at_exit()
     assert node.readers == []
     assert at_exit == [reader._readers._close_at_exit]
