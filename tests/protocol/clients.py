@@ -64,8 +64,8 @@ class Client:
     def subscribe(self, filter: str = "", prefetch: int = 100, **options: Any) -> Recorder:
         recorder = Recorder(self)
         wanted = Wanted(filter, **options)
-        recorder.intake = self.core.subscribe(wanted, recorder, prefetch)
-        self.hear_of(recorder.intake.begun)
+        recorder.subscription = self.core.subscribe(wanted, recorder, prefetch)
+        self.hear_of(recorder.subscription.begun)
         return recorder
 
 
@@ -99,9 +99,9 @@ class Recorder:
         """Take events as an application does; all counters so far."""
         for event, position in self.arrived[:count]:
             self.taken.append(event)
-            self.client.core.consume(self.intake, 1)
+            self.client.core.consume(self.subscription, 1)
             if position is not None:
-                self.client.core.acknowledge(self.intake, position)
+                self.client.core.acknowledge(self.subscription, position)
         del self.arrived[:count]
         return self.counters
 

@@ -205,9 +205,9 @@ def test_where_memory_is_short_the_older_half_of_what_waits_goes(how: dict[str, 
     for counter in range(1, 9):
         ann.publish(event(counter, n=counter))
         rig.run()
-    outlet = bob.session._subscriptions._outlets[1]
-    assert isinstance(outlet, consumer.WaitingConsumer)
-    assert outlet.lose_oldest()
+    waiting = bob.session._subscriptions._consumers[1]
+    assert isinstance(waiting, consumer.WaitingConsumer)
+    assert waiting.lose_oldest()
     bob.grant(1, 100)
     rig.run()
     assert bob.counters() == [5, 6, 7, 8]
@@ -220,23 +220,23 @@ def test_nothing_is_counted_of_what_waits_no_longer(monkeypatch: pytest.MonkeyPa
     rig = Rig()
     ann, bob = pair(rig, credit=0)
     free = bob.session.holdings.size
-    outlet = bob.session._subscriptions._outlets[1]
-    assert isinstance(outlet, consumer.DroppingConsumer)
+    waiting = bob.session._subscriptions._consumers[1]
+    assert isinstance(waiting, consumer.DroppingConsumer)
     for counter in range(1, 60, 3):
         ann.publish(*(event(counter + more) for more in range(3)))
         rig.run()
-    assert outlet.count == 10
+    assert waiting.count == 10
     assert bob.session.holdings.size > free
     if end == "sent":
         bob.grant(1, 100)
     elif end == "unsubscribed":
         bob.ask("unsubscribe", number=1)
     else:
-        while outlet.lose_oldest():
+        while waiting.lose_oldest():
             pass
     rig.run()
     assert bob.session.holdings.size == free
-    assert end == "unsubscribed" or (outlet.count, outlet.size) == (0, 0)
+    assert end == "unsubscribed" or (waiting.count, waiting.size) == (0, 0)
 
 
 def test_latest_without_a_key_is_refused() -> None:

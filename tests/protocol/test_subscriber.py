@@ -225,7 +225,7 @@ def test_after_unsubscribing_nothing_more_comes(rig: Rig) -> None:
     client = Client(rig)
     recorder = client.subscribe()
     run(client)
-    client.hear_of(client.core.unsubscribe(recorder.intake))
+    client.hear_of(client.core.unsubscribe(recorder.subscription))
     publish(client, 1)
     run(client)
     assert recorder.arrived == []
@@ -240,7 +240,7 @@ def test_an_acknowledgement_goes_before_the_end(rig: Rig) -> None:
     publish(other, 1, delivery="reliable")
     run(client, other)
     recorder.work()
-    client.hear_of(client.core.unsubscribe(recorder.intake))
+    client.hear_of(client.core.unsubscribe(recorder.subscription))
     run(client)
     assert rig.broker.status()["durables"][0]["depth"] == 0
 
@@ -250,7 +250,7 @@ def test_ending_one_while_there_is_no_connection_is_done_at_once(rig: Rig) -> No
     recorder = client.subscribe()
     run(client)
     client.cut()
-    client.hear_of(client.core.unsubscribe(recorder.intake))
+    client.hear_of(client.core.unsubscribe(recorder.subscription))
     assert client.answers[-1] == (None, None)
     client.connect(rig)
     run(client)
@@ -261,7 +261,7 @@ def test_one_that_is_ended_before_it_was_answered_leaves_nothing(rig: Rig) -> No
     client = Client(rig)
     run(client)
     recorder = client.subscribe()
-    client.hear_of(client.core.unsubscribe(recorder.intake))
+    client.hear_of(client.core.unsubscribe(recorder.subscription))
     run(client)
     assert rig.broker.exchange.subscriptions == 0
 
@@ -307,7 +307,7 @@ def test_positions_that_do_not_fit_the_events_end_the_connection(rig: Rig, posit
     recorder = client.subscribe()
     run(client)
     raw = b"\xdd\0\0\0\x01" + b"\x96\x01\xa1t\0\x80\xc0\xc0"
-    number = recorder.intake.number
+    number = recorder.subscription.number
     client.core.receive(encode(Deliver(number, "s", 1, None, positions), raw), rig.now)
     assert client.core.is_given_up
     assert recorder.arrived == []
@@ -317,7 +317,7 @@ def test_gaps_are_told(rig: Rig) -> None:
     client = Client(rig)
     recorder = client.subscribe()
     run(client)
-    notice = Notice("gap", recorder.intake.number, {"dropped": 3, "reason": "slow"})
+    notice = Notice("gap", recorder.subscription.number, {"dropped": 3, "reason": "slow"})
     client.core.receive(encode(notice), rig.now)
     assert recorder.gaps == [(3, "slow")]
 
@@ -358,7 +358,7 @@ def test_an_advertisement_is_told_who_wants_it_also_after_a_cut(rig: Rig) -> Non
     client.cut()
     client.connect(rig)
     run(client, other)
-    other.core.unsubscribe(recorder.intake)
+    other.core.unsubscribe(recorder.subscription)
     run(client, other)
     assert wish.told == [[], ["n > 1"], ["n > 1"], []]
     client.core.withdraw(offer)

@@ -40,7 +40,7 @@ class Inbox:
         self._link = link
         # The system stands there so that logs can be read; nobody guesses what is behind it.
         self._own = f"{system}.{_unguessable()}"
-        self._intake: ClientSubscription | None = None
+        self._subscription: ClientSubscription | None = None
         self._opening: Wait | None = None
         self._waiting: dict[str, Wait] = {}
 
@@ -75,8 +75,8 @@ class Inbox:
             await self._link.wait_connected(inf)
             self.name = inbox_name(self._link.core.user, self._own)
             wanted = Wanted(str(Filter("subject = :name", name=self.name)), passive=True)
-            self._intake = self._link.core.subscribe(wanted, self, INBOX_PREFETCH)
-            self._opening = self._link.outcome(self._intake.begun)
+            self._subscription = self._link.core.subscribe(wanted, self, INBOX_PREFETCH)
+            self._opening = self._link.outcome(self._subscription.begun)
             self._opening.add_done_callback(_note_failure)  # when all who asked have given up
             self._link.flush_soon()
         # Others may wait for the same subscription: one who gives up must not end it for them.
@@ -105,8 +105,8 @@ class Inbox:
                 wait.set_exception(failure_of(event))
             else:
                 wait.set_result(event)
-        assert self._intake is not None
-        self._link.core.consume(self._intake, len(batch))
+        assert self._subscription is not None
+        self._link.core.consume(self._subscription, len(batch))
 
     def gap(self, dropped: int, reason: str) -> None:
         """Ignore the gap: requests whose answers were dropped wait until their time is up."""

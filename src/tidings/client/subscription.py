@@ -78,7 +78,7 @@ class Subscription:
         self._timeout_s = timeout_s
         self._is_auto = wanted.durable is not None and by == "auto"
         self._is_by_hand = wanted.durable is not None and by == "client"
-        self._intake: ClientSubscription | None = None
+        self._inner: ClientSubscription | None = None
         self._arrived: deque[ArrivedBatch] = deque()
         self._waiting: Wait | None = None
         self._reason: str | None = None  # why it has ended
@@ -97,12 +97,12 @@ class Subscription:
     # The block
 
     async def __aenter__(self) -> Self:
-        if self._intake is not None:
+        if self._inner is not None:
             raise UserError("a subscription can be entered once; make another")
         self._link.flush_soon()
-        intake = self._intake = self._link.core.subscribe(self._wanted, self, self._prefetch)
+        inner = self._inner = self._link.core.subscribe(self._wanted, self, self._prefetch)
         try:
-            begun = self._link.outcome(intake.begun)
+            begun = self._link.outcome(inner.begun)
             await self._link.within(begun, self._timeout_s, "subscribe", "answered")
         except BaseException:
             self._leave()
@@ -125,10 +125,10 @@ class Subscription:
             await self._link.within(self._link.outcome(self._leave()), None, "unsubscribe", "answered")
 
     def _leave(self) -> Deferred[None]:
-        assert self._intake is not None
+        assert self._inner is not None
         self._reason = self._reason or "left"
         self._arrived.clear()
-        left = self._link.core.unsubscribe(self._intake)
+        left = self._link.core.unsubscribe(self._inner)
         self._link.flush_soon()
         return left
 
@@ -174,7 +174,7 @@ class Subscription:
         self._turn_ends = min(len(self._events), self._at + TURN_EVENTS)
 
     async def _wait_arrival(self) -> None:
-        if self._intake is None:
+        if self._inner is None:
             raise UserError(
                 "a subscription begins with its block: write `async with bus.subscribe(…) as events:`, "
                 "then `async for event in events:`"
@@ -199,9 +199,9 @@ class Subscription:
     def _begin(self, delivery: ArrivedBatch) -> None:
         """Begin a delivery; events with explicit acknowledgement use their credit until acknowledged."""
         batch, positions, redelivered = delivery
-        assert self._intake is not None
+        assert self._inner is not None
         if not self._is_by_hand or positions is None:
-            self._link.core.consume(self._intake, len(batch))
+            self._link.core.consume(self._inner, len(batch))
             self._link.flush_soon()
         self._events, self._at = batch.events, 0
         self._positions, self._redelivered = positions, redelivered
@@ -225,8 +225,8 @@ class Subscription:
 
     def _acknowledge_last(self) -> None:
         if self._positions is not None and self._at and self._reason is None:
-            assert self._intake is not None
-            self._link.core.acknowledge(self._intake, self._positions[self._at - 1])
+            assert self._inner is not None
+            self._link.core.acknowledge(self._inner, self._positions[self._at - 1])
             self._link.flush_soon()
 
     async def acknowledge(self, event: Event) -> None:
@@ -238,13 +238,13 @@ class Subscription:
             raise UserError("acknowledge needs a durable subscription with acknowledge='client'")
         if all(event is not held for held, _ in self._open):
             return
-        assert self._intake is not None
+        assert self._inner is not None
         count, position, held = 0, 0, None
         while held is not event:
             held, position = self._open.popleft()
             count += 1
-        self._link.core.consume(self._intake, count)
-        self._link.core.acknowledge(self._intake, position)
+        self._link.core.consume(self._inner, count)
+        self._link.core.acknowledge(self._inner, position)
         self._link.flush_soon()
         await asyncio.sleep(0)  # it has left when this returns
 

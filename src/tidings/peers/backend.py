@@ -107,8 +107,8 @@ class PeerQueue(QueueRef):
             raise self._relay.away()
         wanted = Wanted(str(subscription.filter), queue=self._queue)
         watcher = Watcher(self._relay, subscription)
-        watcher.intake = connection.subscribe(wanted, watcher, PREFETCH_WATCH)
-        watcher.intake.begun.then(ignore, watcher.refused)
+        watcher.of_peer = connection.subscribe(wanted, watcher, PREFETCH_WATCH)
+        watcher.of_peer.begun.then(ignore, watcher.refused)
         self._relay.flush()
         return watcher.end
 
@@ -116,7 +116,7 @@ class PeerQueue(QueueRef):
 class Watcher:
     """Hands copies from a peer on to a subscription of this node."""
 
-    intake: ClientSubscription
+    of_peer: ClientSubscription
 
     def __init__(self, relay: PeerClient, subscription: Subscription) -> None:
         self._relay = relay
@@ -133,7 +133,7 @@ class Watcher:
         """Copies have come."""
         self._subscription.sink.deliver(batch, range(len(batch)), None)
         assert self._connection is not None
-        self._connection.consume(self.intake, len(batch))
+        self._connection.consume(self.of_peer, len(batch))
 
     def gap(self, dropped: int, reason: str) -> None:
         """Copies were lost; the peer may have been away."""
@@ -151,7 +151,7 @@ class Watcher:
         """End a watch that is not wanted any more."""
         self._is_over = True
         if self._connection is not None and self._connection.failure is None:
-            self._connection.unsubscribe(self.intake)
+            self._connection.unsubscribe(self.of_peer)
             self._relay.flush()
 
 

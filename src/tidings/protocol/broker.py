@@ -533,7 +533,7 @@ class Broker:
     def _deliver_parts(self, published: Published, matches: MatchedRows, ended: int) -> Steps[None]:
         """Deliver what is not stored to some at a time; what has a position goes to all at once, in order.
 
-        What a delivery costs is known when it is done, as some outlets look at each event and some do not.
+        What a delivery costs is known when it is done, as some consumers look at each event and some do not.
         `ended` is how many subscriptions had ended when it was matched: some of these may since. If the
         publisher goes meanwhile, which may have been told that it is accepted, the rest is delivered beside.
         """

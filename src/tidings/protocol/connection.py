@@ -10,9 +10,9 @@ A driver (the asyncio client, or the simulator) hands in what arrives and sends 
     connection.is_given_up                       the driver is to end the transport (and to call `lost`)
 
 The rules kept: what is published, put, settled and committed is numbered and held until accepted
-(`publications.py`), subscriptions and advertisements are made again on each new connection (`intake.py`), and
-a request that was under way when the connection broke is sent again, behind the numbered ones and under its
-old number, only if doing it twice is no different from doing it once (`calls.py`).
+(`publications.py`), subscriptions and advertisements are made again on each new connection (`subscriber.py`),
+and a request that was under way when the connection broke is sent again, behind the numbered ones and under
+its old number, only if doing it twice is no different from doing it once (`calls.py`).
 `failure` is why the node will have nothing to do with this client, or that the application has closed it;
 then there is no use in connecting again.
 """
@@ -84,7 +84,7 @@ class Connection(KeepAlive):
         self._says = _nobody if says is None else says
         self._calls = Calls()
         self._numbers = 0  # of subscriptions and advertisements
-        self._intakes: dict[int, ClientSubscription] = {}
+        self._subscriptions: dict[int, ClientSubscription] = {}
         self._due: dict[ClientSubscription, None] = {}  # those that may have frames to send
         self._offers: dict[int, ClientAdvertisement] = {}
 
@@ -111,11 +111,11 @@ class Connection(KeepAlive):
             self._go_behind_published()  # nothing is heard that follows a goodbye
             self._frames.append(encode(Bye()))
         self.failure = self.failure or error or Disconnected("the connection was closed")
-        intakes, self._intakes = self._intakes, {}
+        subscriptions, self._subscriptions = self._subscriptions, {}
         offers, self._offers = self._offers, {}
         self._calls.fail(self.failure)
-        for intake in intakes.values():
-            intake.fail(self.failure)
+        for subscription in subscriptions.values():
+            subscription.fail(self.failure)
         for offer in offers.values():
             offer.fail(self.failure)
 
@@ -124,8 +124,8 @@ class Connection(KeepAlive):
         frames, self._frames = self._frames, []
         if self.is_up:
             due, self._due = self._due, {}
-            for intake in due:
-                frames += intake.output()
+            for subscription in due:
+                frames += subscription.output()
             frames += self.publications.take()
         return frames
 
@@ -188,32 +188,32 @@ class Connection(KeepAlive):
         """Begin a subscription, now or when there is a connection; `begun` of it has the node's answer."""
         self.check()
         self._numbers += 1
-        intake = self._intakes[self._numbers] = ClientSubscription(
+        subscription = self._subscriptions[self._numbers] = ClientSubscription(
             self._numbers, wanted, subscriber, prefetch
         )
         if self.is_up:
             self._go_behind_published()
-            self._begin_intake(intake)
-        return intake
+            self._begin_subscription(subscription)
+        return subscription
 
-    def consume(self, intake: ClientSubscription, count: int) -> None:
+    def consume(self, subscription: ClientSubscription, count: int) -> None:
         """The application has taken so many events of a subscription."""
-        intake.consume(count)
-        self._due[intake] = None
+        subscription.consume(count)
+        self._due[subscription] = None
 
-    def acknowledge(self, intake: ClientSubscription, position: int) -> None:
+    def acknowledge(self, subscription: ClientSubscription, position: int) -> None:
         """Everything of a durable subscription up to this position was dealt with."""
-        intake.acknowledge(position)
-        self._due[intake] = None
+        subscription.acknowledge(position)
+        self._due[subscription] = None
 
-    def unsubscribe(self, intake: ClientSubscription) -> Deferred[None]:
+    def unsubscribe(self, subscription: ClientSubscription) -> Deferred[None]:
         """End a subscription of this connection; a durable one stays with the node."""
-        self._due.pop(intake, None)
-        intake.begun.cancel()
-        if self._intakes.pop(intake.number, None) is None or not self.is_up:
+        self._due.pop(subscription, None)
+        subscription.begun.cancel()
+        if self._subscriptions.pop(subscription.number, None) is None or not self.is_up:
             return resolved(None)
-        self._frames += intake.output()  # so that an acknowledgement goes before it
-        return ended_anyway(self.request("unsubscribe", {"number": intake.number}))
+        self._frames += subscription.output()  # so that an acknowledgement goes before it
+        return ended_anyway(self.request("unsubscribe", {"number": subscription.number}))
 
     def advertise(self, filter: str, interest: InterestListener) -> ClientAdvertisement:
         """Say what may be published; `interest` is called with the filters that want it."""
@@ -239,19 +239,19 @@ class Connection(KeepAlive):
 
     # What is said to the node
 
-    def _begin_intake(self, intake: ClientSubscription) -> None:
+    def _begin_subscription(self, subscription: ClientSubscription) -> None:
         """Make a subscription on this connection."""
 
         def begun(result: Any) -> None:
-            if intake.number in self._intakes:
-                intake.opened(_member(result, "position", int))
-                intake.begun.resolve(result)
+            if subscription.number in self._subscriptions:
+                subscription.opened(_member(result, "position", int))
+                subscription.begun.resolve(result)
 
         def refused(error: TidingsError) -> None:
-            if self._intakes.pop(intake.number, None) is not None:
-                intake.fail(error)
+            if self._subscriptions.pop(subscription.number, None) is not None:
+                subscription.fail(error)
 
-        self._ask("subscribe", intake.arguments(), "forget").then(begun, refused)
+        self._ask("subscribe", subscription.arguments(), "forget").then(begun, refused)
 
     def _offer(self, offer: ClientAdvertisement) -> None:
         """Make an advertisement on this connection."""
@@ -291,12 +291,12 @@ class Connection(KeepAlive):
         self.hands += not welcome.kept
         self.is_up = True
         waiting = self._calls.frames()
-        for intake in self._intakes.values():
+        for subscription in self._subscriptions.values():
             if is_older:
-                intake.subscriber.gap(0, OLDER)
+                subscription.subscriber.gap(0, OLDER)
             if is_older or not is_same_node:
-                intake.forget_positions()
-            self._begin_intake(intake)
+                subscription.forget_positions()
+            self._begin_subscription(subscription)
         for offer in self._offers.values():
             self._offer(offer)
         # After the subscriptions, as they may be about these, and after what they may ask about.
@@ -316,22 +316,22 @@ class Connection(KeepAlive):
             self.parting = ""
 
     def _delivered(self, message: Deliver, events: bytes) -> None:
-        intake = self._intakes.get(message.subscription)
-        if intake is not None:
-            intake.take(message, events)
-            self.position = max(self.position, intake.position)
-            self._due[intake] = None
+        subscription = self._subscriptions.get(message.subscription)
+        if subscription is not None:
+            subscription.take(message, events)
+            self.position = max(self.position, subscription.position)
+            self._due[subscription] = None
 
     def _noticed(self, notice: Notice, _events: bytes) -> None:
         details = notice.details
         if notice.kind == "interest" and notice.number in self._offers:
             self._offers[notice.number].interest.changed(_filters(details))
-        elif notice.kind == "gap" and notice.number in self._intakes:
-            subscriber = self._intakes[notice.number].subscriber
+        elif notice.kind == "gap" and notice.number in self._subscriptions:
+            subscriber = self._subscriptions[notice.number].subscriber
             subscriber.gap(_member(details, "dropped", int), _member(details, "reason", str))
-        elif notice.kind == "ended" and notice.number in self._intakes:
-            self._due.pop(intake := self._intakes.pop(notice.number), None)
-            intake.subscriber.ended(_member(details, "reason", str))
+        elif notice.kind == "ended" and notice.number in self._subscriptions:
+            self._due.pop(subscription := self._subscriptions.pop(notice.number), None)
+            subscription.subscriber.ended(_member(details, "reason", str))
 
     def _parted(self, message: Bye, _events: bytes) -> None:
         self.is_given_up = True

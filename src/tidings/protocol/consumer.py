@@ -1,4 +1,4 @@
-"""Outlets: how the events of a subscription leave the node, at the pace its client can take.
+"""Consumers: the events of a subscription leave the node at the pace its client can take.
 
 A client gives each subscription credit, a number of events. What exceeds it waits here, within a limit, and
 `on_slow` says what happens then:
@@ -48,7 +48,7 @@ _NOTHING = Need.NOTHING
 
 
 class Consumer(ABC):
-    """A subscription's way to its client: numbers, credit and frames; the kinds of outlet are built on it."""
+    """A subscription's way to its client: numbers, credit and frames; each kind builds on it."""
 
     def __init__(self, session: Session, number: int, credit: int) -> None:
         self.session = session

@@ -36,36 +36,36 @@ Value = tuple[Origin | None, bytes] | None
 class LastValuesSink(Sink):
     """The sink of a subscription while its last values are looked for: what is published meanwhile waits."""
 
-    def __init__(self, outlet: Consumer) -> None:
-        self._outlet = outlet
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
         self._parts: deque[Batch] = deque()
         self._size = 0
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Let these rows wait; the oldest go where too much does."""
         if positions is not None:
-            self._outlet.depend()
+            self._consumer.depend()
         part = batch.part(rows)
         self._parts.append(part)
         self._size += len(part.raw)
-        self._outlet.session.hold_batch(part)
+        self._consumer.session.hold_batch(part)
         while self._size > GATHERED_SIZE_MAX:
-            self._outlet.lose(len(self._next()), "slow")
+            self._consumer.lose(len(self._next()), "slow")
 
     def miss(self, dropped: int, reason: str) -> None:
         """Events were dropped before it was known which of them are wanted."""
-        self._outlet.miss(dropped, reason)
+        self._consumer.miss(dropped, reason)
 
     def lose_oldest(self) -> bool:
         """Drop the older half of what waits, as memory is short; whether anything was dropped."""
         left, is_any = self._size // 2, bool(self._parts)
         while self._size > left:
-            self._outlet.lose(len(self._next()), MEMORY)
+            self._consumer.lose(len(self._next()), MEMORY)
         return is_any
 
     def pass_on(self) -> Steps[None]:
-        """Give the outlet all that has waited, after the report of what was dropped."""
-        self._outlet.release()
+        """Give the consumer all that has waited, after the report of what was dropped."""
+        self._consumer.release()
         for _ in range(GATHERED_STEPS_MAX):
             for _ in range(min(len(self._parts), GATHERED_AT_ONCE)):
                 self._pass_next()
@@ -77,12 +77,12 @@ class LastValuesSink(Sink):
 
     def _pass_next(self) -> None:
         part = self._next()
-        self._outlet.deliver(part, range(len(part)), None)
+        self._consumer.deliver(part, range(len(part)), None)
 
     def _next(self) -> Batch:
         part = self._parts.popleft()
         self._size -= len(part.raw)
-        self._outlet.session.holdings.remove(part)
+        self._consumer.session.holdings.remove(part)
         return part
 
 

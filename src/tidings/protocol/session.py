@@ -197,18 +197,18 @@ class Session(SessionWorker):
         """Whether the outbox has room for more events."""
         return self.outbox.size < ROOM
 
-    def await_room(self, outlet: Consumer) -> None:
+    def await_room(self, consumer: Consumer) -> None:
         """A subscription has events to send when the outbox has room for them."""
-        self._awaiting_room[outlet] = None
+        self._awaiting_room[consumer] = None
 
     def _refill(self) -> None:
         """Let those go on that wait for room, as long as there is any."""
         awaiting, self._awaiting_room = self._awaiting_room, {}
-        for outlet in awaiting:
+        for consumer in awaiting:
             if self.has_room:
-                outlet.release()
+                consumer.release()
             else:
-                self._awaiting_room[outlet] = None
+                self._awaiting_room[consumer] = None
 
     def hold_batch(self, part: Batch) -> None:
         """A batch waits for a subscription."""
@@ -237,7 +237,7 @@ class Session(SessionWorker):
             self.close("limit", f"more waits for this client than {limit_name} allows")
         self.weigh()
 
-    # What the broker and the outlets call
+    # What the broker and the consumers call
 
     def post(self, frame: bytes, mark: int = 0, is_patient: bool = False) -> None:
         """Send a frame when the mark is durable; nothing follows a BYE."""
@@ -272,19 +272,19 @@ class Session(SessionWorker):
         self.outbox = Outbox()
         self.close("internal", text)
 
-    def hold(self, outlet: BlockingConsumer, first: int, last: int, goes_on: bool) -> None:
+    def hold(self, consumer: BlockingConsumer, first: int, last: int, goes_on: bool) -> None:
         """A slow subscription wants no more for now: what has these counters is not accepted yet.
 
         `goes_on`: if what it held before came just before this, that is held on.
         """
-        held = self._held.get(outlet)
+        held = self._held.get(consumer)
         if goes_on and held is not None and held[1] == self.before:
             first = held[0]
-        self._held[outlet] = first, last
+        self._held[consumer] = first, last
 
-    def let_go(self, outlet: BlockingConsumer) -> None:
+    def let_go(self, consumer: BlockingConsumer) -> None:
         """Release the hold of a blocking consumer."""
-        self._held.pop(outlet, None)
+        self._held.pop(consumer, None)
         self.broker.owe(self)
 
     @property

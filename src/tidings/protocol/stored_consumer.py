@@ -1,9 +1,9 @@
-"""Outlets on the stored stream: durable subscriptions, history, and what a slow client could not take.
+"""Consumers of the stored stream: durable subscriptions, history, and events a slow client could not take.
 
-Such an outlet has a cursor, behind which it begins, and a place in the stream, `next`. While it is *abreast*,
-new events are sent as they are published, with their positions. When its client has no credit it falls
-behind, and what comes is left in the store; with credit it reads on from `next`, at its client's pace, until
-it is abreast again. Every position goes by once, so there is no gap and no overlap where the two meet.
+Such a consumer has a cursor, behind which it begins, and a place in the stream, `next`. While it is
+*abreast*, new events are sent as they are published, with their positions. When its client has no credit it
+falls behind, and new events stay in the store; with credit it reads on from `next`, at its client's pace,
+until it is abreast again. Each position passes once: there is no gap and no overlap where the two meet.
 
 Before events leave that may have to be marked as delivered twice, the stored `handed` is moved past them.
 """

@@ -52,8 +52,8 @@ class Subscriptions:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._broker = session.broker
-        self._outlets: dict[int, Consumer] = {}
-        self._endings: dict[int, Callable[[], None]] = {}  # what ends the subscriptions of outlets
+        self._consumers: dict[int, Consumer] = {}
+        self._endings: dict[int, Callable[[], None]] = {}  # what ends the subscriptions of consumers
         self._advertisements: dict[int, Advertisement] = {}
         self.filter_size = 0  # about what all their filters cost
         self._sizes: dict[tuple[type, int], int] = {}  # the same of each
@@ -65,12 +65,12 @@ class Subscriptions:
         """Whether any of them waits for this commit or a later one."""
         if self._backlog is not None and self._backlog.mark >= mark:
             return True
-        return any(outlet.mark >= mark for outlet in self._outlets.values())
+        return any(consumer.mark >= mark for consumer in self._consumers.values())
 
     def close(self) -> Steps[None]:
         """End all of them, as the session has ended."""
-        while self._outlets:
-            self._end(next(iter(self._outlets)))
+        while self._consumers:
+            self._end(next(iter(self._consumers)))
             yield
         while self._advertisements:
             self._withdraw(next(iter(self._advertisements)))
@@ -79,8 +79,8 @@ class Subscriptions:
     def lose_oldest(self, goal: int) -> bool:
         """Have the largest lose their oldest events until so many bytes wait; whether any was lost."""
         is_any = False
-        outlets = sorted(self._outlets.values(), key=lambda one: one.size, reverse=True)
-        for holder in (self._backlog, self._gathering, *outlets):
+        consumers = sorted(self._consumers.values(), key=lambda one: one.size, reverse=True)
+        for holder in (self._backlog, self._gathering, *consumers):
             while self._session.holdings.size > goal and holder is not None and holder.lose_oldest():
                 is_any = True
         return is_any
@@ -95,7 +95,7 @@ class Subscriptions:
 
     def subscribe(self, wanted: SubscribeRequest) -> Begun:
         """Begin a subscription; where the stored stream stands."""
-        self._check_free(wanted.number, self._outlets)
+        self._check_free(wanted.number, self._consumers)
         wanted.check()
         if wanted.on_slow == "block":
             self._session.principal.require("block", "on_slow='block'")
@@ -153,58 +153,58 @@ class Subscriptions:
             keeps_all = wanted.on_slow == "spill"
             self._attach(wanted, StoredConsumer(cursor, session, wanted.number, wanted.credit, keeps_all))
         else:
-            outlet = _outlet(session, wanted)
+            consumer = _consumer(session, wanted)
             subscription = Subscription(
-                filter, outlet, wanted.passive, user=session.bound, owner=session, asked=asked
+                filter, consumer, wanted.passive, user=session.bound, owner=session, asked=asked
             )
             subscription.later = self._later(wanted) if is_unindexed else None
             if wanted.queue is not None:
-                return self._watch(wanted, wanted.queue, subscription, outlet)
+                return self._watch(wanted, wanted.queue, subscription, consumer)
             if wanted.last:
-                return self._open_last(wanted, subscription, outlet)
+                return self._open_last(wanted, subscription, consumer)
             self._endings[wanted.number] = self._begin(subscription)
-            self._add(wanted, outlet)
+            self._add(wanted, consumer)
         return {"position": self._broker.position}
 
-    def _add(self, wanted: SubscribeRequest, outlet: Consumer) -> None:
-        self._outlets[wanted.number] = outlet
+    def _add(self, wanted: SubscribeRequest, consumer: Consumer) -> None:
+        self._consumers[wanted.number] = consumer
         self._weigh(SubscribeRequest, wanted.number, wanted.filter)
 
     def _watch(
-        self, wanted: SubscribeRequest, queue: str, subscription: Subscription, outlet: Consumer
+        self, wanted: SubscribeRequest, queue: str, subscription: Subscription, consumer: Consumer
     ) -> Begun:
         """Let copies of what is put into a queue flow; the reply may have to come from where that is."""
         if self._broker.watch is None:
             raise Refused("not-found", "this node has no queues")
         self._endings[wanted.number], begun = self._broker.watch(self._session, queue, subscription)
-        self._add(wanted, outlet)
+        self._add(wanted, consumer)
         told = {"position": self._broker.position}
-        return told if begun is None else begun.map(lambda _begun: told, partial(self._unwatch, outlet))
+        return told if begun is None else begun.map(lambda _begun: told, partial(self._unwatch, consumer))
 
-    def _unwatch(self, outlet: Consumer, error: TidingsError) -> TidingsError:
+    def _unwatch(self, consumer: Consumer, error: TidingsError) -> TidingsError:
         """A watch has not begun: end it without telling the client, unless it was ended meanwhile."""
-        if self._outlets.get(outlet.number) is outlet:
-            self._end(outlet.number)
+        if self._consumers.get(consumer.number) is consumer:
+            self._end(consumer.number)
         return error
 
     def _open_last(
-        self, wanted: SubscribeRequest, subscription: Subscription, outlet: Consumer
+        self, wanted: SubscribeRequest, subscription: Subscription, consumer: Consumer
     ) -> Steps[dict[str, Any]]:
         """Begin a subscription with the last values there are; what is published meanwhile comes later."""
         matches, user = subscription.filter.matches, self._session.bound
-        subscription.sink = gathering = self._gathering = LastValuesSink(outlet)
+        subscription.sink = gathering = self._gathering = LastValuesSink(consumer)
         self._endings[wanted.number] = self._begin(subscription)
-        self._add(wanted, outlet)
+        self._add(wanted, consumer)
         if len(wanted.filter) > FILTER_AT_ONCE:
             self._broker.exchange.settle()
         # In the same step: what is published from here on is gathered, and not looked at.
         found = yield from last_values(self._broker, lambda event: matches(event) and hears(user, event))
-        outlet.depend()
+        consumer.depend()
         for batch in found:
-            outlet.deliver(batch, range(len(batch)), None)
+            consumer.deliver(batch, range(len(batch)), None)
             yield
         yield from gathering.pass_on()
-        subscription.sink, self._gathering = outlet, None
+        subscription.sink, self._gathering = consumer, None
         return {"position": self._broker.position}
 
     def _reach(self, wanted: SubscribeRequest, asked: Filter) -> Filter:
@@ -282,13 +282,13 @@ class Subscriptions:
     @property
     def count(self) -> int:
         """How many subscriptions there are."""
-        return len(self._outlets)
+        return len(self._consumers)
 
     def unsubscribe(self, unwanted: UnsubscribeRequest) -> None:
         """End a subscription, a durable one for good."""
         if unwanted.durable is not None:
             self._broker.cursors.end_durable(self._session.owner, unwanted.durable)
-        elif unwanted.number in self._outlets:
+        elif unwanted.number in self._consumers:
             self._end(unwanted.number)
         else:
             raise Refused("not-found", f"there is no subscription {unwanted.number}")
@@ -299,8 +299,8 @@ class Subscriptions:
         self._session.post(encode(Notice("ended", number, {"reason": reason})))
 
     def _end(self, number: int) -> None:
-        outlet = self._outlets.pop(number)
-        outlet.end()
+        consumer = self._consumers.pop(number)
+        consumer.end()
         self.filter_size -= self._sizes.pop((SubscribeRequest, number))
         self._session.heavier()
         self._endings.pop(number)()
@@ -353,15 +353,15 @@ class Subscriptions:
 
     def acknowledge(self, message: Acknowledge) -> None:
         """A durable subscription has dealt with something."""
-        stream = self._outlets.get(message.subscription)
+        stream = self._consumers.get(message.subscription)
         if isinstance(stream, StoredConsumer):
             stream.acknowledge(message.position)
 
     def give_credit(self, message: Credit) -> None:
         """A subscription may have more."""
-        outlet = self._outlets.get(message.subscription)
-        if outlet is not None:
-            outlet.grant(message.total)
+        consumer = self._consumers.get(message.subscription)
+        if consumer is not None:
+            consumer.grant(message.total)
 
 
 def _understood(text: str, narrow: Callable[[Filter], Filter]) -> tuple[Filter, Filter]:
@@ -373,7 +373,7 @@ def _understood(text: str, narrow: Callable[[Filter], Filter]) -> tuple[Filter, 
     return asked, granted
 
 
-def _outlet(session: Session, wanted: SubscribeRequest) -> Consumer:
+def _consumer(session: Session, wanted: SubscribeRequest) -> Consumer:
     if wanted.slow_key:
         return LatestConsumer(session, wanted.number, wanted.credit, wanted.slow_key)
     kind = BlockingConsumer if wanted.on_slow == "block" else DroppingConsumer
