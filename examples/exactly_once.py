@@ -49,5 +49,8 @@ async def main(address: str | None = None) -> None:
         await bus.delete_queue("bookings")
 
 
+# -- demonstration
+
+
 if __name__ == "__main__":
     asyncio.run(main(*sys.argv[1:2]))

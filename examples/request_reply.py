@@ -26,8 +26,7 @@ async def divide(request: Event) -> Mapping[str, object]:
 
 async def main(address: str | None = None) -> None:
     """Ask a service, ask it what it can't answer, then ask one that is not there."""
-    node = tidings.connect(address) if address else tidings.open()
-    async with node as bus:
+    async with tidings.connect(address) if address else tidings.open() as bus:
         stop = asyncio.Event()
         service = asyncio.create_task(bus.serve("div", divide, concurrency=4, stop=stop))
         answer = await bus.request("div", a=84, b=2, timeout_s=5)
@@ -42,6 +41,9 @@ async def main(address: str | None = None) -> None:
             print(error)
         stop.set()  # a request that is being answered would be answered still
         await service
+
+
+# -- demonstration
 
 
 if __name__ == "__main__":

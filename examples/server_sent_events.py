@@ -58,6 +58,9 @@ routes = [Route("/readings", listen), Route("/readings", publish, methods=["POST
 app = Starlette(routes=routes, lifespan=lifespan)
 
 
+# -- demonstration
+
+
 class Browser:
     """Asks the application without a network, as a server would for a browser."""
 

@@ -37,5 +37,8 @@ def main(address: str | None = None) -> None:
         bus.delete_queue("numbers")
 
 
+# -- demonstration
+
+
 if __name__ == "__main__":
     main(*sys.argv[1:2])

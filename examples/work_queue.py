@@ -28,7 +28,8 @@ from tidings.node.server import Node
 async def work(address: str) -> None:
     """A worker: four doors side by side, retries, dead letters, and a graceful stop on SIGTERM."""
     async with tidings.connect(address) as bus:
-        painted = await bus.queue("painted")
+        painted = await bus.create_queue("painted")
+        doors = await bus.create_queue("doors", deliveries_max=5)
 
         async def paint(job: Message) -> None:
             if job["color"] == "plaid":
@@ -38,14 +39,16 @@ async def work(address: str) -> None:
                 await asyncio.Event().wait()  # until it is killed
             await painted.put("painted", door=job["door"], again=job.redelivered)
 
-        doors = await bus.queue("doors")
         await doors.work(paint, concurrency=4, reject=ValueError, signals=True)
+
+
+# -- demonstration
 
 
 async def main(address: str | None = None) -> None:
     """Have six doors painted by two workers, and kill the one that is stuck with the red one."""
     async with at(address) as address, tidings.connect(address) as bus:
-        doors = await bus.create_queue("doors")
+        doors = await bus.create_queue("doors", deliveries_max=5)
         painted = await bus.create_queue("painted")
         colors = ("blue", "red", "plaid", "green", "white", "black")
         await doors.put_all(Event("paint", door=door, color=color) for door, color in enumerate(colors, 1))
