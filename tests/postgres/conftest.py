@@ -21,9 +21,14 @@ def running() -> Iterator[Server]:
     server.remove()
 
 
+OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+
 @pytest.fixture
 def server(running: Server) -> Server:
     with psycopg.connect(running.conninfo, autocommit=True) as connection:
+        # What a node of an earlier test has left under way could hold locks against the next statement.
+        connection.execute(f"SELECT pg_terminate_backend(pid, 10000) {OTHERS}")
         connection.execute("DROP SCHEMA IF EXISTS tidings CASCADE")
     return running
 
