@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 
+import psycopg
 import pytest
 
 from postgres.rig import GIVE_BACK, REJECT, UNOPENED, Answered, Client, Node, job, numbers
+from postgres.server import Server
 from tidings.errors import (
     FilterError,
     MessageNotHeld,
@@ -311,10 +313,14 @@ def test_a_rejected_message_is_a_dead_letter_at_once_and_a_rejected_letter_is_go
     assert node.get(DEAD)[0].event["dead.reason"] == "rejected"
 
 
-def test_what_is_held_for_too_long_goes_to_another_and_can_be_settled_by_him_only(node: Node) -> None:
-    node.create(redelivery_s=0.05)
+def test_what_is_held_for_too_long_goes_to_another_and_can_be_settled_by_him_only(
+    server: Server, node: Node
+) -> None:
+    node.create(redelivery_s=1e6)
     node.put(Client(), job(1))
     (hand,) = node.get()
+    with psycopg.connect(server.conninfo, autocommit=True) as connection:
+        connection.execute("UPDATE tidings.messages SET held_until = 1")  # its time is up, once
     (again,) = node.get(wait_s=None)
     assert again.delivery == 2
     with pytest.raises(MessageNotHeld):
