@@ -108,11 +108,6 @@ def test_a_message_that_pauses_keeps_its_group_waiting_and_one_that_is_put_for_l
     assert node.get(count=10) == []
 
 
-def test_a_rate_is_refused(node: Node) -> None:
-    with pytest.raises(QueueError, match="no rate"):
-        node.create(rate=5.0)
-
-
 def test_tables_of_an_earlier_node_are_used_on(server: Server, start: Callable[..., Node]) -> None:
     node = Node(server.conninfo)
     node.create()

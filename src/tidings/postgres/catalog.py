@@ -14,6 +14,7 @@ from tidings.errors import QueueError, QueueExists, QueueNotFound
 from tidings.ids import make_id
 from tidings.postgres.unit_of_work import CREATED, DELETED, Row, UnitOfWork
 from tidings.queues.description import DEAD, Description, checked, decode, encode
+from tidings.queues.rate import TokenBucket
 from tidings.queues.types import Volatile
 
 TYPE = "postgres"
@@ -132,6 +133,12 @@ class Catalog:
             stored,
         )
         if made:
+            if description.rate is not None:
+                turn.do(
+                    "INSERT INTO tidings.rates VALUES (%s, %s, tidings.now_us())",
+                    key,
+                    TokenBucket(description.rate, 0.0).tokens,
+                )
             turn.notice(CREATED, key)
             turn.made.append(known := Known(key, decode(stored)))
             return known
@@ -168,8 +175,6 @@ def completed(wanted: Description) -> Description:
     description = checked(wanted, True, {TYPE: True})
     if description.bind is not None:
         raise QueueError(wanted.name, "a queue of several nodes can't be bound: bind one of a node")
-    if description.rate is not None:
-        raise QueueError(wanted.name, "no node knows what others hand out of a queue in a database: no rate")
     if not description.keep:
         raise QueueError(wanted.name, "a queue in a database is kept: keep=False")
     if description.compress:

@@ -121,11 +121,13 @@ class JobGroup:
     """Group of jobs in one turn: the puts first, then settlements, then gets.
 
     Waiting readers are served before new ones, wherever a message was put or has come back. Nothing of it
-    holds before the turn is committed; `served` are the readers by then.
+    holds before the turn is committed; `served` are the readers by then, and `rests` the seconds for which
+    those at a queue have to wait because of its rate.
     """
 
     def __init__(self, turn: UnitOfWork, catalog: Catalog, lines: ReaderLines) -> None:
         self.served: dict[int, list[PostgresReader]] = {}
+        self.rests: dict[int, float] = {}
         self._turn = turn
         self._catalog = catalog
         self._lines = lines
@@ -166,7 +168,8 @@ class JobGroup:
             queues[known.key] = known
         for queue in [*woken, *self._touched()]:
             queues.setdefault(queue, self._catalog.get(queue))
-        for queue, here in queues.items():
+        for queue in sorted(queues):  # as the rows of their rates must be locked
+            here = queues[queue]
             line = self._lines.at(queue) + new.get(queue, [])
             if here is not None and line:
                 self._serve_line(here, line, new.get(queue, []))
@@ -180,7 +183,7 @@ class JobGroup:
 
     def _serve_line(self, known: Known, line: list[PostgresReader], new: list[PostgresReader]) -> None:
         try:
-            serve(self._turn, known, line)
+            self.rests[known.key] = serve(self._turn, known, line)
         except QueueNotFound as error:
             self._refuse(known, new, error)  # the other jobs fail when it is forgotten
         else:

@@ -143,6 +143,7 @@ class ReaderLines:
         self._lines: dict[int, dict[PostgresReader, None]] = {}
         self._woken: dict[int, None] = {}
         self._dues: Timers[tuple[int, PostgresReader]] = Timers()
+        self._rests: Timers[int] = Timers()  # queues whose rate allows more by then
 
     def add(self, queue: int, reader: PostgresReader) -> None:
         """Add a reader at the end of the line; one that is there stays where it is."""
@@ -169,6 +170,7 @@ class ReaderLines:
     def close(self, queue: int) -> list[PostgresReader]:
         """Remove the line of a deleted queue; return its readers."""
         self._woken.pop(queue, None)
+        self._rests.cancel(queue)
         line = list(self._lines.get(queue, ()))
         self.remove(queue, line)
         return line
@@ -177,6 +179,16 @@ class ReaderLines:
         """Let the readers at a queue search."""
         if queue in self._lines:
             self._woken[queue] = None
+
+    def rest(self, queue: int, until: float) -> None:
+        """Let the readers at a queue search at a moment, when its rate allows more."""
+        if queue in self._lines:
+            self._rests.at(until, queue)
+
+    def wake_rested(self, now: float) -> None:
+        """Let readers search whose rest is over."""
+        for queue in self._rests.due(now):
+            self.wake(queue)
 
     def restart(self, queue: int) -> None:
         """Let them search everything, as a message came back; one that is about to do so goes on first."""
@@ -215,8 +227,8 @@ class ReaderLines:
 
     @property
     def due_at(self) -> float:
-        """Return when the next reader may have waited for long enough."""
-        return self._dues.wake_at
+        """Return when the next reader may have waited for long enough, or may search again."""
+        return min(self._dues.wake_at, self._rests.wake_at)
 
     def take_due(self, now: float) -> list[PostgresReader]:
         """Remove and return the readers that have waited for long enough."""

@@ -127,7 +127,17 @@ GROUPS = (
     CREATE INDEX messages_group ON tidings.messages (queue, queue_group, place) WHERE queue_group IS NOT NULL
     """,
 )
-"""Additions to the tables of earlier nodes, which go on using them, and know of no groups."""
+RATES = (
+    """
+    CREATE TABLE tidings.rates (
+        queue int PRIMARY KEY REFERENCES tidings.queues ON DELETE CASCADE,
+        tokens double precision NOT NULL,
+        counted_us bigint NOT NULL
+    ) WITH (fillfactor = 50)
+    """,
+)
+ADDITIONS = {"tidings.messages_group": GROUPS, "tidings.rates": RATES}
+"""Additions to the tables of earlier nodes, which go on using them, by what is there after each of them."""
 
 
 def prepare(connection: Connection[tuple[Any, ...]], shown: str) -> None:
@@ -142,16 +152,20 @@ def prepare(connection: Connection[tuple[Any, ...]], shown: str) -> None:
                 cursor.execute(statement)
         elif version > VERSION:
             raise StoreTooNew(shown, f"its tables have format {version}; this tidings knows {VERSION}")
-        found = cursor.execute("SELECT to_regclass('tidings.messages_group') IS NOT NULL").fetchone()
-        for statement in () if found is not None and found[0] else GROUPS:
-            cursor.execute(statement)
+        for name, statements in ADDITIONS.items():
+            for statement in () if _has(cursor, name) else statements:
+                cursor.execute(statement)
 
 
 def _version(cursor: Cursor[tuple[Any, ...]]) -> int | None:
-    cursor.execute("SELECT to_regclass('tidings.format') IS NOT NULL")
-    found = cursor.fetchone()
-    if found is None or not found[0]:
+    if not _has(cursor, "tidings.format"):
         return None
     cursor.execute("SELECT version FROM tidings.format")
     row = cursor.fetchone()
     return None if row is None else int(row[0])
+
+
+def _has(cursor: Cursor[tuple[Any, ...]], name: str) -> bool:
+    """Whether there is a table or index of this name."""
+    found = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone()
+    return found is not None and bool(found[0])

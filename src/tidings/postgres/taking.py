@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tidings.errors import QueueNotFound
 from tidings.postgres.catalog import Known
+from tidings.postgres.rates import SharedTokens
 from tidings.postgres.readers import CandidateRow, PostgresReader
 from tidings.postgres.settling import message_of
 from tidings.postgres.unit_of_work import Row, UnitOfWork
@@ -35,6 +36,8 @@ TAKEN_BYTES_MAX = 32 << 20
 """Bytes that are taken out of one queue in one turn, about."""
 FIRST_MAX = 2 * ANSWER_SIZE_MAX // BYTES_EACH
 """Messages that are locked at a time, if no reader has a filter."""
+UNLIMITED = 2**63
+"""Messages that may be taken from a queue without a rate."""
 
 _IN_TURN: LiteralString = """
 (queue_group IS NULL OR NOT EXISTS (
@@ -86,11 +89,13 @@ RETURNING number, raw, packing, system, epoch, source, deliveries, doubted
 
 
 class QueueWalk:
-    """One walk over a queue on behalf of a line of readers."""
+    """One walk over a queue on behalf of a line of readers, which may take `room` messages."""
 
-    def __init__(self, turn: UnitOfWork, known: Known, line: Sequence[PostgresReader]) -> None:
+    def __init__(self, turn: UnitOfWork, known: Known, line: Sequence[PostgresReader], room: int) -> None:
+        self.room = room
         self._turn = turn
         self._known = known
+        self._readers = line
         self._line = list(line)
         self._is_over = False  # everything was visited
         self._place = min(reader.place for reader in line)
@@ -101,11 +106,15 @@ class QueueWalk:
     def run(self, last: int) -> None:
         """Visit page after page while a reader wants more; `last` is the last number there is."""
         for _ in range(PAGES_MAX):
-            self._line = [reader for reader in self._line if not reader.is_content]
+            self._line = [one for one in self._line if not (one.is_content or self._is_throttled(one))]
             if not self._line or self._is_over or self._taken_bytes >= TAKEN_BYTES_MAX:
                 break
             self._look_on()
         self._pause(last)
+
+    def _is_throttled(self, reader: PostgresReader) -> bool:
+        """Whether the rate of the queue lets a reader have no more."""
+        return not (self.room or reader.is_copier)
 
     def _look_on(self) -> None:
         if not self._is_choosy:
@@ -120,7 +129,7 @@ class QueueWalk:
 
     def _first(self) -> list[CandidateRow]:
         wanted = sum(reader.wanted.count - len(reader.taken) for reader in self._line)
-        limit = min(wanted, FIRST_MAX)
+        limit = min(wanted, FIRST_MAX, self.room)
         rows = self._turn.rows(_FIRST, self._known.key, self._place, limit)
         self._is_over = len(rows) < limit
         return [CandidateRow(*row) for row in rows]
@@ -158,9 +167,10 @@ class QueueWalk:
     def _offer(self, candidate: CandidateRow, line: list[PostgresReader]) -> PostgresReader | None:
         """Return the first in line that takes a message; those before it that only read get a copy."""
         for reader in line:
-            if reader.wants(candidate):
+            if not self._is_throttled(reader) and reader.wants(candidate):
                 self._taken_bytes += candidate.size
                 if not reader.is_copier:
+                    self.room -= 1
                     reader.take(candidate)
                     return reader
                 reader.take(candidate, _hand(candidate.message, 0, False, reader))
@@ -180,12 +190,20 @@ class QueueWalk:
             hand = _hand(message, delivery, delivery > 1 or doubted, reader)
             reader.taken[number] = reader.taken[number][0], hand
         for number, reader in promised.items():
+            self.room += 1
             reader.lose(number)
 
     def _pause(self, last: int) -> None:
-        """Let readers that want more go on from here later, or note that they have seen everything."""
-        for reader in self._line:
-            if self._is_over:
+        """Let readers that want more go on from here later, or note that they have seen everything.
+
+        Those that the rate lets have no more have not seen the rest: they stay where they were.
+        """
+        for reader in self._readers:
+            if reader.is_content:
+                continue
+            if self._is_throttled(reader):
+                reader.is_searching = reader.is_searching and reader.waits
+            elif self._is_over:
                 reader.look_again(last)
             else:
                 reader.is_searching = True
@@ -205,18 +223,32 @@ def _page(rows: list[Row]) -> list[CandidateRow]:
     ]
 
 
-def serve(turn: UnitOfWork, known: Known, readers: Sequence[PostgresReader]) -> None:
+def serve(turn: UnitOfWork, known: Known, readers: Sequence[PostgresReader]) -> float:
     """Serve readers with available messages, and reply to those that got some or do not wait.
 
-    QueueNotFound if the queue is deleted.
+    Return the seconds until the rate of the queue allows more messages, 0 if it does now. QueueNotFound if
+    the queue is deleted.
     """
     row = turn.row("SELECT last FROM tidings.queues WHERE key = %s", known.key)
     if row is None:
         raise QueueNotFound(known.name, "it was deleted")
-    QueueWalk(turn, known, readers).run(row[0])
+    rest_s = _walk(turn, known, readers, row[0])
     for reader in readers:
         if is_served(reader):
             answer(turn, known, reader, row[0])
+    return rest_s
+
+
+def _walk(turn: UnitOfWork, known: Known, readers: Sequence[PostgresReader], last: int) -> float:
+    """Let readers take what they want, as far as the rate allows it; return the seconds until it does."""
+    rate = known.description.rate
+    if rate is None or all(reader.is_copier for reader in readers):
+        QueueWalk(turn, known, readers, UNLIMITED).run(last)
+        return 0.0
+    tokens = SharedTokens(turn, known, rate)
+    walk = QueueWalk(turn, known, readers, tokens.available)
+    walk.run(last)
+    return tokens.spend(tokens.available - walk.room)
 
 
 def is_served(reader: PostgresReader) -> bool:

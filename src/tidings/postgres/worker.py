@@ -218,19 +218,21 @@ class PostgresWorker:
         for known in turn.made:
             self.catalog.adopt(known)
         for queue, line in group.served.items():
-            self._line_up(queue, line)
+            self._line_up(queue, line, group.rests[queue])
         if turn.answers:
             self._call(partial(_tell_all, turn.answers))
         return turn, group.served
 
-    def _line_up(self, queue: int, line: Sequence[PostgresReader]) -> None:
-        """Remove readers that were answered from the line; the others wait in it."""
+    def _line_up(self, queue: int, line: Sequence[PostgresReader], rest_s: float) -> None:
+        """Remove readers that were answered from the line; the others wait in it, for `rest_s` at least."""
         self.lines.remove(queue, [reader for reader in line if is_served(reader)])
         for reader in line:
             if not is_served(reader):
                 self.lines.add(queue, reader)
-                if reader.is_searching:
+                if reader.is_searching and (reader.is_copier or not rest_s):
                     self.lines.wake(queue)
+        if rest_s:
+            self.lines.rest(queue, time.monotonic() + rest_s)
         known = self.catalog.get(queue)
         held_s = None if known is None else known.description.redelivery_s
         if held_s is not None:
@@ -278,6 +280,7 @@ class PostgresWorker:
         """Do the periodic work that is due."""
         for reader in self.lines.take_due(now):
             self._call(partial(tell_nothing, reader))
+        self.lines.wake_rested(now)
         if now >= self._look_at:
             self._look_at = now + LOOK_S
             self.lines.wake_all()

@@ -13,28 +13,28 @@ BURST_S = 0.1
 class TokenBucket:
     """The tokens of one queue."""
 
-    __slots__ = ("_at", "_capacity", "_rate", "_tokens")
+    __slots__ = ("_at", "_capacity", "_rate", "tokens")
 
-    def __init__(self, rate: float, now: float) -> None:
+    def __init__(self, rate: float, now: float, tokens: float | None = None) -> None:
         self._rate = rate
         self._capacity = max(1.0, rate * BURST_S)
-        self._tokens = self._capacity
+        self.tokens = self._capacity if tokens is None else tokens
         self._at = now
 
     def available(self, now: float) -> int:
         """Return how many messages may be handed out now."""
-        self._tokens = min(self._capacity, self._tokens + (now - self._at) * self._rate)
+        self.tokens = min(self._capacity, self.tokens + (now - self._at) * self._rate)
         self._at = now
-        return max(0, int(self._tokens + _ROUNDING))
+        return max(0, int(self.tokens + _ROUNDING))
 
-    def take(self) -> None:
-        """A message is handed out."""
-        self._tokens -= 1.0
+    def take(self, count: int = 1) -> None:
+        """Messages are handed out."""
+        self.tokens -= count
 
     @property
     def wake_at(self) -> float:
         """When the next message may be handed out."""
-        return self._at + max(0.0, 1.0 - self._tokens) / self._rate
+        return self._at + max(0.0, 1.0 - self.tokens) / self._rate
 
 
 _ROUNDING = 1e-6
