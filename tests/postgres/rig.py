@@ -148,9 +148,12 @@ class Node:
         self.until(lambda: len(done) == len(batch))
         return [done[row] for row in range(len(batch))]
 
-    def ask(self, name: str = "jobs", **wanted: Any) -> Answered:
-        """A get that may have to wait."""
-        return Answered(self.way(name).get(GetRequest(queue=name, **wanted)))
+    def ask(self, name: str = "jobs", owner: str | None = None, **wanted: Any) -> Answered:
+        """A get that may have to wait; with an owner, one that takes several messages of a group."""
+        request = GetRequest(queue=name, together=owner is not None, **wanted)
+        if owner is None:
+            return Answered(self.way(name).get(request))
+        return Answered(self.way(name).get_together(request, owner))
 
     def get(self, name: str = "jobs", **wanted: Any) -> list[Hand]:
         answered = self.ask(name, **wanted)

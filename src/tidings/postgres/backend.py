@@ -248,10 +248,18 @@ class SharedQueue(QueueRef):
 
     def get(self, wanted: GetRequest) -> Deferred[GetReply]:
         """Take or read messages."""
+        return self._get(wanted, None)
+
+    def get_together(self, wanted: GetRequest, owner: str) -> Deferred[GetReply]:
+        """Take messages, of each group as many as follow each other."""
+        return self._get(wanted, owner)
+
+    def _get(self, wanted: GetRequest, owner: str | None) -> Deferred[GetReply]:
         if wanted.transaction:
             return failed(QueueError(self.address, "a queue in a database can't be in a transaction"))
         try:
-            reader = PostgresReader(self.address, wanted, filter_of(wanted.where) if wanted.where else None)
+            filter = filter_of(wanted.where) if wanted.where else None
+            reader = PostgresReader(self.address, wanted, filter, owner)
             self._queues.get(reader)
         except TidingsError as error:
             return failed(error)

@@ -28,6 +28,8 @@ class CandidateRow(NamedTuple):
     length: int
     is_in_turn: bool = True  # in its group
     columns: Row = ()
+    follows: int | None = None  # the message before it in its group, if that is available too
+    owner: str | None = None  # otherwise the client that holds all those before it
 
     @property
     def size(self) -> int:
@@ -53,6 +55,7 @@ class PostgresReader:
         "is_cut",
         "is_searching",
         "is_stale",
+        "owner",
         "place",
         "reply",
         "seen",
@@ -61,8 +64,11 @@ class PostgresReader:
         "wanted",
     )
 
-    def __init__(self, address: str, wanted: GetRequest, filter: Filter | None) -> None:
+    def __init__(
+        self, address: str, wanted: GetRequest, filter: Filter | None, owner: str | None = None
+    ) -> None:
         self.address = address
+        self.owner = owner  # the client, if it may have several messages of a group
         self.wanted = wanted
         self.filter = filter
         self.reply: Deferred[GetReply] = Deferred()
@@ -115,7 +121,7 @@ class PostgresReader:
         """Whether it wants a message, and has room for it in its reply."""
         if self.is_content or candidate.number <= self.seen or candidate.place <= self.place:
             return False
-        if not (candidate.is_in_turn or self.is_copier):
+        if not (candidate.is_in_turn or self.is_copier or self._may_follow(candidate)):
             return False
         if self.wanted.up_to is not None and candidate.number > self.wanted.up_to:
             return False
@@ -123,6 +129,12 @@ class PostgresReader:
             return False
         self.is_cut = bool(self.taken) and self.size + candidate.size > ANSWER_SIZE_LIMIT
         return not self.is_cut
+
+    def _may_follow(self, candidate: CandidateRow) -> bool:
+        """Whether it has all messages that come before one in its group."""
+        if self.owner is None:
+            return False
+        return candidate.owner == self.owner if candidate.follows is None else candidate.follows in self.taken
 
     def take(self, candidate: CandidateRow, hand: Delivered | None = None) -> None:
         """Add a message to its reply; without a hand it is only promised."""

@@ -3,7 +3,8 @@
 A message is a row from its put until it is settled; `place` is its place in the queue, as in a queue of a
 node, and its number the microsecond at which it came by the clock of the server. Numbers are given while the
 row of the queue is locked, so they grow in the order of the commits, and a reader that has seen a number has
-seen all before it. `holder` is the life of the node that holds a message, with the turn in which it took it.
+seen all before it. `holder` is the life of the node that holds a message, with the turn in which it took it,
+and `owner` the client, if that may have more messages of the same group.
 A message that is not due yet is held by no life, DELAYED, until it is: so it goes back as any other.
 
 Statements that find a message by its number, or by its time, use `coalesce(holder, 0)`: so the server can't
@@ -15,7 +16,7 @@ queue's row, and so does the deletion of a queue with all its rows.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg import Connection, Cursor
 
@@ -127,6 +128,7 @@ GROUPS = (
     CREATE INDEX messages_group ON tidings.messages (queue, queue_group, place) WHERE queue_group IS NOT NULL
     """,
 )
+OWNERS = ("ALTER TABLE tidings.messages ADD COLUMN owner text",)
 RATES = (
     """
     CREATE TABLE tidings.rates (
@@ -136,8 +138,16 @@ RATES = (
     ) WITH (fillfactor = 50)
     """,
 )
-ADDITIONS = {"tidings.messages_group": GROUPS, "tidings.rates": RATES}
-"""Additions to the tables of earlier nodes, which go on using them, by what is there after each of them."""
+_HAS_OWNERS = """
+SELECT 1 FROM pg_attribute
+WHERE attrelid = 'tidings.messages'::regclass AND attname = 'owner' AND NOT attisdropped
+"""
+ADDITIONS: dict[LiteralString, tuple[LiteralString, ...]] = {
+    "SELECT 1 WHERE to_regclass('tidings.messages_group') IS NOT NULL": GROUPS,
+    "SELECT 1 WHERE to_regclass('tidings.rates') IS NOT NULL": RATES,
+    _HAS_OWNERS: OWNERS,
+}
+"""Additions to the tables of earlier nodes, which go on using them, by the query that finds each."""
 
 
 def prepare(connection: Connection[tuple[Any, ...]], shown: str) -> None:
@@ -152,20 +162,16 @@ def prepare(connection: Connection[tuple[Any, ...]], shown: str) -> None:
                 cursor.execute(statement)
         elif version > VERSION:
             raise StoreTooNew(shown, f"its tables have format {version}; this tidings knows {VERSION}")
-        for name, statements in ADDITIONS.items():
-            for statement in () if _has(cursor, name) else statements:
+        for query, statements in ADDITIONS.items():
+            for statement in statements if cursor.execute(query).fetchone() is None else ():
                 cursor.execute(statement)
 
 
 def _version(cursor: Cursor[tuple[Any, ...]]) -> int | None:
-    if not _has(cursor, "tidings.format"):
+    cursor.execute("SELECT to_regclass('tidings.format') IS NOT NULL")
+    found = cursor.fetchone()
+    if found is None or not found[0]:
         return None
     cursor.execute("SELECT version FROM tidings.format")
     row = cursor.fetchone()
     return None if row is None else int(row[0])
-
-
-def _has(cursor: Cursor[tuple[Any, ...]], name: str) -> bool:
-    """Whether there is a table or index of this name."""
-    found = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone()
-    return found is not None and bool(found[0])

@@ -5,6 +5,8 @@ and copies to those that only read. Then exactly the chosen ones are locked: mes
 taken in the meantime are skipped. If no reader has a filter, the pages are locked as they are read, and only
 the sizes are read of messages that are not taken.
 
+A reader that may have several messages of a group has an owner; see `together.py`.
+
 A reader with a filter that has seen everything is woken for new messages, and visits only these; if a message
 comes back, it visits everything again. A long search pauses so that others have their turn.
 """
@@ -18,6 +20,7 @@ from typing import LiteralString
 from msgspec.structs import replace
 
 from tidings.errors import QueueNotFound
+from tidings.postgres import together
 from tidings.postgres.catalog import Known
 from tidings.postgres.rates import SharedTokens
 from tidings.postgres.readers import CandidateRow, PostgresReader
@@ -82,7 +85,7 @@ FOR UPDATE SKIP LOCKED
 """
 _TAKE = """
 UPDATE tidings.messages SET holder = %s, turn = %s, deliveries = deliveries + 1,
-    held_until = tidings.now_us() + %s::bigint
+    held_until = tidings.now_us() + %s::bigint, owner = NULL
 WHERE queue = %s AND number = ANY(%b::bigint[])
 RETURNING number, raw, packing, system, epoch, source, deliveries, doubted
 """
@@ -99,7 +102,8 @@ class QueueWalk:
         self._line = list(line)
         self._is_over = False  # everything was visited
         self._place = min(reader.place for reader in line)
-        self._is_choosy = any(reader.is_choosy for reader in line)
+        self._is_together = any(one.owner is not None for one in line) and together.has_groups(turn, known)
+        self._is_choosy = self._is_together or any(reader.is_choosy for reader in line)
         self._seen = min(reader.seen for reader in line)
         self._taken_bytes = 0
 
@@ -123,6 +127,8 @@ class QueueWalk:
             page = self._new()
         else:
             page = self._in_order()
+        if self._is_together:
+            page = together.joined(self._turn, self._known, page)
         promised = self._promise(page)
         if promised:
             self._take(promised)
@@ -182,7 +188,8 @@ class QueueWalk:
         wait_us = None if wait_s is None else int(wait_s * 1e6)
         turn, numbers = self._turn, list(promised)
         if self._is_choosy:
-            numbers = [number for (number,) in turn.rows(_LOCK, key, numbers)]
+            locked = {number for (number,) in turn.rows(_LOCK, key, numbers)}
+            numbers = together.unbroken(promised, locked) if self._is_together else list(locked)
         rows = turn.rows(_TAKE, turn.life, turn.number, wait_us, key, numbers)
         for number, raw, packing, system, epoch, source, delivery, doubted in rows:
             reader = promised.pop(number)
@@ -192,6 +199,8 @@ class QueueWalk:
         for number, reader in promised.items():
             self.room += 1
             reader.lose(number)
+        if self._is_together:
+            together.own(turn, self._known, self._line)
 
     def _pause(self, last: int) -> None:
         """Let readers that want more go on from here later, or note that they have seen everything.

@@ -97,6 +97,13 @@ class QueueRef(Protocol):
         If the reply is cancelled, what was taken for it goes back as if it had not been handed out.
         """
 
+    def get_together(self, wanted: GetRequest, owner: str) -> Deferred[GetReply]:  # noqa: ARG002
+        """Take messages as `get` does, also those behind others of their group that the same owner holds.
+
+        The owner is a client. Unless it is overridden, one message of each group is taken.
+        """
+        return self.get(wanted)
+
     @abstractmethod
     def settle(self, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
         """Do with a message that was taken what the outcome says: DONE, REJECT, GIVE_BACK or UNOPENED.

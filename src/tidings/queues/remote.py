@@ -26,7 +26,7 @@ from tidings.queues.arguments import GetRequest, PartRequest, Renew
 from tidings.queues.backend import GetReply, QueueBackend, QueueRef
 from tidings.queues.description import Description
 from tidings.queues.getting import QueueReaders, note_requests, wanted_filter
-from tidings.queues.inflight import InFlightTable, RemoteInFlight
+from tidings.queues.inflight import InFlightTable, RemoteInFlight, identity
 from tidings.queues.local import reach
 from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred, failed
@@ -106,10 +106,16 @@ class RemoteQueue:
         if held:
             asked.answer(GetReply([one.row for one in held], held_s=held[0].lot.held_s), 0)
         else:
-            reply = self.ref.get(wanted)
+            reply = self._get(asked.session, wanted)
             self._readers.await_reply(asked, reply)
             reply.then(partial(self._got, asked, wanted), asked.fail)
         return LATER
+
+    def _get(self, session: Session, wanted: GetRequest) -> Deferred[GetReply]:
+        if not wanted.together or wanted.action == "read":
+            return self.ref.get(wanted)
+        system, epoch = identity(session)
+        return self.ref.get_together(wanted, f"{system} {epoch}")
 
     def _got(self, asked: IncomingRequest, wanted: GetRequest, handed: GetReply) -> None:
         """Messages have come, or none did in time."""
