@@ -41,6 +41,8 @@ def fits(value: Any, kind: pa.DataType) -> bool:
         return kind == pa.bool_()
     if pa.types.is_integer(kind):
         return type(value) is int and -(2 ** (kind.bit_width - 1)) <= value < 2 ** (kind.bit_width - 1)
+    if kind == pa.float64() and type(value) is int:
+        return abs(value) <= 2**53
     if pa.types.is_floating(kind):
         return type(value) in (int, float)
     if pa.types.is_decimal(kind):
@@ -70,6 +72,16 @@ def same(left: Any, right: Any) -> bool:
 
 def sealed(decoder: Decoder, several: list[LivePart]) -> pa.RecordBatch:
     return decoder.sealed(table_of(several).combine_chunks().to_batches()[0])
+
+
+def test_an_integer_that_a_double_can_not_represent_does_not_fit_it() -> None:
+    several = [part_of([Event("t", value=value) for value in (2**53, -(2**53) - 1, 2**60, 1e300)])]
+    schema = pa.schema([("value", pa.float64()), ("mismatches", pa.int64())])
+    for read in (Decoder.lives, sealed):
+        decoder = Decoder(schema)
+        found = read(decoder, several).to_pydict()
+        assert found == {"value": [2.0**53, None, None, 1e300], "mismatches": [0, 1, 1, 0]}
+        assert decoder.mismatches == 2
 
 
 @settings(max_examples=often(40))

@@ -4,7 +4,8 @@
 | --- | --- |
 | boolean | a bool |
 | integer | an int within its range |
-| float, double | an int or a float, rounded to what it holds |
+| float | an int or a float, rounded to what it holds |
+| double | a float, or an int up to 2^53, which it holds exactly |
 | string | a str |
 | timestamp, date | a time (in UTC) |
 | binary | bytes |
@@ -25,6 +26,7 @@ import pyarrow as pa
 from msgspec import Meta, Struct
 
 from tidings.errors import ConfigError
+from tidings.event.values import EXACT_MAX
 
 Cells = list[Any]
 
@@ -61,9 +63,9 @@ class Fit(Struct, frozen=True):
         """Return a column of a file as this one, if all its values fit by their type alone."""
         if column.type == self.type:
             return column
-        if pa.types.is_floating(self.type):
+        if pa.types.is_float32(self.type):
             return column.cast(self.type, safe=False) if _is_number(column.type) else None
-        plain = self.convert is None or pa.types.is_integer(self.type)
+        plain = self.convert is None or _is_number(self.type)
         if not plain or _python_kind(column.type) not in self.kinds:
             return None
         try:
@@ -85,7 +87,9 @@ def fit_for(name: str, kind: Any) -> Fit:
             Annotated[int, Meta(ge=least, le=most)],
             lambda number: number if least <= number <= most else None,
         )
-    if pa.types.is_float64(kind) or pa.types.is_float32(kind):
+    if pa.types.is_float64(kind):
+        return Fit(kind, (int, float), Annotated[int, Meta(ge=-EXACT_MAX, le=EXACT_MAX)] | float, _exact)
+    if pa.types.is_float32(kind):
         return Fit(kind, (int, float), float, float)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return Fit(kind, (str,), str)
@@ -98,6 +102,10 @@ def fit_for(name: str, kind: Any) -> Fit:
     if pa.types.is_decimal128(kind):
         return Fit(kind, (int, float), None, _decimals(kind.precision, kind.scale))
     raise ConfigError("schema", name, f"no value of an event can be {kind}")
+
+
+def _exact(number: float) -> float | None:
+    return None if type(number) is int and abs(number) > EXACT_MAX else float(number)
 
 
 def _decimals(precision: int, scale: int) -> Callable[[float], Decimal | None]:
