@@ -87,7 +87,9 @@ def test_a_secret_that_is_given_itself_is_refused_and_not_told(name: str) -> Non
         ({"mode": "dropmalformed"}, "'dropmalformed' is neither permissive nor failfast"),
         ({"minPartitions": "0"}, "'0' is no whole number from 1 on"),
         ({"minPartitions": "1.5"}, "'1.5' is no whole number from 1 on"),
-        ({"startingTimestamp": "yesterday"}, "'yesterday' is no time"),
+        ({"startingTimestamp": "yesterday"}, "'yesterday' is no time; write it as 2026-05-01T08:30:00Z"),
+        ({"startingTimestamp": "1969-12-31"}, "'1969-12-31' is no time"),
+        ({"endingTimestamp": "2026-02-30T00:00Z"}, "'2026-02-30T00:00Z' is no time"),
         ({"startingOffsets": "first"}, "'first' is neither 'earliest', 'latest' nor positions by node"),
         ({"startingOffsets": '{"127.0.0.1:7300": -2}'}, "-2 is no position"),
         ({"startingOffsets": '{"other:7300": 2}'}, "names other:7300, which the option 'node' does not"),
@@ -156,6 +158,15 @@ def test_bounds_are_a_word_a_place_for_each_node_or_a_time() -> None:
     placed = starting(startingOffsets='{"a:1": 17, "tidings://b:2": "earliest"}')
     assert (placed.at("a:1"), placed.at("b:2")) == (17, "earliest")
     assert starting(startingTimestamp="1500").time_us == 1_500_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2026-05-01T08:30:00Z", "2026-05-01T10:30+02:00", "2026-05-01 08:30", "1777624200000"],
+)
+def test_a_time_is_in_milliseconds_or_in_iso_8601_and_without_a_zone_in_utc(text: str) -> None:
+    options = read_options({**NODE, "startingTimestamp": text, "endingTimestamp": f" {text} "}, "batch")
+    assert options.starting.time_us == options.ending.time_us == 1_777_624_200_000_000
 
 
 def test_places_in_a_folder_are_by_the_ids_of_nodes() -> None:

@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tidings.errors import AddressError, ConfigError, FilterError
+from tidings.errors import AddressError, ConfigError, EventError, FilterError
+from tidings.event.values import plain_moment
 from tidings.filters import Filter
 from tidings.log.arguments import LEASE_S_MAX
 from tidings.transport.address import parse
@@ -265,9 +266,9 @@ def label_of(address: str) -> str:
 
 
 def _bound(given: Mapping[str, str], side: str, word: Word, labels: set[str] | None) -> ReadBound:
-    time_ms = _value(given, f"{side}Timestamp", _milliseconds, None)
-    if time_ms is not None:
-        return ReadBound(word, time_us=time_ms * 1000)
+    time_us = _value(given, f"{side}Timestamp", _time_us, None)
+    if time_us is not None:
+        return ReadBound(word, time_us=time_us)
     name = f"{side}Offsets"
     text = given.get(name, word).strip()
     if text.lower() == "latest":
@@ -337,10 +338,18 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _milliseconds(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) <= TIME_MS_MAX):
-        raise ValueError(f"{text!r} is no time: milliseconds since 1970 are meant")
-    return int(text)
+def _time_us(text: str) -> int:
+    """Read a time in milliseconds since 1970 or in ISO 8601, without a zone in UTC; return microseconds."""
+    if text.isascii() and text.isdigit() and int(text) <= TIME_MS_MAX:
+        return int(text) * 1000
+    try:
+        time_us = plain_moment(text, "")
+    except EventError:
+        time_us = -1
+    if time_us < 0:
+        example = "2026-05-01T08:30:00Z"
+        raise ValueError(f"{text!r} is no time; write it as {example}, or in milliseconds since 1970")
+    return time_us
 
 
 def _seconds(text: str) -> float:
