@@ -269,6 +269,8 @@ def test_a_long_event_has_a_piece_of_its_own_and_a_longer_one_is_refused_by_its_
         ("type string, priority double", "column 'priority': is double, and must be integer"),
         ("type string, JMSType string", "column 'JMSType': can't be an attribute: is the name of a header"),
         ("type string, n long, n long", "column 'n': is there twice"),
+        ("type string, n long, N long", "column 'N': differs from 'n' by case only; rename one"),
+        ("type string, Time timestamp", "column 'Time': differs from 'time' by case only; rename it to that"),
         ("type string, type string", "column 'type': is there twice"),
         *((f"type string, {name} string", f"column '{name}': is set by the nodes") for name in SET_BY_NODES),
     ],

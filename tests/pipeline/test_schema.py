@@ -124,3 +124,9 @@ def test_what_an_event_may_lack_can_not_be_not_null() -> None:
 def test_names_that_spark_can_not_tell_apart_are_refused() -> None:
     twice = columns(("value", types.LongType()), ("Value", types.LongType()))
     assert "same name to Spark as 'value'" in refusal(twice)
+
+
+@pytest.mark.parametrize("name", ["Type", "TIME", "Position", "Attributes"])
+def test_a_column_of_the_source_is_refused_in_another_case(name: str) -> None:
+    told = refusal(columns((name, types.StringType())))
+    assert told.startswith(f"schema: {name}: differs from '{name.lower()}' by case only; write that")

@@ -26,6 +26,8 @@ OWN_TYPES = {
 }
 """Types of the columns that are no attributes."""
 
+OWN_NAMES = OWN_TYPES.keys() | {"attributes"}
+
 
 def default_schema() -> StructType:
     """Return the columns of a query that names none: the place, the header, and all attributes as texts."""
@@ -48,12 +50,15 @@ def arrow_schema(schema: StructType) -> Any:
 
 
 def _check_names(schema: StructType) -> None:
-    """Refuse two columns of one name, without regard to case, as in Spark."""
+    """Refuse two columns of one name, without regard to case, as in Spark; own ones in another case, too."""
     seen: dict[str, str] = {}
     for name in schema.fieldNames():
         if name.lower() in seen:
             raise ConfigError("schema", name, f"is the same name to Spark as {seen[name.lower()]!r}")
         seen[name.lower()] = name
+        if name not in OWN_NAMES and name.lower() in OWN_NAMES:
+            problem = f"differs from {name.lower()!r} by case only; write that"
+            raise ConfigError("schema", name, f"{problem}, or read the attribute in the map 'attributes'")
 
 
 def _check_field(field: Any) -> None:

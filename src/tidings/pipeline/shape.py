@@ -27,6 +27,8 @@ NUMBERS = ("ttl_s", "keep_s", "reliability")
 WORDS = {"delivery": DELIVERIES, "route": ROUTES}
 SET_BY_NODES = ("position", "node", "source", "received", "system", "epoch", "counter", "mismatches")
 """Columns of a read that are ignored in a write."""
+OWN_NAMES = {*HEADER_NAMES, *SET_BY_NODES, "attributes"}
+"""Columns that are no attributes."""
 
 
 class Leaf(Struct, frozen=True):
@@ -71,16 +73,22 @@ def _error(name: str, problem: str) -> ConfigError:
 
 
 def _check_twice(names: Sequence[str]) -> None:
-    seen: set[str] = set()
+    """Refuse two columns of one name, without regard to case: Spark could not tell them apart in a read."""
+    seen: dict[str, str] = {}
     for name in names:
-        if name in seen:
-            raise _error(name, "is there twice; rename one")
-        seen.add(name)
+        known = seen.get(name.lower())
+        if known is not None:
+            problem = "is there twice" if known == name else f"differs from {known!r} by case only"
+            raise _error(name, f"{problem}; rename one")
+        seen[name.lower()] = name
 
 
 def _check_names(names: Sequence[str]) -> None:
     _check_twice(names)
     for name in names:
+        if name.lower() in OWN_NAMES and name not in OWN_NAMES:
+            like = f"differs from {name.lower()!r} by case only"
+            raise _error(name, f"{like}; rename it to that, or to a name of its own")
         try:
             check_name(name)
         except EventError as error:
