@@ -121,10 +121,14 @@ def test_a_damaged_file_is_named_and_can_be_left_out(sealed: Sealed, tmp_path: P
     assert left == [*range(1, 11), *range(21, 31)]
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_or_has_no_log_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="option 'path': there is no folder"):
         read(COLUMNS, path=tmp_path / "nowhere")
-    assert read(COLUMNS, path=tmp_path) == []
+    (tmp_path / "notes.txt").write_text("no log")
+    with pytest.raises(
+        ConfigError, match=rf"option 'path': {tmp_path} has no file of a sealed log; name the"
+    ):
+        read(COLUMNS, path=tmp_path)
 
 
 def test_a_node_gives_what_it_has_sealed_and_tells_what_was_pruned(tmp_path: Path) -> None:

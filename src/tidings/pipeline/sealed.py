@@ -16,7 +16,7 @@ from pyarrow import fs
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tidings.errors import StoreDamaged, UserError
+from tidings.errors import ConfigError, StoreDamaged, UserError
 from tidings.filters import Filter
 from tidings.log.columns import Decoder
 from tidings.log.segment_folder import FileInfo, Folder
@@ -60,8 +60,8 @@ class FolderReader(DataSourceReader):
         """List the files, and cut their positions into pieces."""
         folder = Folder(self.path)
         files = folder.files()
-        if not files and folder.filesystem.get_file_info("").type == fs.FileType.NotFound:
-            raise option_error("path", f"there is no folder {self.path}")
+        if not files:
+            raise _nothing_sealed(folder)
         of_nodes = {node: list(own) for node, own in groupby(files, lambda file: file.claim.node)}
         self._check_nodes(of_nodes)
         spans = [self._span(folder, node, own) for node, own in of_nodes.items()]
@@ -123,6 +123,13 @@ class FolderReader(DataSourceReader):
 
 class PushedFolderReader(Pushed, FolderReader):
     """Reads the files of a sealed log, of which some need not be opened."""
+
+
+def _nothing_sealed(folder: Folder) -> ConfigError:
+    if folder.filesystem.get_file_info("").type == fs.FileType.NotFound:
+        return option_error("path", f"there is no folder {folder}")
+    problem = f"{folder} has no file of a sealed log"
+    return option_error("path", f"{problem}; name the log folder of a node; tidings log seal makes files")
 
 
 def _place(folder: Folder, files: list[FileInfo], bound: ReadBound, standing: NodeExtent) -> int:
