@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from effort import often
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from log import sealers
@@ -28,6 +28,7 @@ from tidings.log.chunks import LivePart
 from tidings.log.history import History
 from tidings.log.segment_folder import Folder
 from tidings.log.segments import SealedFiles
+from tidings.matching import Index
 from tidings.protocol.frames import FRAME_MAX
 from tidings.store.interface import Append, Discard, Operation, StoredBatch, Trim
 from tidings.store.memory import MemoryStore, SimulatedDisk, SimulatedStore
@@ -316,6 +317,32 @@ def test_reading_ends_when_its_time_is_over_and_goes_on_where_it_was(monkeypatch
     answer = history.read(1, 6, Filter("n = 5"), 1 << 20, False)
     assert (answer.parts, answer.next) == ([], 2)
     assert read_all(history, 1, 6, "n = 5") == [(5, 5)]
+
+
+TYPES = st.sampled_from(["air", "own", "own.a", "disown.a", "ow"])
+
+
+@given(st.lists(st.lists(st.tuples(TYPES, st.sampled_from(["", "own.x"])), min_size=1), max_size=4))
+def test_a_type_that_is_left_out_is_so_wherever_its_name_stands(batches: list[list[tuple[str, str]]]) -> None:
+    first, held, wanted = 1, list[StoredBatch](), list[int]()
+    filter = Filter("NOT STARTS_WITH(type, 'own.')")
+    for pairs in batches:
+        events = [replace(Event(type, text=text), counter=n + 1) for n, (type, text) in enumerate(pairs)]
+        raw = Batch.of(events).raw
+        held.append(StoredBatch(first, len(events), "s", 1, "ann", NOON_US, True, raw))
+        wanted += [first + row for row, event in enumerate(events) if filter.matches(event)]
+        first += len(events)
+    parts = History(store_of(*held)).read(1, first, filter, 1 << 20, False).parts
+    assert [place for part in parts if isinstance(part, LivePart) for place in part.positions()] == wanted
+
+
+def test_batches_that_can_not_have_a_type_that_is_left_out_are_not_evaluated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Index, "match_rows", None)
+    history = History(store_of(stored(1, [1, 2]), stored(3, [3])))
+    answer = history.read(1, 4, Filter("NOT STARTS_WITH(type, 'own.')"), 1 << 20, False)
+    assert len(answer.parts) == 2
 
 
 def test_who_passes_over_damage_is_still_told_of_what_was_pruned(tmp_path: Path) -> None:

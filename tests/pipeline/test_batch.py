@@ -177,6 +177,26 @@ def test_several_nodes_are_read_together(tmp_path: Path) -> None:
     assert [(row["node"], row["number"]) for row in found] == [(ids[0], 1), (ids[1], 2), (ids[1], 3)]
 
 
+def test_events_that_nodes_publish_about_themselves_are_read_only_if_the_filter_says_so(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as node:
+        own = Event("tidings.gateway.figures", readings=4, delivery="persistent")
+        node.publish(own, reading(1, 1))
+        node.publish(Event("tidings", number=2, delivery="persistent"))
+        schema = types.StructType().add("type", "string")
+
+        def found(**options: Any) -> list[str]:
+            return [row["type"] for row in rows(schema, node=node.address, **options)]
+
+        assert found() == ["air.pm10", "tidings"]
+        assert found(where="TRUE") == ["tidings.gateway.figures", "air.pm10", "tidings"]
+        assert found(where="readings > 3") == ["tidings.gateway.figures"]
+        with blocking.connect(f"tidings://{node.address}") as bus:
+            bus.log.seal(timeout_s=PATIENCE_S)
+        assert found() == ["air.pm10", "tidings"]
+
+
 def test_an_empty_log_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
     with running(tmp_path) as node:
         assert load(spark, COLUMNS, node=node.address).collect() == []

@@ -14,6 +14,7 @@ from tidings.errors import ConfigError
 from tidings.pipeline.options import (
     LEASE_S,
     NAMES,
+    OTHERS_ONLY,
     ReadBound,
     check_options,
     label_of,
@@ -37,7 +38,7 @@ def test_a_node_is_all_that_a_query_must_name() -> None:
     assert (stream.starting.word, stream.lease_s, stream.durable) == ("latest", LEASE_S, None)
     assert batch.fails_on_loss
     assert (batch.strict, batch.pushdown, batch.skips_corrupt) == (False, False, False)
-    assert (batch.where, batch.offsets_max, batch.partitions_min) == ("", None, None)
+    assert (batch.where, batch.offsets_max, batch.partitions_min) == (OTHERS_ONLY, None, None)
 
 
 def test_names_of_options_are_known_in_any_case() -> None:

@@ -79,6 +79,17 @@ def test_a_transient_event_is_read_if_the_query_wants_it(node: Running, stream: 
     assert batch(reader, start)[0] == [1]
 
 
+def test_a_query_without_a_filter_keeps_no_event_that_a_node_publishes_about_itself(
+    node: Running, stream: Make
+) -> None:
+    reader = stream(node)
+    start = reader.initialOffset()
+    node.publish(Event("air.pm10", number=7), Event("tidings.gateway.figures", number=8))
+    assert batch(reader, start)[0] == [7]
+    with blocking.connect(f"tidings://{node.address}") as bus:
+        assert [event.type for _, event in bus.log.read()] == ["air.pm10"]
+
+
 def test_a_batch_has_no_more_positions_than_it_may(node: Running, stream: Make) -> None:
     node.publish(*[reading(1, number) for number in range(5)])
     reader = stream(node, startingOffsets="earliest", maxOffsetsPerTrigger="2")

@@ -27,6 +27,9 @@ LEASE_S_MIN = 1.0
 TIME_MS_MAX = 253_402_300_799_999
 """Last millisecond of the year 9999, which is the last one of events."""
 
+OTHERS_ONLY = "NOT STARTS_WITH(type, 'tidings.')"
+"""Default filter: without the events that nodes and gateways publish about themselves."""
+
 Use = Literal["batch", "stream", "sink"]
 Word = Literal["earliest", "latest"]
 T = TypeVar("T")
@@ -195,7 +198,7 @@ def _read(given: Mapping[str, str], use: Literal["batch", "stream"]) -> ReadOpti
     return ReadOptions(
         reach=reach,
         path=_value(given, "path", _name, None),
-        where=_value(given, "where", _filter, ""),
+        where=_value(given, "where", _filter, OTHERS_ONLY),
         starting=_bound(given, "starting", "earliest" if use == "batch" else "latest", labels),
         ending=_bound(given, "ending", "latest", labels),
         fails_on_loss=_value(given, "failOnDataLoss", _switch, True),
