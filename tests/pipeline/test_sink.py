@@ -113,6 +113,34 @@ def test_a_batch_that_is_repeated_by_another_writer_is_published_once(node: Runn
     assert (sink(node)["batch"], sink(node)["staged_bytes"]) == (7, 0)
 
 
+def test_writes_of_one_sink_are_told_apart_by_their_jobs(
+    node: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number, job in enumerate(["monday", "tuesday", "monday"]):
+        made = writer(node, job=job)
+        made.commit([made.write(rows(number))])
+    assert (numbers(node), sink(node)["staged_bytes"]) == ([0, 1], 0)
+    assert "sink 's' has job 'monday' already: it is not published again" in caplog.text
+    for _ in range(2):  # without the option each write is a job of its own
+        made = writer(node)
+        made.commit([made.write(rows(5))])
+    assert numbers(node) == [0, 1, 5, 5]
+
+
+def test_a_job_that_failed_can_be_written_again(node: Running) -> None:
+    made = writer(node, job="monday")
+    made.abort([made.write(rows(1))])
+    again = writer(node, job="monday")
+    again.commit([again.write(rows(1))])
+    assert numbers(node) == [1]
+
+
+def test_a_stream_is_no_job() -> None:
+    given = CaseInsensitiveDict({"node": "127.0.0.1:1", "sink": "s", "Job": "monday"})
+    with pytest.raises(ConfigError, match=r"option 'job': is for df\.write"):
+        make_stream_writer(given, COLUMNS, False)
+
+
 def test_a_lower_batch_is_an_error_that_says_what_to_do(node: Running) -> None:
     stream_writer(node).commit([], 7)
     with pytest.raises(TidingsError, match=r"sink 's' has batch 7 already.*checkpoint.*another name"):
@@ -182,15 +210,16 @@ def test_a_row_that_the_node_refuses_is_named_with_the_node(node: Running) -> No
     [
         ({"sink": ""}, "option 'sink': is missing"),
         ({"sink": "x" * 300}, "option 'sink': has 300 characters"),
+        ({"job": " "}, "option 'job': is empty"),
         ({"delivery": "maybe"}, "option 'delivery': 'maybe' is none of transient, reliable, persistent"),
         ({"type": "a b"}, "option 'type': 'a b' holds a blank"),
         ({"node": "127.0.0.1:1,127.0.0.1:2"}, "option 'node': a sink is at one node, and not at 2"),
         ({"where": "n = 1"}, "option 'where': is for spark.read"),
     ],
-    ids=["sink", "long", "delivery", "type", "nodes", "use"],
+    ids=["sink", "long", "job", "delivery", "type", "nodes", "use"],
 )
 def test_a_wrong_option_is_told_by_its_name(given: dict[str, str], told: str) -> None:
-    for make in (make_writer, make_stream_writer):
+    for make in (make_writer,) if "job" in given else (make_writer, make_stream_writer):
         wrong = CaseInsensitiveDict({"node": "127.0.0.1:1", "sink": "s", **given})
         with pytest.raises(ConfigError) as caught:
             make(wrong, COLUMNS, False)

@@ -8,14 +8,19 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pipeline.nodes import running
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
+from tidings.errors import ConfigError
 from tidings.pipeline.options import LEASE_S, NAMES, read_options
+from tidings.pipeline.shape import SET_BY_NODES, shape_of
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 OPTION = re.compile(r"^\| `(?P<name>\w+)` \| (?P<uses>[a-z, ]+) \| (?P<default>.*?) ?\| .+ \|$", re.MULTILINE)
 EXAMPLE = re.compile(r"^```py\n(?P<code>.*?)^```\n(?:```\n(?P<output>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+REFUSED = re.compile(r"^\| (?P<columns>`[^|]+`) \|", re.MULTILINE)
 ADDRESS = "127.0.0.1:7300"
 
 
@@ -35,6 +40,16 @@ def test_the_table_has_the_defaults() -> None:
     assert told["skipCorrupt"] == f"`{str(batch.skips_corrupt).lower()}`"
     assert told["lease"] == f"`{LEASE_S:g}`, of a durable one none"
     assert told["mode"] == ("`failfast`" if batch.strict else "`permissive`")
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_columns_that_the_document_says_are_refused_are_refused() -> None:
+    table = DOCUMENT.partition("| refused in a write |")[2].partition("\n\n")[0]
+    schemas = [one for row in REFUSED.finditer(table) for one in re.findall("`(.+?)`", row["columns"])]
+    for schema in schemas:
+        with pytest.raises(ConfigError, match=r"^column "):
+            shape_of(StructType.fromDDL(schema), type="t")
+    assert {schema.partition(" ")[0] for schema in schemas} > set(SET_BY_NODES)
 
 
 def test_the_examples_print_what_the_document_shows(spark: SparkSession, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ NAMES: dict[str, tuple[Use, ...]] = {
     "pushdown": BATCH,
     "skipCorrupt": READ,
     "sink": SINK,
+    "job": SINK,
     "delivery": SINK,
     "type": SINK,
     "user": ALL,

@@ -26,7 +26,7 @@ TEXTS = ("id", "channel", "subject", "reply_to", "correlation_id", "object_class
 NUMBERS = ("ttl_s", "keep_s", "reliability")
 WORDS = {"delivery": DELIVERIES, "route": ROUTES}
 SET_BY_NODES = ("position", "node", "source", "received", "system", "epoch", "counter", "mismatches")
-"""Columns of a read that are ignored in a write."""
+"""Columns of a read that a write refuses."""
 OWN_NAMES = {*HEADER_NAMES, *SET_BY_NODES, "attributes"}
 """Columns that are no attributes."""
 

@@ -48,6 +48,8 @@ class SinkOptions(Struct, frozen=True):
     sink: str
     delivery: str
     type: str | None
+    job: str | None = None
+    """Name of a write that is not a stream; another one of that name is a repetition."""
 
 
 class Staged(WriterCommitMessage):
@@ -76,6 +78,8 @@ def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite
     if overwrite:
         problem = "'complete' can't be: what was published stays; use 'append' or 'update'"
         raise option_error("outputMode", problem)
+    if any(name.lower() == "job" for name in options):
+        raise option_error("job", "is for df.write; a stream is identified by its checkpoint")
     return SinkStreamWriter(sink_options(options), schema)
 
 
@@ -86,14 +90,18 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     sink, delivery = given.get("sink", ""), given.get("delivery", "persistent").lower()
     if not sink:
         raise option_error("sink", "is missing: name what is written, so that no batch is published twice")
-    if len(sink) > NAME_LENGTH_MAX:
-        raise option_error("sink", f"has {len(sink)} characters; at most {NAME_LENGTH_MAX} are allowed")
+    job = given.get("job")
+    if job == "":
+        raise option_error("job", "is empty; name the write, or leave the option out")
+    for name, value in (("sink", sink), ("job", job or "")):
+        if len(value) > NAME_LENGTH_MAX:
+            raise option_error(name, f"has {len(value)} characters; at most {NAME_LENGTH_MAX} are allowed")
     if delivery not in DELIVERIES:
         raise option_error("delivery", f"{delivery!r} is none of {', '.join(DELIVERIES)}")
     reach = reach_of(options)
     if len(reach.nodes) != 1:
         raise option_error("node", f"a sink is at one node, and not at {len(reach.nodes)}")
-    return SinkOptions(reach, sink, delivery, _type(given.get("type")))
+    return SinkOptions(reach, sink, delivery, _type(given.get("type")), job)
 
 
 def _type(given: str | None) -> str | None:
@@ -199,10 +207,13 @@ def _staged(messages: CommitMessages) -> list[Staged]:
 
 
 class SinkWork:
-    """Common part of both writers. `run` is the name of one planned write; Spark carries it to its tasks."""
+    """Common part of both writers. `run` is the name of one planned write; Spark carries it to its tasks.
+
+    A node publishes each run of a sink once, so the run of a `job` has its name however often it is planned.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self.run = new_system(os.urandom)
+        self.run = options.job or new_system(os.urandom)
         self._options = options
         self._shape: Shape = shape_of(schema, options.delivery, options.type)
 
@@ -222,9 +233,11 @@ class SinkWork:
         attempts = {one.attempt: one.pieces for one in staged}
         with self._reached(ANSWER_S_MAX) as node:  # all the work of the tasks depends on it
             is_new = node.commit(run, batch, attempts, query)
-        if not is_new and batch is not None:
-            text = "sink %r has batch %d already: it is not published again"
-            logging.getLogger("tidings").warning(text, self._options.sink, batch)
+        which = self._options.job if batch is None else batch
+        if not is_new and which is not None:
+            text = "sink %r has %s %r already: it is not published again"
+            kind = "job" if batch is None else "batch"
+            logging.getLogger("tidings").warning(text, self._options.sink, kind, which)
 
     def abort(self, run: str) -> None:
         """Forget the staged rows; a node that is away does so by itself, after a time."""
