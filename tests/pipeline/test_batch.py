@@ -139,6 +139,26 @@ def test_a_node_that_is_away_is_named_by_the_query() -> None:
             rows(node=address)
 
 
+def test_a_view_in_sql_is_a_query_with_these_options(spark: SparkSession, node: Running) -> None:
+    options = f"OPTIONS (node '{node.address}', where 'value >= 80')"
+    spark.sql(f"CREATE TEMPORARY VIEW high (value double, number long) USING tidings {options}")
+    assert spark.sql("SELECT sum(value), max(number) FROM high").collect() == [(170.0, 9)]
+
+
+@pytest.mark.parametrize("columns", ["", "(value double)"], ids=["all", "some"])
+def test_a_table_in_sql_is_refused_with_the_word_to_use(
+    spark: SparkSession, node: Running, columns: str
+) -> None:
+    def query_table() -> None:
+        # With columns of its own Spark makes the table without asking the source.
+        spark.sql(f"CREATE TABLE refused {columns} USING tidings OPTIONS (node '{node.address}')")
+        spark.sql("SELECT * FROM refused").collect()
+
+    with pytest.raises(PySparkException, match="in SQL use CREATE TEMPORARY VIEW"):
+        query_table()
+    spark.sql("DROP TABLE IF EXISTS refused")
+
+
 # What is read
 
 

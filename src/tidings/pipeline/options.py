@@ -71,6 +71,9 @@ NAMES: dict[str, tuple[Use, ...]] = {
 USES: dict[Use, str] = {"batch": "spark.read", "stream": "spark.readStream", "sink": "writing"}
 OF_SPARK = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """Options of Spark's own that it passes as well; in lower case."""
+OF_TABLES = frozenset({"provider", "owner"})
+"""Properties of a table that Spark passes for options; in lower case."""
+IN_SQL = "in SQL use CREATE TEMPORARY VIEW … USING tidings OPTIONS (…): Spark keeps no options for a table"
 SECRETS = {"password": "passwordFile", "token": "tokenFile"}
 _OWN_NAMES = {name.lower(): name for name in NAMES}
 
@@ -128,7 +131,8 @@ def read_options(options: Mapping[str, str], use: Literal["batch", "stream"]) ->
     check_use(given, use)
     if "path" not in given and "node" not in given:
         also = " (or 'path', the folder of a sealed log)" if use == "batch" else ""
-        raise option_error("node", f"is missing: say which node to read, such as 127.0.0.1:7300{also}")
+        hint = "" if given else f"; {IN_SQL}"
+        raise option_error("node", f"is missing: say which node to read, such as 127.0.0.1:7300{also}{hint}")
     return _read(given, use)
 
 
@@ -164,6 +168,8 @@ def _own_name(name: str) -> str:
 def _named(options: Mapping[str, str]) -> dict[str, str]:
     """Return the options by their own names, without those of Spark."""
     given = {_own_name(name): value for name, value in options.items() if name.lower() not in OF_SPARK}
+    if not OF_TABLES.isdisjoint(map(str.lower, given)):
+        raise ConfigError("CREATE TABLE", "", f"is not possible with tidings; {IN_SQL}")
     for name in given:
         if name.lower() in SECRETS:
             right = SECRETS[name.lower()]

@@ -32,7 +32,7 @@ from tidings.event.values import check_type
 from tidings.ids import new_system
 from tidings.pipeline.connect import CONNECT_S_MAX, connect, naming_node
 from tidings.pipeline.encode_rows import Converter
-from tidings.pipeline.options import NodeReach, check_use, option_error, reach_of
+from tidings.pipeline.options import IN_SQL, NodeReach, check_use, option_error, reach_of
 from tidings.pipeline.shape import Shape, shape_of
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 
@@ -89,7 +89,9 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     given = {name.lower(): value.strip() for name, value in options.items()}
     sink, delivery = given.get("sink", ""), given.get("delivery", "persistent").lower()
     if not sink:
-        raise option_error("sink", "is missing: name what is written, so that no batch is published twice")
+        hint = "" if given else f"; {IN_SQL}"
+        problem = "is missing: name what is written, so that no batch is published twice"
+        raise option_error("sink", f"{problem}{hint}")
     job = given.get("job")
     if job == "":
         raise option_error("job", "is empty; name the write, or leave the option out")
