@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -105,6 +106,53 @@ def test_notes_on_the_filter_are_printed_before_spark_is_started() -> None:
     code, _, errors = run_command("pipeline", "run", "city", "--continuous", "--dry-run", *where)
     assert code == 0
     assert "note: value BETWEEN 5 AND 1: 5 is greater than 1; write BETWEEN 1 AND 5\n" in errors
+
+
+def test_a_project_is_written_with_the_node_and_filter_that_were_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    typed = ("pipeline", "init", "air", "--node", "10.0.0.1:7300", "--where", "type = 'air'")
+    code, output, _ = run_command(*typed)
+    assert code == 0
+    assert "cd air\n  spark-pipelines run" in output
+    tables = (tmp_path / "air" / "transformations" / "tables.py").read_text()
+    assert "10.0.0.1:7300" in tables
+    assert "type = 'air'" in tables
+    code, _, errors = run_command(*typed)
+    assert (code, errors) == (2, "tidings: air exists; choose another name, or remove it\n")
+    code, _, errors = run_command("pipeline", "init", "water", "--where", "a => 3")
+    assert code == 2
+    assert not (tmp_path / "water").exists()
+
+
+ONLY_SPARK = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Missing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {missing}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+sys.argv[1:] = {typed}
+from tidings.cli import main
+main()
+"""
+MODULES = {"google-re2": "re2"}
+"""Modules that have another name than their distribution."""
+
+
+def test_the_spark_extra_is_enough_for_the_command(tmp_path: Path) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    node, spark = ({re.split(r"[^\w-]", line)[0] for line in extras[name]} for name in ("node", "spark"))
+    missing = {MODULES.get(name, name) for name in node - spark - {"numpy"}}  # PySpark brings numpy
+    assert missing == {"numba", "re2", "uvloop", "websockets"}
+    for typed in (["pipeline", "run", "city", "--continuous", "--dry-run"], ["pipeline", "init", "air"]):
+        code = ONLY_SPARK.format(missing=missing, typed=typed)
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_settings_of_spark_are_taken_as_they_are_typed() -> None:

@@ -24,6 +24,8 @@ app = typer.Typer(no_args_is_help=True)
 PIPELINES = ("city",)
 FOLDER = "city-pipeline"
 """Where the tables of a run go, unless the command says otherwise."""
+READINGS = "value IS NOT NULL"
+"""Events that a new project reads, unless the command says otherwise."""
 _SPARK = "Spark"
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Which pipeline: city.", show_default=False)]
@@ -162,6 +164,28 @@ def run(
         tell_dry(settings, json)
     else:
         run_tables(settings, master, checkpoint, dry_run, config, json)
+
+
+@app.command()
+def init(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The new folder, and its project.", show_default=False)
+    ],
+    node: Node = None,
+    where: Where = None,
+    json: Json = False,
+) -> None:
+    """Write a Declarative Pipelines project of about 20 lines that reads a node into tables."""
+    from tidings.pipeline.city.settings import NODE
+    from tidings.pipeline.new_project import write_project
+
+    parse(READINGS if where is None else where, json)
+    folder = write_project(name, Path(), node or NODE, where or READINGS)
+    run = "spark-pipelines run --conf spark.sql.catalogImplementation=hive"
+    if json:
+        print_json({"folder": str(folder.absolute()), "run": run})
+    else:
+        typer.echo(f"{folder} is ready; run it with\n  cd {folder}\n  {run}")
 
 
 @app.command()
