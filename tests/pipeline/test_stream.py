@@ -90,6 +90,19 @@ def test_a_query_without_a_filter_keeps_no_event_that_a_node_publishes_about_its
         assert [event.type for _, event in bus.log.read()] == ["air.pm10"]
 
 
+def test_a_durable_reader_that_was_made_without_a_filter_goes_on_with_the_default_one(
+    node: Running, stream: Make
+) -> None:
+    before = stream(node, durable="d", where="")
+    start = before.initialOffset()
+    node.publish(Event("air.pm10", number=7))
+    found, end = batch(before, start)
+    before.stop()
+    after = stream(node, durable="d")
+    node.publish(Event("tidings.gateway.figures", number=8), Event("air.pm10", number=9))
+    assert (found, batch(after, end)[0]) == ([7], [9])
+
+
 def test_a_batch_has_no_more_positions_than_it_may(node: Running, stream: Make) -> None:
     node.publish(*[reading(1, number) for number in range(5)])
     reader = stream(node, startingOffsets="earliest", maxOffsetsPerTrigger="2")
