@@ -7,6 +7,7 @@ of the moment at which its tokens were counted.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import psycopg
 import pytest
@@ -14,9 +15,15 @@ from effort import often
 
 from postgres.rig import GIVE_BACK, Client, Node, job, numbers
 from postgres.server import Server
+from tidings.filters import Filter
+from tidings.postgres.catalog import Known
+from tidings.postgres.readers import PostgresReader
+from tidings.postgres.taking import QueueWalk, is_served
+from tidings.postgres.unit_of_work import UnitOfWork
+from tidings.queues.arguments import GetRequest
 
 SLOW = 0.001
-BRISK = 50.0
+BRISK = 20.0
 Pass = Callable[[float], None]
 
 
@@ -137,6 +144,15 @@ def test_a_search_that_pauses_goes_on_when_there_are_tokens(
     got = [number for answered in asked for number in numbers(answered.hands)]
     assert len(set(got)) == 5
     assert {9, 10, 11} < set(got)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, None])
+def test_a_search_ends_when_others_have_the_tokens_unless_its_reader_waits(wait_s: float | None) -> None:
+    reader = PostgresReader("jobs", GetRequest(queue="jobs", wait_s=wait_s), Filter("number = 7"))
+    reader.is_searching, reader.place = True, 5
+    QueueWalk(cast(UnitOfWork, None), cast(Known, None), [reader], room=0).run(9)
+    assert is_served(reader) is (wait_s == 0)
+    assert (reader.place, reader.seen) == (5, 0)
 
 
 def test_a_deleted_queue_takes_its_tokens_along(server: Server, node: Node) -> None:

@@ -5,7 +5,8 @@ not the row of the queue: so a put does not wait for readers. Only a queue with 
 that of the server.
 
 Nothing else is locked after such a row but messages that no other turn has locked, and the rows of several
-queues are locked in the order of their keys: so no two nodes wait for each other.
+queues are locked in the order of their keys: so no two nodes wait for each other. One that deletes a queue
+may wait for one that settles there, and the server ends that: then one of the two turns is done anew.
 """
 
 from __future__ import annotations
