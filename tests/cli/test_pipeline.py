@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cli.commands import run_command
+from msgspec.structs import replace
 from typer.main import get_command
 
 from tidings.cli.app import app
@@ -172,6 +173,26 @@ def test_a_batch_and_the_total_are_told_in_words(capsys: pytest.CaptureFixture[s
     total.add(progress)
     print_total(total, json=False)
     assert capsys.readouterr().out == "4,000 readings in 2 batches, 4 alarms\n  rejected, late: 10\n"
+
+
+def test_readings_that_are_all_in_one_cell_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = BatchProgress(
+        batch=0, rows=2, rows_s=1, alarms=0, rejected={}, lag=0, seconds=2.0, one_cell=True
+    )
+    assert str(progress).endswith("0 alarms · all in one cell")
+    total = Total()
+    total.add(progress)
+    total.add(replace(progress, one_cell=None))
+    print_total(total, json=False)
+    told = "all readings are in one cell, though their places differ: choose a smaller --cell-size\n"
+    assert capsys.readouterr().out.endswith(told)
+    total.add(replace(progress, one_cell=False))
+    total.add(progress)
+    print_total(total, json=False)
+    summary = TableSummary(raw=5, clean=3, rejected={}, aggregates=1, alarms={}, one_cell=True)
+    assert "cell" not in capsys.readouterr().out
+    print_summary(summary, "here", json=False)
+    assert told in capsys.readouterr().out
 
 
 def test_the_tables_are_told_in_words_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 from pipeline.city_readings import BEGIN, RULES, Reading, frame, moment, recorded
 
-from tidings.pipeline.city.aggregates import aggregates
+from tidings.pipeline.city.aggregates import aggregates, in_one_cell
 from tidings.pipeline.city.alarms import COLUMNS as ALARM_COLUMNS
 from tidings.pipeline.city.alarms import levels
 from tidings.pipeline.city.flow import alarms_of
@@ -236,6 +236,25 @@ def test_aggregates_of_a_recorded_day_are_those_of_pandas(spark: SparkSession, t
 # -- silence
 
 
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([(10.1, 52.3), (10.2, 52.4)], True),
+        ([(10.1, 52.3), (10.2, 52.4), (110.0, 52.4)], False),
+        ([(10.1, 52.3), (10.1, 152.3)], False),
+        ([(10.1, 52.3), (10.1, 52.3)], None),
+        ([(10.1, 52.3), (None, 7.0), (math.nan, 900.0)], None),
+        ([], None),
+    ],
+    ids=["one", "two", "above", "same place", "no place", "none"],
+)
+def test_readings_that_are_all_in_one_cell_are_told_if_their_places_differ(
+    spark: SparkSession, places: list[tuple[float | None, float | None]], expected: bool | None
+) -> None:
+    given_ = [Reading(1.0, posx=posx, posy=posy) for posx, posy in places]
+    assert raw(frame(spark, given_)).agg(in_one_cell(RULES)).collect() == [(expected,)]
+
+
 def silences(given_: Sequence[Reading], until: float, silent_s: float = 900) -> list[tuple[str, str, float]]:
     """Sensor, type and last reading of each silence, as plain Python sees it."""
     times: dict[tuple[str, str], list[float]] = {}
@@ -364,6 +383,7 @@ def test_a_stream_gives_the_alarms_of_its_history_and_counts_what_it_leaves_out(
     assert sum(one.alarms for one in progress) == len(expected)
     rejects = sum((Counter(one.rejected) for one in progress), Counter[str]())
     assert rejects == {"out of range": 1, "duplicate": 1, "late": 1}
+    assert {one.one_cell for one in progress if one.rows} == {False, None}
 
 
 @pytest.mark.slow

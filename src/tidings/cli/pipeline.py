@@ -24,6 +24,7 @@ app = typer.Typer(no_args_is_help=True)
 PIPELINES = ("city",)
 FOLDER = "city-pipeline"
 """Where the tables of a run go, unless the command says otherwise."""
+ONE_CELL = "all readings are in one cell, though their places differ: choose a smaller --cell-size"
 READINGS = "value IS NOT NULL"
 """Events that a new project reads, unless the command says otherwise."""
 _SPARK = "Spark"
@@ -310,6 +311,8 @@ def print_total(total: Total, json: bool) -> None:
     typer.echo(f"{total.rows:,} readings in {total.batches:,} batches, {total.alarms:,} alarms")
     for reason, count in sorted(total.rejected.items()):
         typer.echo(f"  rejected, {reason}: {count:,}")
+    if total.one_cell:
+        typer.echo(ONE_CELL)
 
 
 def tell_dry(settings: CitySettings, json: bool) -> None:
@@ -354,4 +357,6 @@ def print_summary(summary: TableSummary | None, folder: str, json: bool) -> None
         typer.echo(f"{summary.aggregates:,} rows of aggregates, {sum(summary.alarms.values()):,} alarms")
         for type, count in sorted(summary.alarms.items()):
             typer.echo(f"  {type}: {count:,}")
+        if summary.one_cell:
+            typer.echo(ONE_CELL)
         typer.echo(f"the tables are in {folder}")

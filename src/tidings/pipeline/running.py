@@ -45,12 +45,15 @@ class BatchProgress(Struct, frozen=True, kw_only=True):
     """Positions that the node has and the query has not read yet; None: unknown."""
     seconds: float
     """Duration of the batch."""
+    one_cell: bool | None = None
+    """Whether readings at different places are all in one cell; None: no two places differ."""
 
     def __str__(self) -> str:
         refused = ", ".join(f"{count} {reason}" for reason, count in self.rejected.items())
         lag = "?" if self.lag is None else f"{self.lag:,}"
         parts = [f"batch {self.batch}", f"{self.rows:,} readings", f"{self.rows_s:,.0f}/s", f"lag {lag}"]
-        return " · ".join([*parts, f"{self.alarms} alarms"] + ([f"rejected: {refused}"] if refused else []))
+        parts += [f"{self.alarms} alarms"] + ([f"rejected: {refused}"] if refused else [])
+        return " · ".join(parts + (["all in one cell"] if self.one_cell else []))
 
 
 class Total(Struct):
@@ -60,12 +63,15 @@ class Total(Struct):
     rows: int = 0
     alarms: int = 0
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
+    one_cell: bool | None = None
 
     def add(self, progress: BatchProgress) -> None:
         """Add the counts of one batch."""
         self.batches += 1
         self.rows += progress.rows
         self.alarms += progress.alarms
+        if progress.one_cell is not None:
+            self.one_cell = progress.one_cell and self.one_cell is not False
         for reason, count in progress.rejected.items():
             self.rejected[reason] = self.rejected.get(reason, 0) + count
 
@@ -150,10 +156,11 @@ def read_progress(progress: Mapping[str, Any]) -> BatchProgress:
         rejected=rejected,
         lag=_lag(progress["sources"] or []),
         seconds=seconds,
+        one_cell=observed.get("cells", {}).get("one"),
     )
 
 
-def _counts(row: Any) -> dict[str, int]:
+def _counts(row: Any) -> dict[str, Any]:
     return row.asDict() if hasattr(row, "asDict") else dict(row)
 
 

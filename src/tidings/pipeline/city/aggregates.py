@@ -47,6 +47,21 @@ def aggregates(df: DataFrame, rules: CityRules) -> DataFrame:
     return summed.select(*times, "type", "cell_x", "cell_y", "count", "min", "max", "mean", "stddev")
 
 
+def in_one_cell(rules: CityRules) -> Column:
+    """Return, for an aggregation, whether all readings are in one cell though their places differ.
+
+    Null if no two places differ. Places in degrees, with a cell of 1,000 units, are what this detects.
+    """
+    size = rules.common.cell_size
+    is_placed = _is_on_map("posx", size) & _is_on_map("posy", size)
+    differ, same = F.lit(False), F.lit(True)
+    for column in ("posx", "posy"):
+        place, cell = F.when(is_placed, F.col(column)), F.when(is_placed, _cell(column, size))
+        differ |= F.min(place) < F.max(place)
+        same &= F.min(cell) == F.max(cell)
+    return F.when(differ, same)
+
+
 def _is_on_map(column: str, size: float) -> Column:
     return F.coalesce(F.abs(F.col(column) / size) < CELLS_MAX, F.lit(False))  # False for NaN, too
 

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from tidings.errors import UserError
 from tidings.pipeline.city.continuous import NAME, sink_name
+from tidings.pipeline.city.rules import CityRules
 from tidings.pipeline.city.settings import SPEC, CitySettings, project_folder
 from tidings.pipeline.running import failure
 from tidings.pipeline.session import spark_session
@@ -53,6 +54,8 @@ class TableSummary(Struct, frozen=True, kw_only=True):
     rejected: dict[str, int]
     aggregates: int
     alarms: dict[str, int]
+    one_cell: bool | None = None
+    """Whether clean readings at different places are all in one cell; None: no two places differ."""
 
 
 def run_once(run: DeclarativeRun, tell: Callable[[str], None]) -> TableSummary | None:
@@ -67,7 +70,7 @@ def run_once(run: DeclarativeRun, tell: Callable[[str], None]) -> TableSummary |
     spark = _session(run, settings)
     try:
         _carry_out(spark, run, settings, tell)
-        return None if run.dry else _summary(spark)
+        return None if run.dry else _summary(spark, settings.loaded_rules())
     except Exception as error:
         raise failure(error) from error
     finally:
@@ -149,7 +152,9 @@ def _messages(events: Iterator[dict[str, Any]]) -> Iterator[str]:
             yield event["pipeline_event_result"].event.message
 
 
-def _summary(spark: SparkSession) -> TableSummary:
+def _summary(spark: SparkSession, rules: CityRules) -> TableSummary:
+    from tidings.pipeline.city.aggregates import in_one_cell
+
     def by(table: str, column: str) -> dict[str, int]:
         return {row[column]: row["count"] for row in spark.table(table).groupBy(column).count().collect()}
 
@@ -159,4 +164,5 @@ def _summary(spark: SparkSession) -> TableSummary:
         rejected=by("rejected", "reason"),
         aggregates=spark.table("aggregates").count(),
         alarms=by("alarms", "type"),
+        one_cell=spark.table("clean").agg(in_one_cell(rules)).collect()[0][0],
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 
-from tidings.pipeline.city.aggregates import aggregates
+from tidings.pipeline.city.aggregates import aggregates, in_one_cell
 from tidings.pipeline.city.alarms import alarms
 from tidings.pipeline.city.readings import (
     FUTURE,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tidings.pipeline.city.rules import CityRules
 
-READINGS, ALARMS = "readings", "alarms"
+READINGS, ALARMS, CELLS = "readings", "alarms", "cells"
 """Names of the counts that each micro-batch reports; of readings also those that are rejected."""
 
 
@@ -37,7 +37,8 @@ def alarms_of(df: DataFrame, rules: CityRules, by_clock: bool = False) -> DataFr
     reads a stream once for the windows and once for the silences.
     """
     readings = raw(df)
-    summed = aggregates(believed(counted(judged(readings, rules)), rules), rules)
+    known_places = counted(judged(readings, rules)).observe(CELLS, in_one_cell(rules).alias("one"))
+    summed = aggregates(believed(known_places, rules), rules)
     known = heard(readings, rules)
     if by_clock:
         found = silent_by_clock(known)
