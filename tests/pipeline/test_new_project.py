@@ -30,6 +30,7 @@ def test_a_new_project_runs_as_it_was_written(
         query = names["readings"]().writeStream.format("memory").queryName("readings")
         query.trigger(availableNow=True).start().awaitTermination(PATIENCE_S)
         assert names["means"]().collect() == [("air.pm10", 3, 2.0)]
+        spark.catalog.dropTempView("readings")  # other tests share the session
 
 
 def test_the_checkpoints_lie_in_the_project(tmp_path: Path) -> None:
