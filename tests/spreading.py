@@ -1,7 +1,8 @@
 """How tests are spread over the workers of pytest-xdist: `python -m pytest -n 4 -p tests.spreading`.
 
 The tests of one file go to one worker, so that what the file prepares is prepared once, and those of
-`tests/pipeline` all go to the same one: each worker that ran some of them would start a Spark of its own.
+`tests/pipeline` go to two: each worker that ran some of them would start a Spark of its own, but all of them
+on one would last longer than everything else.
 What takes longest is handed out first, so that no worker begins with it when the others are done.
 `--dist loadgroup` would be the usual way, but pytest 9.2 has other ids than pytest-xdist 3.8 writes its
 groups into, and without a word no group is kept together (pytest-dev/pytest-xdist, issue 1386).
@@ -13,8 +14,9 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER = "tests/pipeline/"
-"""Where the tests lie that share one Spark."""
+SHARING = "tests/pipeline/test_"
+"""The files whose tests share a Spark: those up to the middle of the alphabet, and the others."""
+HALVES = (f"{SHARING}a", f"{SHARING}p")
 LONGEST = (
     "tests/pipeline/test_city_node.py::test_the_declarative_project_goes_on",
     "tests/pipeline/test_tutorial.py",
@@ -29,12 +31,12 @@ LONGEST = (
 
 
 def scope_of(nodeid: str) -> str:
-    """What a test is handed out with: one of the longest, all that shares Spark, or its file."""
+    """What a test is handed out with: one of the longest, all that shares a Spark, or its file."""
     for one in LONGEST:
         if nodeid.startswith(one):
             return one
     file, _, _ = nodeid.partition("::")
-    return TOGETHER if file.startswith(TOGETHER) else file
+    return HALVES[file >= HALVES[1]] if file.startswith(SHARING) else file
 
 
 class InOrder(LoadScopeScheduling):
@@ -46,7 +48,7 @@ class InOrder(LoadScopeScheduling):
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Called by pytest in each worker, when it knows all tests."""
-    first = [TOGETHER, *LONGEST]  # the folder takes longest of all
+    first = [*HALVES, *LONGEST]  # the halves take longest of all
     ranks = {scope: rank for rank, scope in enumerate(first)}
     items.sort(key=lambda item: ranks.get(scope_of(item.nodeid), len(first)))
 

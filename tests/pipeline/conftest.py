@@ -1,7 +1,7 @@
-"""One Spark for all tests of this folder: to start it takes longer than most tests of it together.
+"""One Spark for the tests of this folder in a process: to start it takes longer than most of them together.
 
-Under pytest-xdist, `-p tests.spreading` sends all tests of this folder to the same worker, so that one Spark
-is started and not one for each worker. `--dist loadgroup` does not: `tests/spreading.py` says why.
+Under pytest-xdist, `-p tests.spreading` sends the tests of this folder to two workers, so that two Sparks
+are started and not one for each worker. `--dist loadgroup` does not: `tests/spreading.py` says why.
 """
 
 from __future__ import annotations
