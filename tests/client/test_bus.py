@@ -10,7 +10,6 @@ import pytest
 import tidings
 from client.nodes import node, proxy_of, run
 from tidings import Event
-from tidings.client import opening
 from tidings.errors import AddressError, Disconnected, EventError, NoAnswer, Refused, UserError
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
@@ -233,7 +232,7 @@ def test_variables_that_are_probably_misspelt_are_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("TIDINGS_NOED", "127.0.0.1:7301")
-    monkeypatch.setattr(opening, "_warned", set())
+    monkeypatch.setattr("tidings.node.variables._reported", set())
     for _ in range(2):
         tidings.connect("127.0.0.1:7300")
     assert [record.getMessage() for record in caplog.records] == [

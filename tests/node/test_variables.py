@@ -7,7 +7,7 @@ import pytest
 
 from tidings import cli
 from tidings.node.settings import SETTINGS
-from tidings.node.variables import CLIENT, OF_OTHERS, PREFIX, misspelt
+from tidings.node.variables import CLIENT, OF_OTHERS, PREFIX, misspelt, new_hints
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,8 +49,10 @@ def test_a_command_prints_which_variables_are_probably_misspelt(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TIDINGS_PROT", "7301")
+    monkeypatch.setattr("tidings.node.variables._reported", set())
     monkeypatch.setattr("sys.argv", ["tidings", "--version"])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 0
     assert capsys.readouterr().err == "tidings: unknown variable: TIDINGS_PROT; did you mean TIDINGS_PORT?\n"
+    assert new_hints({"TIDINGS_PROT": "7301"}) == []  # connect, which a command calls, does not repeat it

@@ -33,7 +33,7 @@ def main() -> None:
 
 def _warn_of_variables() -> None:
     """Print which variables are probably misspelt: they would be passed over."""
-    from tidings.node.variables import hint, misspelt
+    from tidings.node.variables import new_hints
 
-    for name, close in misspelt(os.environ).items():
-        sys.stderr.write(f"tidings: {hint(name, close)}\n")
+    for hint in new_hints(os.environ):
+        sys.stderr.write(f"tidings: {hint}\n")

@@ -100,15 +100,10 @@ def _from_environment() -> str | None:
 
 def _warn_of_variables() -> None:
     """Log once which variables are probably misspelt: they would be passed over."""
-    from tidings.node.variables import hint, misspelt
+    from tidings.node.variables import new_hints
 
-    for name, close in misspelt(os.environ).items():
-        if name not in _warned:
-            _warned.add(name)
-            logging.getLogger("tidings").warning("%s", hint(name, close))
-
-
-_warned: set[str] = set()
+    for hint in new_hints(os.environ):
+        logging.getLogger("tidings").warning("%s", hint)
 
 
 def _user(user: str | None, address: str | None) -> str | None:

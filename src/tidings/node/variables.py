@@ -44,6 +44,11 @@ def _closest(name: str, known: frozenset[str]) -> str | None:
     return PREFIX + close[0] if close else None
 
 
-def hint(name: str, close: str) -> str:
-    """Return a sentence about a variable that is probably misspelt."""
-    return f"unknown variable: {name}; did you mean {close}?"
+def new_hints(environment: Mapping[str, str]) -> list[str]:
+    """Return a sentence about each variable that is probably misspelt; in one process, each once."""
+    found = {name: close for name, close in misspelt(environment).items() if name not in _reported}
+    _reported.update(found)
+    return [f"unknown variable: {name}; did you mean {close}?" for name, close in found.items()]
+
+
+_reported: set[str] = set()
