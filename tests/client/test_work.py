@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,31 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidings
+from client.jobs import rest, with_jobs
 from client.nodes import Clock, node, proxy_of, run, run_with_clock
 from tidings import Event
 from tidings.client import Bus, Message, Queue
 from tidings.client.work import Outcomes
 from tidings.errors import Disconnected, QueueNotFound, UserError
 from tidings.queues.dead_letters import DEAD
-
-Work = Callable[[Bus, Queue], Awaitable[None]]
-
-
-def with_jobs(count: int, work: Work, **wish: Any) -> None:
-    """Run a test with a queue in which so many jobs wait."""
-
-    async def within() -> None:
-        async with tidings.open() as bus:
-            queue = await bus.create_queue("jobs", **wish)
-            await queue.put_all(Event("job", n=n) for n in range(count))
-            await work(bus, queue)
-
-    run(within())
-
-
-async def rest(queue: Queue) -> list[tuple[int, int]]:
-    """What is left, and the how many-eth delivery it is now."""
-    return [(message["n"], message.deliveries) for message in await queue.get_all()]
 
 
 async def dead(bus: Bus) -> list[tuple[int, str]]:

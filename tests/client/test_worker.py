@@ -4,42 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidings
+from client.jobs import Work, rest, with_jobs
 from client.nodes import Clock, node, proxy_of, run, run_with_clock
 from tidings import Event
 from tidings.client import Bus, Message, Messages, Queue
 from tidings.errors import Disconnected, MessageNotHeld, QueueNotFound, UserError
-
-Work = Callable[[Any, Queue], Awaitable[None]]
-
-
-def with_jobs(count: int, work: Work, **wish: Any) -> None:
-    """Run a test with a queue in which so many jobs wait."""
-
-    async def within() -> None:
-        async with tidings.open() as bus:
-            queue = await bus.create_queue("jobs", **wish)
-            await queue.put_all(Event("job", n=n) for n in range(count))
-            await work(bus, queue)
-
-    run(within())
 
 
 async def counts(queue: Queue) -> tuple[int, int]:
     """How many messages can be had, and how many are in someone's hands."""
     described = await queue.describe()
     return described.messages, described.in_flight
-
-
-async def rest(queue: Queue) -> list[tuple[int, int]]:
-    """What is left, and the how many-eth delivery it is now."""
-    return [(message["n"], message.deliveries) for message in await queue.get_all()]
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 2, 10, 1_000])
