@@ -155,10 +155,12 @@ def test_a_supervisor_that_is_gone_is_logged_once(tmp_path: Path, caplog: pytest
     assert [record.getMessage() for record in caplog.records] == ["systemd can't be notified"]
 
 
-def test_without_a_supervisor_nothing_is_said() -> None:
+def test_without_a_supervisor_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         notifier = Notifier({})
         notifier.ready("listening")
+        assert notifier.beat_s is None
         await notifier.stopping()
 
     asyncio.run(scenario())
+    assert caplog.records == []

@@ -23,14 +23,17 @@ NODE = "tidings://127.0.0.1:7300"
 GATEWAY = "127.0.0.1:4242"
 _TLS = "With TLS"
 
+_ADDRESS = "The node: HOST:PORT, tidings://…, tidings+tls://… or tidings+unix:///PATH."
+_OWN = f"this machine's, or {NODE}"
+
 Address = Annotated[
     str | None,
     typer.Option(
         "--node",
         envvar="TIDINGS_NODE",
         metavar="ADDRESS",
-        help="The node: HOST:PORT, tidings://…, tidings+tls://… or tidings+unix:///PATH.",
-        show_default=f"this machine's, or {NODE}",
+        help=_ADDRESS,
+        show_default=_OWN,
     ),
 ]
 Place = Annotated[
@@ -38,8 +41,8 @@ Place = Annotated[
     typer.Argument(
         envvar="TIDINGS_NODE",
         metavar="ADDRESS",
-        help="The node: HOST:PORT, tidings://…, tidings+tls://… or tidings+unix:///PATH.",
-        show_default=f"this machine's, or {NODE}",
+        help=_ADDRESS,
+        show_default=_OWN,
     ),
 ]
 Name = Annotated[str, typer.Option(help="The client's name.")]
