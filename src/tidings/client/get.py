@@ -56,7 +56,7 @@ class ReceivedMessage(Struct, array_like=True, frozen=True):
     def event(self) -> Event:
         """The event, with the first part of its body; its number is the time when the queue accepted it.
 
-        Its delay is over: whoever puts it again, and says nothing of a delay, asks for none.
+        Its delay is over: an application that puts it again without a delay asks for none.
         """
         event = decode_event(self.raw, Origin(self.system, self.epoch, self.source))
         received_us = min(self.number if self.received is None else self.received, TIME_US_MAX)

@@ -86,7 +86,7 @@ class Administration(Service):
 
 
 def _described(session: Session, now: float) -> dict[str, Any]:
-    """Return what is told of a session."""
+    """Describe a session as a list shows it."""
     return {
         "session": session.name,
         "client": session.owner,

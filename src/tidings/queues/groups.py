@@ -1,4 +1,4 @@
-"""Groups: messages that must be processed one after the other, in their order, whoever processes them.
+"""Groups: messages that must be processed one after the other, in their order, by any readers.
 
 Of each group one message at a time has its *turn*: it is on the shelf, in someone's hands, or pauses before
 it is delivered again. All others are *behind*, where no reader passes over them. When the message whose turn
@@ -68,7 +68,7 @@ class Groups:
         return True
 
     def hold(self, number: int, name: str) -> None:
-        """Add a message whose turn it is, whoever else has it: it is with a reader, or pauses."""
+        """Add a message whose turn it is, beside others: it is with a reader, or pauses."""
         self._join(number, name).turn.add(number)
 
     def hold_again(self, number: int) -> None:

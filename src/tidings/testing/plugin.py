@@ -2,7 +2,7 @@
 
 pytest loads it wherever tidings is installed (entry point `pytest11`), so it imports the rest of tidings only
 when a fixture is used. `tidings_bus` is an async fixture, and those belong to a plugin that runs coroutines:
-anyio's takes it by itself, pytest-asyncio takes it in its automatic mode and is told to in its strict mode.
+anyio's takes it by itself, pytest-asyncio takes it in its automatic mode and needs a mark in its strict mode.
 The other fixtures need neither. The rule kept: the bus lives on the loop on which the test runs.
 """
 
