@@ -184,6 +184,17 @@ def test_a_durable_reader_stays_and_a_query_without_a_checkpoint_goes_on_from_it
     assert batch(again, again.initialOffset())[0] == [3]
 
 
+def test_a_reader_passes_a_batch_when_spark_asks_what_comes_after_it(node: Running, stream: Make) -> None:
+    reader = stream(node, durable="city", startingOffsets="earliest")
+    node.publish(reading(1, 1), reading(2, 2))
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    assert node.readers[0]["cursor"] == 0  # the batch may fail
+    assert reader.latestOffset(end, ALL) == end
+    assert node.readers[0]["cursor"] == 2
+    reader.commit(end)
+    assert node.readers[0]["cursor"] == 2
+
+
 def test_a_reader_whose_lease_has_ended_ends_the_query_or_begins_again_where_losses_are_allowed(
     node: Running, stream: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -372,6 +383,20 @@ def test_each_event_is_read_once_over_restarts_of_the_query(
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination(60)
     assert read_once(folder) == list(range(200))
+
+
+def test_a_durable_reader_has_passed_all_that_a_finished_query_has_read(
+    spark: SparkSession, node: Running, tmp_path: Path
+) -> None:
+    node.publish(*[reading(1, number) for number in range(5)])
+    frame = load(spark, node, durable="nightly", startingOffsets="earliest", maxOffsetsPerTrigger="3")
+    for checkpoint, wanted in (("first", [0, 1, 2, 3, 4]), ("made anew", [])):
+        folder = tmp_path / checkpoint / "batches"
+        folder.mkdir(parents=True)
+        writer = frame.writeStream.foreachBatch(collected(folder)).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / checkpoint / "checkpoint")).start()
+        query.awaitTermination(60)
+        assert (read_once(folder), node.readers[0]["cursor"]) == (wanted, 5)
 
 
 def test_stopping_a_query_leaves_the_node(spark: SparkSession, node: Running, tmp_path: Path) -> None:

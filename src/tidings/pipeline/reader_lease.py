@@ -207,9 +207,11 @@ class LeasedReaders:
             log.leave(name, resumable=True, timeout_s=ANSWER_S_MAX)
 
     def passed(self, places: Mapping[str, int]) -> None:
-        """Report that everything below these places has been processed."""
+        """Report that everything below these places has been processed, to nodes that don't know it yet."""
         self.check()
         for label in self._places.keys() & places.keys():
+            if places[label] == self._places[label]:
+                continue
             self._places[label] = places[label]
             try:
                 with naming_node(self._nodes[label], Refused):

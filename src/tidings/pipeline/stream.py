@@ -109,10 +109,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """Return the offset up to which the next batch reads; called for each trigger."""
+        """Return the offset up to which the next batch reads; called for each trigger.
+
+        Spark has completed what is before `start`, and calls `commit` for it only with the next batch, which
+        may never come: so the readers pass it now.
+        """
         readers = self._resumed(start)
         self._standings = readers.standings()
         self._check_losses(start, self._standings)
+        readers.passed(_places_in(start, self._standings))
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end = advance(start, self._standings, most, self._targets, self._new, readers.demanded)
         if end == later(start):
@@ -141,7 +146,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return pieces_of(spans(start, end), self.options)
 
     def commit(self, end: Offset) -> None:
-        """Pass the readers to this offset, before which Spark needs nothing any more."""
+        """Pass the readers to this offset, before which Spark needs nothing; mostly `latestOffset` has."""
         self._resumed(end).passed(places_of(end))
 
     def stop(self) -> None:
@@ -176,11 +181,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             standings = readers.standings()
             self._check_losses(start, standings)
-            known = {
-                label: resume_at(place, id_of(start, label), standings[label])
-                for label, place in places_of(start).items()
-                if label in standings
-            }
+            known = _places_in(start, standings)
             readers.resume(self._readers_in(start))
             new = {label: standing for label, standing in standings.items() if label not in known}
             opened = readers.open({**self._starts(readers, new), **known})
@@ -215,3 +216,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if loss not in self._told:
                 self._told.add(loss)
                 logger.warning("%s", loss.problem)
+
+
+def _places_in(offset: Offset, standings: Mapping[str, NodeExtent]) -> dict[str, int]:
+    """Return where reading goes on at each of these nodes that the offset has."""
+    return {
+        label: resume_at(place, id_of(offset, label), standings[label])
+        for label, place in places_of(offset).items()
+        if label in standings
+    }
