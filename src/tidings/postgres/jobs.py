@@ -10,6 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec import Struct, field
+
 from tidings.errors import QueueNotFound, TidingsError
 from tidings.postgres.catalog import Catalog, Known
 from tidings.postgres.putting import PutJob, put_all
@@ -26,20 +28,20 @@ GROUP_BYTES_MAX = 16 << 20
 _Addressed = TypeVar("_Addressed", PutJob, SettleJob, PostgresReader)
 
 
-class OtherJob:
+class OtherJob(Struct, eq=False):
     """Job that is no put, settlement or get: done in a turn of its own, in its place between other jobs.
 
     `run` is called in the thread with that turn; the reply, on the loop, is its result.
     """
 
-    __slots__ = ("deadline", "fail", "is_again", "reply", "run")
+    run: Callable[[UnitOfWork], Any]
+    deadline: float | None
+    reply: Deferred[Any] = field(default_factory=Deferred)
+    is_again: bool = False  # it was tried before, and may have been done
 
-    def __init__(self, run: Callable[[UnitOfWork], Any], deadline: float | None) -> None:
-        self.run = run
-        self.reply: Deferred[Any] = Deferred()
-        self.fail = self.reply.fail
-        self.is_again = False  # it was tried before, and may have been done
-        self.deadline = deadline
+    def fail(self, error: TidingsError) -> None:
+        """Give it an error instead of a result."""
+        self.reply.fail(error)
 
 
 Job = PutJob | SettleJob | PostgresReader | OtherJob

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from math import inf
 from typing import NamedTuple
 
+from msgspec import Struct, field
+
+from tidings.errors import TidingsError
 from tidings.filters import Filter
 from tidings.postgres.settling import message_of
 from tidings.postgres.unit_of_work import Row
@@ -42,51 +45,39 @@ class CandidateRow(NamedTuple):
         return message_of(self.number, *self.columns)
 
 
-class PostgresReader:
+class PostgresReader(Struct, eq=False):
     """Reader that wants messages, and those it has got so far."""
 
-    __slots__ = (
-        "address",
-        "deadline",
-        "due",
-        "fail",
-        "filter",
-        "is_cancelled",
-        "is_cut",
-        "is_searching",
-        "is_stale",
-        "owner",
-        "place",
-        "reply",
-        "seen",
-        "size",
-        "taken",
-        "wanted",
-    )
+    address: str
+    wanted: GetRequest
+    filter: Filter | None
+    owner: str | None = None  # the client, if it may have several messages of a group
+    reply: Deferred[GetReply] = field(default_factory=Deferred)
+    deadline: float | None = None  # by then it fails, if the database is away
+    due: float = inf  # by then it gets an empty reply
+    is_cancelled: bool = False
+    # Its search:
+    taken: dict[int, tuple[CandidateRow, Delivered | None]] = {}
+    size: int = 0
+    is_cut: bool = False  # there was one more, which did not fit
+    is_searching: bool = False  # it has searched up to its place only
+    is_stale: bool = False  # a message has come back meanwhile, maybe before its place
+    place: int = FIRST
+    seen: int = 0  # it has seen everything up to this number
 
-    def __init__(
-        self, address: str, wanted: GetRequest, filter: Filter | None, owner: str | None = None
-    ) -> None:
-        self.address = address
-        self.owner = owner  # the client, if it may have several messages of a group
-        self.wanted = wanted
-        self.filter = filter
-        self.reply: Deferred[GetReply] = Deferred()
-        self.fail = self.reply.fail
-        self.deadline: float | None = None  # by then it fails, if the database is away
-        self.due = inf  # by then it gets an empty reply
-        self.is_cancelled = False
+    def __post_init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
         """Start the search of a reader anew."""
-        self.taken: dict[int, tuple[CandidateRow, Delivered | None]] = {}
-        self.size = 0
-        self.is_cut = False  # there was one more, which did not fit
-        self.is_searching = False  # it has searched up to its place only
-        self.is_stale = False  # a message has come back meanwhile, maybe before its place
+        self.taken = {}
+        self.size = self.seen = 0
+        self.is_cut = self.is_searching = self.is_stale = False
         self.place = FIRST if self.wanted.after is None else self.wanted.after
-        self.seen = 0  # it has seen everything up to this number
+
+    def fail(self, error: TidingsError) -> None:
+        """Give it an error instead of messages."""
+        self.reply.fail(error)
 
     def look_again(self, last: int) -> None:
         """Note that it has seen everything up to a number: it waits for more, or has to search once more."""

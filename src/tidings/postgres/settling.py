@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from msgspec import Struct, field
+
 from tidings.errors import MessageNotHeld, QueueNotFound, TidingsError
 from tidings.ids import Origin
 from tidings.postgres.catalog import Catalog, Known
@@ -23,41 +25,22 @@ from tidings.store.packing import unpack
 REASON_REJECTED = "rejected"
 
 
-class SettleJob:
+class SettleJob(Struct, eq=False):
     """Settlement of one message by one reader."""
 
-    __slots__ = (
-        "address",
-        "deadline",
-        "delay_s",
-        "delivery",
-        "fail",
-        "life",
-        "number",
-        "outcome",
-        "reply",
-        "text",
-    )
+    address: str
+    number: int
+    delivery: int
+    outcome: int
+    text: str
+    delay_s: float | None = None
+    reply: Deferred[None] = field(default_factory=Deferred)
+    deadline: float | None = None
+    life: int | None = None  # in which it was tried before, and may have been done
 
-    def __init__(
-        self,
-        address: str,
-        number: int,
-        delivery: int,
-        outcome: int,
-        text: str,
-        delay_s: float | None = None,
-    ) -> None:
-        self.address = address
-        self.number = number
-        self.delivery = delivery
-        self.outcome = outcome
-        self.text = text
-        self.delay_s = delay_s
-        self.reply: Deferred[None] = Deferred()
-        self.fail = self.reply.fail
-        self.deadline: float | None = None
-        self.life: int | None = None  # in which it was tried before, and may have been done
+    def fail(self, error: TidingsError) -> None:
+        """Give it an error instead of a reply."""
+        self.reply.fail(error)
 
 
 class LockedMessage(NamedTuple):
