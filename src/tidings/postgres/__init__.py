@@ -4,13 +4,12 @@ A thread of its own uses the database, with one connection. Calls come in on the
 answered there; jobs that wait together are done in one transaction, so a thousand puts are one commit. A put
 is accepted when it is committed, and a message is delivered when its taking is.
 
-    shared.py      the queues as the node sees them, on its loop
+    backend.py     the queues as the node sees them, on its loop
         worker.py      the thread: takes turns while there is a connection, and reconnects when it is lost
         jobs.py        its jobs, many in one turn
-    turn.py        one transaction on behalf of many
-        putting.py readers.py taking.py settling.py watching.py managing.py     the parts of a turn
+    unit_of_work.py    one transaction on behalf of many
+        putting.py readers.py taking.py together.py settling.py managing.py     the parts of a turn
     catalog.py     the queues and their descriptions
-        upkeep.py      periodic work
     schema.py      the tables
         connection.py  the connection, and which nodes are alive
 """

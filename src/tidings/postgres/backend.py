@@ -118,15 +118,12 @@ class SharedQueues(QueueBackend):
                     catalog.find(turn, sought.name)  # another node may have created it just now
             return self.described(turn, managing.agreeing(catalog, sought))
 
-        return self._ask(run, SEARCH_S)
+        return self.ask(run, SEARCH_S)
 
     # For the references
 
-    def ask(self, run: Callable[[UnitOfWork], Any]) -> Deferred[Any]:
-        """Run a job in a turn; Disconnected if the database is away for too long."""
-        return self._ask(run, CALL_S)
-
-    def _ask(self, run: Callable[[UnitOfWork], Any], wait_s: float | None) -> Deferred[Any]:
+    def ask(self, run: Callable[[UnitOfWork], Any], wait_s: float | None = CALL_S) -> Deferred[Any]:
+        """Run a job in a turn; Disconnected if the database is away for longer than it may wait."""
         ask = OtherJob(run, None if wait_s is None else time.monotonic() + wait_s)
         self.jobs.add(ask)
         return ask.reply
@@ -190,9 +187,9 @@ class SharedQueues(QueueBackend):
             if watchers.pop(subscription, None) is not None and not watchers and key is not None:
                 ended = key
                 del self._watchers[ended]
-                self._ask(lambda turn: watched.end(turn, ended), None)
+                self.ask(lambda turn: watched.end(turn, ended), None)
 
-        self._ask(begin, None).then(begun)
+        self.ask(begin, None).then(begun)
         return end
 
     # Called on the loop by the worker

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from tidings.errors import TidingsError
 from tidings.filters import Filter
-from tidings.postgres.settling import message_of
+from tidings.postgres.putting import message_of
 from tidings.postgres.unit_of_work import Row
 from tidings.queues.arguments import GetRequest
 from tidings.queues.backend import Delivered, GetReply

@@ -20,15 +20,14 @@ from psycopg import errors
 
 from tidings.backoff import Backoff
 from tidings.errors import Disconnected, InternalError, QueueNotFound, TidingsError
-from tidings.postgres import upkeep
+from tidings.postgres import settling
 from tidings.postgres.catalog import Catalog, Known
 from tidings.postgres.connection import Lives, PostgresConnection, end, problem_of
 from tidings.postgres.jobs import Job, JobGroup, Jobs, OtherJob
+from tidings.postgres.putting import Watched
 from tidings.postgres.readers import PostgresReader, ReaderLines
-from tidings.postgres.settling import SettleJob
 from tidings.postgres.taking import is_served, tell_nothing
 from tidings.postgres.unit_of_work import CREATED, DELETED, PUT, RETURNED, PostgresNotice, UnitOfWork
-from tidings.postgres.watching import Watched
 from tidings.queues.message import QueuedMessage
 
 LOOK_S = 5.0
@@ -125,7 +124,7 @@ class PostgresWorker:
         self._lives.forget()
         with self._link.turn() as turn:
             for number in list(self._link.untold - {turn.number}):
-                upkeep.return_untold(turn, self.catalog, number)
+                settling.return_untold(turn, self.catalog, number)
             gone = self.catalog.load(turn)
             self.watched.resume(turn)
         self._link.untold.clear()
@@ -201,7 +200,7 @@ class PostgresWorker:
     def _undo(self, jobs: Sequence[Job]) -> None:
         """Put back jobs that were not done, or may not have been."""
         for job in jobs:
-            if isinstance(job, SettleJob):
+            if isinstance(job, settling.SettleJob):
                 job.life = self._link.life
             elif isinstance(job, OtherJob):
                 job.is_again = True
@@ -285,21 +284,21 @@ class PostgresWorker:
             self._look_at = now + LOOK_S
             self.lines.wake_all()
         if now >= self._upkeep_at:
-            self._upkeep_at = now + upkeep.UPKEEP_S
+            self._upkeep_at = now + settling.UPKEEP_S
             with suppress(*AGAIN):
                 self._give_back(now)
         if now >= self._tidy_at:
-            self._tidy_at = now + upkeep.TIDY_S
+            self._tidy_at = now + settling.TIDY_S
             with self._link.turn() as turn:
-                upkeep.tidy(turn)
+                settling.tidy(turn)
             for queue in self.watched:
                 self._pass_copies(queue)
 
     def _give_back(self, now: float) -> None:
         with self._link.turn() as turn:
-            wait_s = upkeep.return_due(turn, self.catalog)
-            upkeep.return_lost(turn, self.catalog, self._lives, now)
-            upkeep.drop_expired(turn)
+            wait_s = settling.return_due(turn, self.catalog)
+            settling.return_lost(turn, self.catalog, self._lives, now)
+            settling.drop_expired(turn)
         for known in turn.made:
             self.catalog.adopt(known)
         self._upkeep_at = now + wait_s
@@ -307,7 +306,7 @@ class PostgresWorker:
 
     def _leave(self) -> None:
         with self._link.turn() as turn:
-            upkeep.return_all(turn, self.catalog, turn.life)
+            settling.return_all(turn, self.catalog, turn.life)
             end(turn, turn.life)
 
 
