@@ -17,7 +17,7 @@ from node.peers import ANSWER_S_MAX, SOURCE, Start, starting
 
 import tidings
 from tidings import Event
-from tidings.cli.quantities import read_age, read_moment, read_size
+from tidings.cli.options import read_age, read_moment, read_size
 from tidings.errors import UserError
 
 

@@ -11,7 +11,7 @@ import pytest
 import typer
 from node.peers import ANSWER_S_MAX, SOURCE
 
-from tidings.cli.output import checked_output
+from tidings.cli import checked_output
 
 FULL = "/dev/full"
 needs_full = pytest.mark.skipif(not Path(FULL).exists(), reason="this system has no /dev/full")

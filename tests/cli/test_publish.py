@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tidings import Event
 from tidings.cli.events import read_fields, read_value
 from tidings.cli.printing import line_of
-from tidings.cli.subscribe import read_since
+from tidings.cli.pubsub import read_since
 from tidings.errors import UserError
 
 

@@ -16,7 +16,7 @@ from node.peers import ANSWER_S_MAX, Start, starting
 import tidings
 from tidings import Event
 from tidings.cli.request import Answerer
-from tidings.cli.shell import run_shell
+from tidings.cli.work import run_shell
 from tidings.errors import RequestFailed
 from tidings.filters import Filter
 

@@ -14,7 +14,7 @@ import typer
 
 from tidings.cli.connection import bus_of, connects, run
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Json
+from tidings.cli.options import Address, Json, read_age, read_moment, read_size
 from tidings.cli.printing import (
     add_row,
     age_text,
@@ -27,7 +27,6 @@ from tidings.cli.printing import (
     to_json,
     word,
 )
-from tidings.cli.quantities import read_age, read_moment, read_size
 from tidings.errors import UserError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`tidings node`: run a node, look at one, and end it. What it does is in `tidings.node`."""
+"""`tidings node`, `gateway` and `ping`: run a node or a sensor gateway, look at a node, and end it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from tidings.cli.connection import UNREACHED, bus_at, connects, credentials_at, default_node, reaching
-from tidings.cli.options import Json, Place, settings_options, with_options
+from tidings.cli.connection import (
+    UNREACHED,
+    bus_at,
+    connects,
+    credentials_at,
+    default_node,
+    find_node,
+    reaching,
+)
+from tidings.cli.options import Address, Json, Place, credential_options, settings_options, with_options
 from tidings.cli.printing import add_row, age_text, new_table, print_found, print_json, shown, to_json, word
 from tidings.errors import Disconnected, InternalError, MissingExtra, NotAllowed, Refused, UserError
-from tidings.node.settings import as_toml, flag_of, load
+from tidings.node.settings import SETTINGS, as_toml, convert, flag_of, load
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,6 +47,31 @@ Directory = Annotated[
 StopTimeout = Annotated[
     float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long the node may take to end.")
 ]
+PingTimeout = Annotated[
+    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long the node may take.")
+]
+Journal = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="A file of forwarded messages, so that none counts twice after a restart."
+    ),
+]
+GATEWAY_SETTINGS = settings_options(
+    "host",
+    "sensor_port",
+    "sensor_http_port",
+    "sensor_origins",
+    "security",
+    "sensor_plain",
+    "sensor_strangers",
+    "sensor_max_rate",
+    "sensor_max_age_s",
+    "sensor_grid",
+    "connections_max",
+    "log_level",
+    "log_form",
+    sensor_port=4242,
+)
 
 app = typer.Typer()
 
@@ -99,6 +133,31 @@ def compile_code(dir: Directory = None, json: Json = False) -> None:
         print_json({"cache": str(cache)})
     else:
         typer.echo(f"compiled code is in {cache}")
+
+
+@with_options(*GATEWAY_SETTINGS, *credential_options("Who it is at a node with TLS"))
+def gateway(node: Address = None, journal: Journal = None, json: Json = False, **given: Any) -> None:
+    """Run a gateway between sensor networks and a node, until it is stopped with Ctrl-C or SIGTERM.
+
+    The first lines printed are its addresses for sensor networks. If the node is away, the gateway waits.
+    """
+    from tidings.node.gateway.config import GatewayConfig
+    from tidings.node.gateway.main import run
+
+    for name, value in given.items():
+        if name in SETTINGS and value is not None:
+            convert(name, flag_of(name), value)
+    settings = {
+        name.removeprefix("sensor_"): value
+        for name, value in {**given, "journal": journal}.items()
+        if value is not None
+    }
+    address = find_node(None) if node is None else node
+    try:
+        config = msgspec.convert({"node": address, **settings}, GatewayConfig)
+    except msgspec.ValidationError as error:
+        raise UserError(str(error)) from None
+    run(config, json)
 
 
 # Nodes that run
@@ -165,6 +224,25 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
             ("compiled", status["compiled"]),
         ]
     return lines
+
+
+@connects
+async def ping(address: Place = None, timeout: PingTimeout = 5.0, json: Json = False) -> None:
+    """Connect to a node, and print how long its answer takes.
+
+    Exit code 0: the node answered. 1: it did not, or refused to. 2: the address or an option is wrong.
+    """
+    from tidings.transport.dial import dial
+    from tidings.transport.ping import ping
+
+    place = address or default_node()
+    given = credentials_at(place)
+    with reaching(place, json):
+        found = await ping(dial(place, given), given.says, timeout)
+    if json:
+        print_json({"address": place, **found._asdict()})
+    else:
+        typer.echo(f"{word(found.name)} ({found.node}) at {place}: {found.round_trip_s * 1e3:.2f} ms")
 
 
 @app.command()

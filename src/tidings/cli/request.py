@@ -20,7 +20,7 @@ from tidings.cli.events import read_body, read_fields
 from tidings.cli.filter import parse
 from tidings.cli.options import Address, Fields, Json, Name
 from tidings.cli.printing import line_of, print_event, print_json, shown
-from tidings.cli.shell import run_shell
+from tidings.cli.work import run_shell
 from tidings.errors import CodecError, NoAnswer, RequestFailed, UserError
 
 if TYPE_CHECKING:

@@ -6,18 +6,18 @@ Two samples of the node's status give the rates between them; what is shown is m
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import msgspec
 import typer
 from msgspec import Struct
 
 from tidings.cli.connection import bus_at, connects, find_node
-from tidings.cli.keys import key_pressed
 from tidings.cli.options import Address, Json
 from tidings.cli.printing import add_row, age_text, new_table, print_json, print_table
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 DURABLES_SHOWN = 20
 QUEUES_SHOWN = 20
 PEERS_SHOWN = 20
+READ_SIZE = 64
+"""Bytes of keys that are read at once."""
 
 Once = Annotated[bool, typer.Option("--once", help="Show one screen and end.")]
 Every = Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="Seconds between two samples.")]
@@ -230,3 +232,54 @@ def _with_rest(table: Table, more: int) -> Table:
     if more > 0:
         add_row(table, f"and {more:,} more", style="dim")
     return table
+
+
+# Keys
+
+
+@contextmanager
+def key_pressed(keys: str, terminal: TextIO | None = None) -> Iterator[asyncio.Event]:
+    """An event that is set when one of the keys is pressed, or when the terminal is gone.
+
+    The terminal is standard input unless one is given. Without a terminal, and on Windows, it is never set.
+    """
+    pressed, stream = asyncio.Event(), terminal or sys.stdin
+    if sys.platform == "win32" or stream is None or not stream.isatty():
+        yield pressed
+        return
+    with _unbuffered(stream.fileno()) as descriptor:
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            data = _read(descriptor)
+            if not data or any(key.encode() in data for key in keys):
+                loop.remove_reader(descriptor)
+                pressed.set()
+
+        loop.add_reader(descriptor, read)
+        try:
+            yield pressed
+        finally:
+            loop.remove_reader(descriptor)
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, READ_SIZE)
+    except OSError:  # Linux reports EIO when the other end of a terminal is closed
+        return b""
+
+
+@contextmanager
+def _unbuffered(descriptor: int) -> Iterator[int]:
+    """Have the terminal pass on each key at once and not show it; Ctrl-C goes on to interrupt."""
+    import termios
+    import tty
+
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor, termios.TCSADRAIN)
+    try:
+        yield descriptor
+    finally:
+        with suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

@@ -8,10 +8,14 @@ queue's redelivery_s, it does the same.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
 import sys
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -21,7 +25,6 @@ from tidings.cli.connection import connects, queue_of, until_terminated
 from tidings.cli.filter import parse
 from tidings.cli.options import Address, Json, Name, QueueName, Where
 from tidings.cli.printing import line_of, print_json
-from tidings.cli.shell import run_shell
 from tidings.errors import MessageNotHeld
 
 if TYPE_CHECKING:
@@ -181,3 +184,29 @@ class Worker:
         """How many messages there were, and what has become of them."""
         others = (f", {times:,} {outcome}" for outcome, times in self.counts.items() if outcome != "done")
         return f"{self.counts['done']:,} done" + "".join(others)
+
+
+async def run_shell(
+    command: str, data: bytes, output: int | IO[Any] | None = None, **variables: str
+) -> tuple[int, bytes]:
+    """Run a shell command; its exit code, and what it printed if `output` is a pipe.
+
+    If that is cancelled, the command ends too, with all that it has started.
+    """
+    # Started in one go: a start that is cancelled half-way would leave some of the command behind.
+    process = subprocess.Popen(
+        command,
+        shell=True,
+        stdin=subprocess.PIPE,
+        stdout=output,
+        env={**os.environ, **variables},
+        process_group=0,
+    )
+    try:
+        printed, _ = await asyncio.to_thread(process.communicate, data)
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        await asyncio.to_thread(process.wait)  # nothing else is to begin before it has ended
+        raise
+    return process.returncode, printed or b""

@@ -1,9 +1,9 @@
-"""`tidings session`: the sessions of a node's clients; shown and ended."""
+"""`tidings session` and `tidings peer`: the clients and the other nodes that a node is connected to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from tidings.client.sessions import SessionInfo
 
-app = typer.Typer(no_args_is_help=True)
+sessions = typer.Typer(no_args_is_help=True)
+peers = typer.Typer(no_args_is_help=True)
 
 Client = Annotated[
     str | None, typer.Option("--client", metavar="NAME", help="Only the sessions of this client.")
@@ -31,24 +32,19 @@ OfClient = Annotated[
 ]
 
 
-@app.callback()
-def session() -> None:
-    """Show and end the sessions of a node's clients; takes the right to manage everything."""
-
-
-@app.command("list")
+@sessions.command("list")
 @connects
-async def show_list(client: Client = None, node: Address = None, json: Json = False) -> None:
+async def show_sessions(client: Client = None, node: Address = None, json: Json = False) -> None:
     """Show the sessions of the node's clients, the oldest first.
 
     The session of this command itself is among them.
     """
     async with bus_of(node) as bus:
         found = [one for one in await bus.sessions() if client in (None, one.client)]
-    print_found(found, json, to_json, _table, "no sessions")
+    print_found(found, json, to_json, _session_table, "no sessions")
 
 
-def _table(found: Sequence[SessionInfo]) -> Table:
+def _session_table(found: Sequence[SessionInfo]) -> Table:
     numbers = ("for", "subscriptions", "waiting bytes")
     table = new_table("session", "client", "user", "address", *numbers, numbers=numbers, wide=("client",))
     for one in found:
@@ -58,7 +54,7 @@ def _table(found: Sequence[SessionInfo]) -> Table:
     return table
 
 
-@app.command()
+@sessions.command()
 @connects
 async def end(which: Which = None, client: OfClient = None, node: Address = None, json: Json = False) -> None:
     """End sessions: each client is disconnected, and may connect again.
@@ -82,3 +78,22 @@ async def end(which: Which = None, client: OfClient = None, node: Address = None
     typer.echo(to_json({"ended": ended}) if json else f"ended {count_text(len(ended), 'session')}")
     if not ended or len(ended) < len(wanted):
         raise typer.Exit(1)
+
+
+@peers.command("list")
+@connects
+async def show_peers(node: Address = None, json: Json = False) -> None:
+    """Show the state of each peer of the node, and how many messages wait there for it."""
+    async with bus_of(node) as bus:
+        peers: list[dict[str, Any]] = (await bus.status()).get("peers", [])
+    print_found(peers, json, to_json, _peer_table, "no peers; start the node with --peers to add some")
+
+
+def _peer_table(peers: Sequence[dict[str, Any]]) -> Table:
+    columns = ("peer", "state", "for", "waiting", "address", "about")
+    table = new_table(*columns, numbers=("waiting",), wide=("about",))
+    for one in peers:
+        about = shown(one["error"]) if one["error"] else ""
+        waiting, age = f"{one['waiting']:,}", age_text(one["for_s"])
+        add_row(table, word(one["name"]), one["state"], age, waiting, shown(one["address"]), about)
+    return table

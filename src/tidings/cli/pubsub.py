@@ -1,0 +1,238 @@
+"""`tidings publish`, `subscribe`, `durable` and `advertisement`: events that come and go through a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidings.cli.connection import bus_at, bus_of, connects, find_node
+from tidings.cli.events import send_all, source_of
+from tidings.cli.filter import parse
+from tidings.cli.options import Address, Fields, Json, Kind, Name, read_time
+from tidings.cli.printing import (
+    add_row,
+    new_table,
+    print_events,
+    print_found,
+    print_json,
+    print_table,
+    shown,
+    to_json,
+    word,
+)
+from tidings.errors import NotAllowed, Refused, UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tidings.client import Bus
+    from tidings.client.advertisements import Offered
+
+durables = typer.Typer(no_args_is_help=True)
+advertisements = typer.Typer(no_args_is_help=True)
+
+
+# Publishing
+
+
+def deliveries() -> list[str]:
+    """Return the delivery modes; called by the completion of a shell."""
+    from tidings.event.header import DELIVERIES
+
+    return list(DELIVERIES)
+
+
+Delivery = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="The delivery mode: transient, reliable or persistent.",
+        autocompletion=deliveries,
+    ),
+]
+Times = Annotated[int, typer.Option("--count", min=1, help="Publish the event so many times.")]
+
+
+@connects
+async def publish(
+    kind: Kind = None,
+    fields: Fields = None,
+    delivery: Delivery = None,
+    count: Times = 1,
+    name: Name = "",
+    node: Address = None,
+    json: Json = False,
+) -> None:
+    """Publish an event: tidings publish air.pm10 value=41.2 street=quay
+
+    A value is a number, true, false, "text in quotes", or any other text as it stands. Without TYPE, each
+    line of standard input is an event as JSON; a line that is none is reported and passed over, and the exit
+    code is then 2.
+    """
+    changes = {} if delivery is None else {"delivery": delivery}
+    source = source_of(kind, fields or [], count, **changes)
+    async with bus_of(node, name) as bus:
+        sent = await send_all(source, "publishing", bus.publish_all)
+    published = sent - bus.refused
+    typer.echo(to_json({"published": published}) if json else f"published {published:,}")
+    if source.bad or bus.refused:
+        raise typer.Exit(2)
+
+
+# Subscribing
+
+Text = Annotated[str, typer.Argument(metavar="FILTER", help="A condition, such as: value > 40")]
+Durable = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The name of a durable subscription, kept by the node.")
+]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="WHEN", help="Begin with stored events: a position, or a time in ISO 8601."),
+]
+Last = Annotated[bool, typer.Option("--last", help="Begin with the newest event of each thing.")]
+Passive = Annotated[bool, typer.Option("--passive", help="Create no demand for events.")]
+Count = Annotated[int | None, typer.Option(min=1, help="End after so many events.")]
+
+
+@connects
+async def subscribe(
+    text: Text = "",
+    durable: Durable = None,
+    since: Since = None,
+    last: Last = False,
+    passive: Passive = False,
+    count: Count = None,
+    name: Name = "",
+    node: Address = None,
+    json: Json = False,
+) -> None:
+    """Print the events that match FILTER, until Ctrl-C or --count.
+
+    On a durable subscription an event is acknowledged when it has been printed.
+    """
+    wanted = parse(text, json)
+    address = find_node(node)
+    async with bus_at(address, name) as bus:
+        beginning = None if since is None else read_since(since)
+        subscription = bus.subscribe(wanted, durable=durable, since=beginning, last=last, passive=passive)
+        async with subscription as events:
+            typer.echo(f"subscribed at {address}; Ctrl-C ends", err=True)
+            await print_events(events, count, json)
+
+
+def read_since(text: str) -> int | datetime:
+    """A position or a moment; a moment without a zone is in UTC."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        return read_time(text)
+    except ValueError:
+        raise UserError(
+            f"--since: {text!r} is neither a position nor a time such as 2026-05-01T08:30"
+        ) from None
+
+
+# Durable subscriptions
+
+Which = Annotated[str, typer.Argument(metavar="NAME", help="The name of the durable subscription.")]
+Owner = Annotated[
+    str | None,
+    typer.Option(
+        "--owner",
+        metavar="CLIENT",
+        help="The client it belongs to, if not to --name; takes the right to manage everything.",
+    ),
+]
+
+
+@durables.command("list")
+@connects
+async def show_durables(node: Address = None, json: Json = False) -> None:
+    """Show the durable subscriptions of the node, and how many events wait for each."""
+    async with bus_of(node) as bus:
+        found = await _durables(bus)
+    print_found(found, json, to_json, _durable_table, "no durable subscriptions")
+
+
+async def _durables(bus: Bus) -> list[dict[str, Any]]:
+    """Return those of clients; `tidings log list` shows the readers of the log."""
+    return [one for one in (await bus.status())["durables"] if not one.get("archive")]
+
+
+def _durable_table(found: Sequence[dict[str, Any]]) -> Table:
+    table = new_table("durable subscription", "owner", "waiting", numbers=("waiting",))
+    for one in found:
+        add_row(table, word(one["name"]), word(one["owner"] or "–"), f"{one['depth']:,}")
+    return table
+
+
+@durables.command()
+@connects
+async def delete(
+    which: Which, owner: Owner = None, name: Name = "", node: Address = None, json: Json = False
+) -> None:
+    """Delete a durable subscription with the events that wait for it.
+
+    A client that has it open is notified that it has ended.
+    """
+    async with bus_of(node, name) as bus:
+        try:
+            await bus.unsubscribe(which, owner=owner)
+        except Refused as error:
+            if error.code != "not-found":
+                raise
+            raise Refused(error.code, error.problem + await _owners(bus, which)) from None
+    typer.echo(to_json({"deleted": which}) if json else f"deleted {word(which)}")
+
+
+async def _owners(bus: Bus, which: str) -> str:
+    """Name the clients that have one of that name, in words to be added; none if that may not be seen."""
+    try:
+        owners = [word(one["owner"]) for one in await _durables(bus) if one["name"] == which]
+    except NotAllowed:
+        return ""
+    return f"; other clients have one: --owner {' or --owner '.join(owners)}" if owners else ""
+
+
+# Advertisements
+
+Wanted = Annotated[str, typer.Argument(metavar="FILTER", help="Only those that overlap this filter.")]
+Lists = Annotated[int | None, typer.Option("--count", min=1, help="End after so many lists.")]
+
+
+@advertisements.command("list")
+@connects
+async def show_advertisements(text: Wanted = "", node: Address = None, json: Json = False) -> None:
+    """Show the current advertisements."""
+    wanted = parse(text, json)
+    async with bus_of(node) as bus:
+        _print_offers(await bus.advertisements(wanted), json)
+
+
+@advertisements.command()
+@connects
+async def watch(text: Wanted = "", count: Lists = None, node: Address = None, json: Json = False) -> None:
+    """Show the advertisements, and again after each change, until Ctrl-C or --count."""
+    wanted, left = parse(text, json), count
+    async with bus_of(node) as bus:
+        async for offers in bus.watch_advertisements(wanted):
+            _print_offers(offers, json)
+            left = None if left is None else left - 1
+            if left == 0:
+                return
+
+
+def _print_offers(offers: list[Offered], json: bool) -> None:
+    if json:
+        listed = [{"filter": one.text, "source": one.source} for one in offers]
+        print_json({"advertisements": listed})
+    elif offers:
+        table = new_table("source", "may publish", wide=("may publish",))
+        for one in offers:
+            add_row(table, shown(one.source) or "-", shown(one.text))
+        print_table(table)
+    else:
+        typer.echo("nothing is advertised", err=True)
