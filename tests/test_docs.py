@@ -33,11 +33,10 @@ from tidings.errors import TidingsError
 from tidings.event.header import FIELD_CHECKS
 from tidings.exchange import REPORTED_MAX, Exchange
 from tidings.interest.audience import REPORTED_SIZE_MAX
-from tidings.node.assembly import CoreSettings, NodeCore
+from tidings.node.assembly import CoreSettings, NodeCore, NodeService
 from tidings.node.config import NodeConfig
 from tidings.node.metrics import HELP
 from tidings.node.server import Node
-from tidings.node.service import NodeService
 from tidings.node.settings import PREFIX, load
 from tidings.protocol import session, subscriptions
 from tidings.protocol.broker import Broker

@@ -16,8 +16,8 @@ from node.secured import Secured
 from node.test_metrics import fetch
 
 from tidings.node.config import NodeConfig
+from tidings.node.main import Notifier
 from tidings.node.server import Node
-from tidings.node.systemd import Notifier
 
 
 async def page(node: Node, path: str) -> tuple[int, str]:

@@ -13,9 +13,8 @@ from node.secured import Secured
 
 from tidings.errors import NotAllowed
 from tidings.filters import Filter
-from tidings.node.local import run_in_process, runtime_directory
-from tidings.node.running import FOLDER, RunningNode, list_running, pid_file
-from tidings.node.service import check_stop
+from tidings.node.assembly import check_stop
+from tidings.node.local import RUNNING, RunningNode, list_running, pid_file, run_in_process, runtime_directory
 from tidings.protocol.access import OWN, OWNER, PeerInfo, Principal, Rule
 
 NODE = RunningNode(
@@ -53,15 +52,15 @@ def test_nodes_that_were_killed_are_not_listed_and_their_files_are_removed(start
     (found,) = list_running()
     assert (found.name, found.addresses, found.pid) == ("hall", [address], node.process.pid)
     node.stop(signal.SIGKILL)
-    assert (runtime_directory() / FOLDER / str(found.pid)).exists()
+    assert (runtime_directory() / RUNNING / str(found.pid)).exists()
     assert not found.terminate()
     assert list_running() == []
-    assert not (runtime_directory() / FOLDER / str(found.pid)).exists()
+    assert not (runtime_directory() / RUNNING / str(found.pid)).exists()
 
 
 def test_a_process_that_has_the_number_of_a_node_that_was_killed_is_not_taken_for_it() -> None:
     with pid_file(NODE):
-        path = runtime_directory() / FOLDER / str(NODE.pid)
+        path = runtime_directory() / RUNNING / str(NODE.pid)
         text = path.read_bytes()
     path.write_bytes(text)  # as the node would have left it, whose lock went with it
     assert not NODE.is_running
@@ -71,14 +70,14 @@ def test_a_process_that_has_the_number_of_a_node_that_was_killed_is_not_taken_fo
 
 def test_files_that_can_not_be_read_are_passed_over(home: Path) -> None:
     with pid_file(NODE):
-        (home / "tidings" / FOLDER / str(NODE.pid)).write_text("{}")
+        (home / "tidings" / RUNNING / str(NODE.pid)).write_text("{}")
         assert list_running() == []
         assert not NODE.terminate()
 
 
 def test_a_node_without_a_pid_file_runs_all_the_same(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     (home / "tidings").mkdir(mode=0o700)
-    (home / "tidings" / FOLDER).touch()
+    (home / "tidings" / RUNNING).touch()
     with pid_file(NODE):
         pass
     assert [record.getMessage() for record in caplog.records] == ["the node can't be listed"]

@@ -30,7 +30,7 @@ from tidings.node.settings import SETTINGS, as_toml, convert, flag_of, load
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tidings.node.running import RunningNode
+    from tidings.node.local import RunningNode
 
 ANSWER_S_MAX = 10.0
 """How long a node may take to answer a command."""
@@ -169,7 +169,7 @@ def show_list(json: Json = False) -> None:
 
     Nodes of other users and inside of programs are not listed. The exit code is 0, even if there are none.
     """
-    from tidings.node.running import list_running
+    from tidings.node.local import list_running
 
     print_found(list_running(), json, to_json, node_table, "you run no nodes on this machine")
 
@@ -254,7 +254,7 @@ async def stop(address: Place = None, timeout: StopTimeout = 30.0, json: Json = 
     this machine gets SIGTERM. Exit code 0: the node has ended. 1: it did not answer, refused, or did not end
     in time. 2: the address or an option is wrong.
     """
-    from tidings.node.running import list_running
+    from tidings.node.local import list_running
     from tidings.transport.dial import dial
     from tidings.transport.ping import ping
 

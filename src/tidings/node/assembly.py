@@ -4,16 +4,20 @@ The asyncio driver, the simulator and the rigs of tests build a node here and no
 runs is what a node runs. It lies beside the daemon because it is the first module that may import all
 systems; it imports nothing else of `node`.
 
-The broker notifies services of sessions and commits in the order in which they are added here.
+The broker notifies services of sessions and commits in the order in which they are added here. The node's own
+service (`NodeService`) is added by who runs the core as a process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
+from tidings.errors import NotAllowed, Refused
 from tidings.ids import new_system
+from tidings.log.arguments import Nothing
 from tidings.log.history import History, SealedLog
 from tidings.log.retention import RetentionTerms
 from tidings.log.service import LogService
@@ -25,9 +29,10 @@ from tidings.peers.forwarding import Forwarding
 from tidings.peers.peering import Peering
 from tidings.peers.registry import Neighbours, PeerRegistry, Upstream
 from tidings.peers.transmission import Transmission
-from tidings.protocol.access import Authenticator
+from tidings.protocol.access import Authenticator, PeerInfo, Principal
 from tidings.protocol.broker import Anyone, Broker
 from tidings.protocol.memory import Budgets
+from tidings.protocol.service import IncomingRequest, Service
 from tidings.queues import Volatile
 from tidings.store.interface import Store
 from tidings.transport.credentials import Credentials
@@ -114,3 +119,38 @@ class NodeCore:
         """Part from other nodes, and dial no more."""
         self.forwarding.close()
         self.peering.close()
+
+
+class NodeService(Service):
+    """Adds to the status of a node what only its process knows, and lets its managers stop it.
+
+    `about` returns the process's part of the status. `on_stop` begins to stop it; None where a node runs in a
+    program, with which it ends.
+    """
+
+    def __init__(self, about: Callable[[], dict[str, Any]]) -> None:
+        self.on_stop: Callable[[], None] | None = None
+        self._about = about
+        self.operations = {"node.stop": (Nothing, self._stop)}
+
+    def status(self) -> dict[str, Any]:
+        """Return the process's part of the node's status."""
+        return self._about()
+
+    def _stop(self, asked: IncomingRequest, _told: Nothing) -> None:
+        """Begin to stop the node; the reply leaves before the connection is closed."""
+        check_stop(asked.session.principal, asked.session.caller)
+        if self.on_stop is None:
+            raise Refused("unsupported", "this node runs in a program, and ends with it")
+        self.on_stop()
+
+
+def check_stop(principal: Principal, caller: PeerInfo) -> None:
+    """Raise NotAllowed for one who may not stop the node.
+
+    That takes the right to manage everything. Where there are no users, every program of the machine may
+    connect to the port, and only the node's owner to its Unix socket.
+    """
+    if principal.rules is None and caller.host is not None:
+        raise NotAllowed("a node without security is stopped over its Unix socket, or by a signal")
+    principal.check_manage_all("stop this node")

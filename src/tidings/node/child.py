@@ -12,13 +12,13 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from tidings.backoff import Backoff
-from tidings.errors import UserError
+from tidings.errors import TidingsError, UserError
 from tidings.node import logs
 
 START_S_MAX = 60.0
@@ -158,3 +158,17 @@ def watch_parent(ended: Callable[[], object]) -> None:
 
     loop.add_reader(sys.stdin.fileno(), look)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the node tells when it is time
+
+
+async def done_before(stopped: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Do something unless stopped meanwhile, which cancels it; return whether it was done."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stopped.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not working.done():
+        working.cancel()
+        with contextlib.suppress(asyncio.CancelledError, TidingsError):
+            await working
+        return False
+    working.result()
+    return True

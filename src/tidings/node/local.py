@@ -1,10 +1,14 @@
-"""The node of this process, and the node of this machine.
+"""The node of this process, the node of this machine, and all nodes that this user runs on it.
 
 A program that opens a directory has a node in its own process: the same broker on the program's own loop,
 reached over a pipe, so that all is as with a node elsewhere. A program that connects without an
 address finds the node of this machine, one for each user: its Unix socket lies in a directory that only this
 user can open. If none answers there, nor on port 7300 of the loopback address, one is started that stays when
 the program ends. However many programs find that out at the same time, a lock lets one of them start it.
+
+Each node has a PID file in the user's runtime directory, by which commands find and end it, and holds a lock
+on it (flock) until it ends, in whatever way. So the process in a file whose lock is held is that node, and no
+other that got its number later. The files of nodes that were killed are removed by those who list them.
 """
 
 from __future__ import annotations
@@ -13,20 +17,25 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import stat
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
-from tidings.errors import Disconnected, NoAnswer, NotAllowed, Refused
+from tidings.errors import Disconnected, NoAnswer, NotAllowed, Refused, TidingsError
 from tidings.locks import check_locks, has_locks, lock
+from tidings.node import logs
 from tidings.node.config import PORT, NodeConfig
 from tidings.node.driver import SteadyClock
 from tidings.node.ports import answers
 from tidings.node.server import Node
+from tidings.node.unix import is_free
 from tidings.peers.registry import Neighbours, Upstream
 from tidings.queues import Volatile
 from tidings.transport.credentials import Credentials
@@ -41,6 +50,11 @@ RETRY_S = 0.05
 LOOPBACK = "127.0.0.1"
 LOG_TAIL = 2_000
 """Characters of its output that are shown when a node did not start."""
+RUNNING = "running"
+"""The folder of PID files."""
+PID_SIZE_MAX = 64 << 10
+PID_FILES_MAX = 1_000
+"""Files that are looked at for one list."""
 
 
 @contextlib.asynccontextmanager
@@ -188,3 +202,85 @@ def _tail(home: Path) -> str:
     except OSError:
         return ""
     return f"; it said:\n{text[-LOG_TAIL:]}" if text else ""
+
+
+# Nodes that run
+
+
+class RunningNode(Struct, frozen=True):
+    """A node process of this user."""
+
+    pid: int
+    node: str
+    name: str
+    started: float  # seconds since 1970
+    version: str
+    dir: str | None
+    addresses: list[str]
+    metrics: str | None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        path = _folder() / str(self.pid)
+        return path.exists() and not is_free(path) and _read(path) == self
+
+    def terminate(self) -> bool:
+        """Have it stop in good order; whether it was there."""
+        if not self.is_running:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
+            return True
+        return False
+
+
+@contextlib.contextmanager
+def pid_file(node: RunningNode) -> Iterator[None]:
+    """Keep a PID file as long as the block lasts; what keeps the process from that is logged."""
+    try:
+        path = _folder() / str(node.pid)
+        path.unlink(missing_ok=True)  # of a process that had this number before
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        lock(handle, wait=True)
+        os.write(handle, msgspec.json.encode(node))
+    except (OSError, TidingsError) as error:
+        logs.warning("the node can't be listed", problem=str(error))
+        yield
+        return
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def list_running() -> list[RunningNode]:
+    """Return the nodes of this user, the oldest first."""
+    found = (_look(path) for path in islice(_folder().iterdir(), PID_FILES_MAX))
+    return sorted((node for node in found if node is not None), key=lambda node: node.started)
+
+
+def _look(path: Path) -> RunningNode | None:
+    """Return the node of a PID file; None if it is gone, and then the file is removed."""
+    with contextlib.suppress(FileNotFoundError):  # it has ended just now
+        if is_free(path):
+            path.unlink(missing_ok=True)
+        else:
+            return _read(path)
+    return None
+
+
+def _read(path: Path) -> RunningNode | None:
+    """Return what a PID file says; None if it is not written yet, or by another version."""
+    try:
+        with path.open("rb") as file:
+            return msgspec.json.decode(file.read(PID_SIZE_MAX), type=RunningNode)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _folder() -> Path:
+    folder = runtime_directory() / RUNNING
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder

@@ -35,7 +35,7 @@ from tidings.log.retention import LogRetention
 from tidings.log.sealing import FileCut, FileCutter, holes, to_join
 from tidings.log.segment_folder import FileInfo, Folder
 from tidings.node import logs
-from tidings.node.child import ChildProcess, watch_parent
+from tidings.node.child import ChildProcess, done_before, watch_parent
 from tidings.node.config import NodeConfig
 from tidings.node.logs import Lasting, Level, LogForm
 from tidings.protocol.connection import Connection
@@ -206,15 +206,8 @@ async def run(config: SealingConfig) -> None:
     stopped = asyncio.Event()
     watch_parent(stopped.set)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    working, stopping = asyncio.ensure_future(_work(config)), asyncio.ensure_future(stopped.wait())
-    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if stopped.is_set():  # a file that is being written is finished before the process ends
-        working.cancel()
-        with contextlib.suppress(asyncio.CancelledError, TidingsError):
-            await working
-    else:
-        working.result()
+    # A file that is being written is finished before the process ends.
+    await done_before(stopped, _work(config))
 
 
 async def _work(config: SealingConfig) -> None:

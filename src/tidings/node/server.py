@@ -18,13 +18,12 @@ from tidings.log.retention import RetentionTerms
 from tidings.log.segment_folder import Folder
 from tidings.log.segments import SealedFiles
 from tidings.node import compiled, logs, metrics
-from tidings.node.assembly import Archiving, CoreSettings
+from tidings.node.assembly import Archiving, CoreSettings, NodeService
 from tidings.node.config import NodeConfig, check_host
 from tidings.node.driver import Driver, SteadyClock
 from tidings.node.http import HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
 from tidings.node.ports import Port, close_server, connect_pipe, listen_tcp, raise_descriptor_limit
-from tidings.node.service import NodeService
 from tidings.node.threads import SharedDatabase
 from tidings.node.unix import SOCKET, Temporary, UnixServer, sweep
 from tidings.peers.registry import Neighbours, Upstream, parse_peers
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from tidings.node.discovery import Discovery
-    from tidings.node.gateway.child import GatewayProcess
+    from tidings.node.gateway.main import GatewayProcess
     from tidings.node.guard import Guard
     from tidings.node.sealing import SealingProcess
 
@@ -246,7 +245,7 @@ class Node:
 
     async def _start_gateway(self, home: Path) -> None:
         """Run the gateway as a child."""
-        from tidings.node.gateway.child import GatewayProcess, settings_of
+        from tidings.node.gateway.main import GatewayProcess, settings_of
 
         config = self.config
         journal = (home if config.dir is None else Path(config.dir)) / JOURNAL

@@ -29,10 +29,6 @@ from tidings.node.logs import Level, LogForm
 
 PORT = 4242
 """Default port of a gateway for sensor networks."""
-FAILED = "failed: "
-"""Prefix of the error of a node's child that can't start."""
-FIGURES = "figures: "
-"""Prefix of its figures, as JSON, in each report."""
 
 
 class GatewayConfig(Struct, frozen=True, forbid_unknown_fields=True):
