@@ -114,9 +114,7 @@ app.command()(backup.backup)
 app.command()(backup.restore)
 app.command()(demo.demo)
 app.add_typer(queue.app, name="queue", help="Create queues, put messages into them and get them out.")
-app.add_typer(
-    pubsub.advertisements, name="advertisement", help="Show the events that sources may publish."
-)
+app.add_typer(pubsub.advertisements, name="advertisement", help="Show the events that sources may publish.")
 app.add_typer(pubsub.durables, name="durable", help="Show and delete durable subscriptions.")
 app.add_typer(links.sessions, name="session", help="Show and end the sessions of a node's clients.")
 app.add_typer(log.app, name="log", help="Read and manage the log of a node.")
