@@ -17,9 +17,9 @@ from postgres.rig import GIVE_BACK, Client, Node, job, numbers
 from postgres.server import Server
 from tidings.filters import Filter
 from tidings.postgres.catalog import Known
+from tidings.postgres.connection import UnitOfWork
 from tidings.postgres.readers import PostgresReader
 from tidings.postgres.taking import QueueWalk, is_served
-from tidings.postgres.unit_of_work import UnitOfWork
 from tidings.queues.arguments import GetRequest
 
 SLOW = 0.001

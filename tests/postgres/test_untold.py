@@ -13,8 +13,7 @@ from postgres.rig import GIVE_BACK, Answered, Client, Node, job, numbers
 from tidings.errors import InternalError
 from tidings.ids import Origin
 from tidings.postgres import taking
-from tidings.postgres.connection import PostgresConnection
-from tidings.postgres.unit_of_work import UnitOfWork
+from tidings.postgres.connection import PostgresConnection, UnitOfWork
 
 Start = Callable[..., Node]
 whole_turn = PostgresConnection.turn

@@ -16,12 +16,11 @@ from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.postgres import managing
 from tidings.postgres.catalog import TYPE, Catalog, Known, completed
-from tidings.postgres.connection import Conninfo, PostgresConnection
+from tidings.postgres.connection import Conninfo, PostgresConnection, UnitOfWork
 from tidings.postgres.jobs import OtherJob
 from tidings.postgres.putting import PutJob
 from tidings.postgres.readers import PostgresReader
 from tidings.postgres.settling import SettleJob
-from tidings.postgres.unit_of_work import UnitOfWork
 from tidings.postgres.worker import Call, PostgresWorker, Tell
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.messages import GIVE_BACK, UNOPENED

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tidings.errors import QueueError, QueueExists, QueueNotFound
 from tidings.ids import make_id
-from tidings.postgres.unit_of_work import CREATED, DELETED, Row, UnitOfWork
+from tidings.postgres.connection import CREATED, DELETED, Row, UnitOfWork
 from tidings.queues.description import DEAD, Description, checked, decode, encode
 from tidings.queues.rate import TokenBucket
 from tidings.queues.types import Volatile

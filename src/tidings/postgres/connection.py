@@ -8,23 +8,29 @@ Each node that is alive has a *life*: a row, and a lock on its number, which the
 connection ends. A node whose connection was lost has the same life again, if it comes back before another
 node has seen the lock free for long; else its life is over, its messages were given back, and it begins
 another.
+
+A *unit of work* is one transaction on behalf of many jobs. No reply is sent and no reader is woken before the
+commit; if that fails, all of it is done anew. Notices go to all nodes by NOTIFY, in the same transaction, and
+to our own readers at once.
 """
 
 from __future__ import annotations
 
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
 
 import psycopg
-from psycopg import Connection, Notify, OperationalError
+from psycopg import Connection, Cursor, Notify, OperationalError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tidings.errors import ConfigError
 from tidings.postgres.schema import LOCK, prepare
-from tidings.postgres.unit_of_work import CHANNEL, PostgresNotice, Row, UnitOfWork
 from tidings.timers import Timers
+
+if TYPE_CHECKING:
+    from tidings.postgres.catalog import Known
 
 CONNECT_S = 3
 """Longest duration of an attempt to connect."""
@@ -42,6 +48,11 @@ _SECRETS = ("password", "sslpassword")
 
 RESUME_S = 3.0
 """How long the lock of a life may be free, by the clock of a watching node, before that life is over."""
+CHANNEL = "tidings"
+PUT, RETURNED, CREATED, DELETED = "put", "returned", "created", "deleted"
+"""Kinds of notices about a queue: new messages, returned messages, created, deleted."""
+
+Row = tuple[Any, ...]
 
 
 class Conninfo:
@@ -78,6 +89,67 @@ def problem_of(error: Exception) -> str:
     """Return the text of a database error, in one line; libpq never repeats a password."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "; ".join(lines) or type(error).__name__
+
+
+class PostgresNotice(NamedTuple):
+    """A notification to other nodes: a kind and the key of a queue."""
+
+    kind: str
+    queue: int
+
+    @staticmethod
+    def read(text: str) -> PostgresNotice | None:
+        """Parse a notice; None for any other text on our channel."""
+        kind, _, key = text.partition(" ")
+        return PostgresNotice(kind, int(key)) if key.isascii() and key.isdigit() else None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.queue}"
+
+
+class UnitOfWork:
+    """Transaction on behalf of many jobs. `number` distinguishes this turn from others of the same life."""
+
+    def __init__(self, cursor: Cursor[Row], life: int, number: int) -> None:
+        self.cursor = cursor
+        self.life = life
+        self.number = number
+        self.is_again = False  # the job was tried before, and may have been done
+        self.notices: dict[PostgresNotice, None] = {}
+        self.made: list[Known] = []  # new queues
+        self.answers: list[Callable[[], None]] = []  # called on the loop, after the commit
+
+    def do(self, statement: LiteralString, *arguments: Any) -> int:
+        """Execute a statement; return the number of its rows."""
+        return self.cursor.execute(statement, arguments).rowcount
+
+    def rows(self, statement: LiteralString, *arguments: Any) -> list[Row]:
+        """Return all rows of a statement."""
+        return self.cursor.execute(statement, arguments).fetchall()
+
+    def row(self, statement: LiteralString, *arguments: Any) -> Row | None:
+        """Return the first row of a statement."""
+        return self.cursor.execute(statement, arguments).fetchone()
+
+    def value(self, statement: LiteralString, *arguments: Any) -> Any:
+        """Return the one value that a statement always has."""
+        row = self.row(statement, *arguments)
+        assert row is not None
+        return row[0]
+
+    def notice(self, kind: str, queue: int) -> None:
+        """Notify all nodes, when this is committed."""
+        self.notices[PostgresNotice(kind, queue)] = None
+
+    def tell(self, call: Callable[[], None]) -> None:
+        """Call a function on the loop, when this is committed."""
+        self.answers.append(call)
+
+    def finish(self) -> None:
+        """Send the notices to the server; the last action before the commit."""
+        if self.notices:
+            texts: Sequence[str] = [str(notice) for notice in self.notices]
+            self.do("SELECT pg_notify(%s, text) FROM unnest(%s::text[]) AS text", CHANNEL, texts)
 
 
 class PostgresConnection:

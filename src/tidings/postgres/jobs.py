@@ -14,11 +14,11 @@ from msgspec import Struct, field
 
 from tidings.errors import QueueNotFound, TidingsError
 from tidings.postgres.catalog import Catalog, Known
+from tidings.postgres.connection import DELETED, PUT, RETURNED, UnitOfWork
 from tidings.postgres.putting import PutJob, put_all
 from tidings.postgres.readers import PostgresReader, ReaderLines
 from tidings.postgres.settling import SettleJob, settle_all
 from tidings.postgres.taking import serve
-from tidings.postgres.unit_of_work import DELETED, PUT, RETURNED, UnitOfWork
 from tidings.replies import Deferred
 
 GROUP_MAX = 2_000

@@ -12,11 +12,11 @@ from tidings.event.header import EMPTY_HEADER
 from tidings.filters import Filter
 from tidings.leases import granted_s
 from tidings.postgres.catalog import Known
+from tidings.postgres.connection import UnitOfWork
 from tidings.postgres.putting import expires_at, message_of, packed
 from tidings.postgres.readers import FIRST
 from tidings.postgres.schema import DELAYED
 from tidings.postgres.taking import PAGE, look_in_order
-from tidings.postgres.unit_of_work import UnitOfWork
 from tidings.queues.arguments import FindRequest
 from tidings.queues.description import COUNTED, Description
 from tidings.queues.message import QueuedMessage, event_bytes, sight

@@ -17,8 +17,8 @@ from typing import LiteralString
 from tidings.errors import QueueError, QueueFull, QueueNotFound, Refused, TidingsError
 from tidings.ids import Origin
 from tidings.postgres.catalog import Known
+from tidings.postgres.connection import PUT, UnitOfWork
 from tidings.postgres.schema import DELAYED
-from tidings.postgres.unit_of_work import PUT, UnitOfWork
 from tidings.protocol.ledger import ProducerKey, identity_of
 from tidings.queues.delayed import MARK, Plan, check_plan, plan_of
 from tidings.queues.description import DEAD, Description

@@ -10,8 +10,8 @@ from msgspec import Struct, field
 
 from tidings.errors import TidingsError
 from tidings.filters import Filter
+from tidings.postgres.connection import Row
 from tidings.postgres.putting import message_of
-from tidings.postgres.unit_of_work import Row
 from tidings.queues.arguments import GetRequest
 from tidings.queues.backend import Delivered, GetReply
 from tidings.queues.message import BYTES_EACH, QueuedMessage, sight

@@ -16,10 +16,9 @@ from msgspec import Struct, field
 from tidings.errors import MessageNotHeld, QueueNotFound, TidingsError
 from tidings.ids import Origin
 from tidings.postgres.catalog import Catalog, Known
-from tidings.postgres.connection import Lives, claim, end
+from tidings.postgres.connection import RETURNED, Lives, Row, UnitOfWork, claim, end
 from tidings.postgres.putting import COPIES_KEPT_S, insert, lock, message_of
 from tidings.postgres.schema import DELAYED
-from tidings.postgres.unit_of_work import RETURNED, Row, UnitOfWork
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT
 from tidings.queues.dead_letters import DEAD_MAX, letter_of
 from tidings.queues.delayed import pause_s

@@ -29,9 +29,9 @@ from msgspec.structs import replace
 from tidings.errors import QueueNotFound
 from tidings.postgres import together
 from tidings.postgres.catalog import Known
+from tidings.postgres.connection import Row, UnitOfWork
 from tidings.postgres.putting import message_of
 from tidings.postgres.readers import CandidateRow, PostgresReader
-from tidings.postgres.unit_of_work import Row, UnitOfWork
 from tidings.queues.backend import NOTHING, Delivered, GetReply
 from tidings.queues.message import BYTES_EACH, QueuedMessage, event_bytes
 from tidings.queues.rate import TokenBucket

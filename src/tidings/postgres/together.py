@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from tidings.postgres.catalog import Known
+from tidings.postgres.connection import UnitOfWork
 from tidings.postgres.readers import CandidateRow, PostgresReader
-from tidings.postgres.unit_of_work import UnitOfWork
 
 _HAS_GROUPS = "SELECT 1 FROM tidings.messages WHERE queue = %s AND queue_group IS NOT NULL LIMIT 1"
 _FOLLOWED = """

@@ -22,12 +22,22 @@ from tidings.backoff import Backoff
 from tidings.errors import Disconnected, InternalError, QueueNotFound, TidingsError
 from tidings.postgres import settling
 from tidings.postgres.catalog import Catalog, Known
-from tidings.postgres.connection import Lives, PostgresConnection, end, problem_of
+from tidings.postgres.connection import (
+    CREATED,
+    DELETED,
+    PUT,
+    RETURNED,
+    Lives,
+    PostgresConnection,
+    PostgresNotice,
+    UnitOfWork,
+    end,
+    problem_of,
+)
 from tidings.postgres.jobs import Job, JobGroup, Jobs, OtherJob
 from tidings.postgres.putting import Watched
 from tidings.postgres.readers import PostgresReader, ReaderLines
 from tidings.postgres.taking import is_served, tell_nothing
-from tidings.postgres.unit_of_work import CREATED, DELETED, PUT, RETURNED, PostgresNotice, UnitOfWork
 from tidings.queues.message import QueuedMessage
 
 LOOK_S = 5.0
