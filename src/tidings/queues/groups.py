@@ -14,22 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator
 from heapq import heappop, heappush
 
+from msgspec import Struct
+
 from tidings.matching import Shelf
 from tidings.queues.message import QueuedMessage, sight
 
 Place = Callable[[QueuedMessage], int]
 
 
-class Group:
+class Group(Struct, eq=False):
     """Messages of one group: whose turn it is, and a heap of the places and numbers of those behind."""
 
-    __slots__ = ("behind", "name", "owner", "turn")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.turn: set[int] = set()
-        self.behind: list[tuple[int, int]] = []  # some may have gone since
-        self.owner: Hashable = None
+    name: str
+    turn: set[int] = set()
+    behind: list[tuple[int, int]] = []  # some may have gone since
+    owner: Hashable = None
 
 
 class Groups:

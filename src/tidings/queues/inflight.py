@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.errors import TidingsError
@@ -48,27 +49,16 @@ ReaderKey = tuple[str, int]
 """A client in one of its lives: system and epoch."""
 
 
-class InFlight:
+class InFlight(Struct, eq=False):
     """A message of a queue of this node, and until when it may stay in someone's hands."""
 
-    __slots__ = ("delivery", "due", "holder", "is_noted", "message", "queue", "request")
-
-    def __init__(
-        self,
-        queue: MessageQueue,
-        message: QueuedMessage,
-        delivery: int,
-        holder: ReaderKey | OpenTransaction,
-        request: int,
-        due: float,
-    ) -> None:
-        self.queue = queue
-        self.message = message
-        self.delivery = delivery  # the how many-eth time it was handed out
-        self.holder = holder
-        self.request = request  # the request that it was handed out for
-        self.due = due
-        self.is_noted = False  # whether it is stored that this delivery was begun
+    queue: MessageQueue
+    message: QueuedMessage
+    delivery: int  # the how many-eth time it was handed out
+    holder: ReaderKey | OpenTransaction
+    request: int  # the request that it was handed out for
+    due: float
+    is_noted: bool = False  # whether it is stored that this delivery was begun
 
     @property
     def address(self) -> str:
@@ -103,35 +93,31 @@ class InFlight:
         self.queue.give_back(self, counts=False)
 
 
-class Lot:
+class Lot(Struct, eq=False):
     """Messages that came in one reply of a backend, and what forgets them when their time is up."""
 
-    __slots__ = ("held_s", "in_flight", "left", "timer")
-
-    def __init__(self, in_flight: InFlightTable, left: int, held_s: float | None) -> None:
-        self.in_flight = in_flight
-        self.left = left
-        self.held_s = held_s
-        self.timer: Alarm | None = None
+    in_flight: InFlightTable
+    left: int
+    held_s: float | None
+    timer: Alarm | None = None
 
 
-class RemoteInFlight:
+class RemoteInFlight(Struct, eq=False):
     """A message of a backend's queue, which holds it for this node."""
 
-    __slots__ = ("delivery", "holder", "is_over", "lot", "number", "ref", "request", "row", "theirs")
+    ref: QueueRef
+    holder: ReaderKey
+    request: int
+    number: int  # here
+    row: Delivered  # as the client gets it
+    lot: Lot
+    theirs: int  # its number there
+    is_over: bool = False
 
-    def __init__(
-        self, ref: QueueRef, holder: ReaderKey, request: int, number: int, row: Delivered, lot: Lot
-    ) -> None:
-        self.ref = ref
-        self.holder = holder
-        self.request = request
-        self.lot = lot
-        self.number = number  # here
-        self.theirs = row.number  # there
-        self.delivery = row.delivery
-        self.row = replace(row, number=number, received=row.number)  # as the client gets it
-        self.is_over: bool = False
+    @property
+    def delivery(self) -> int:
+        """The how many-eth time it was handed out."""
+        return self.row.delivery
 
     @property
     def address(self) -> str:
@@ -240,11 +226,12 @@ class InFlightTable:
     def take(self, ref: QueueRef, session: Session, request: int, handed: GetReply) -> list[RemoteInFlight]:
         """Hold what a backend has handed out for a request of a client."""
         client, lot = identity(session), Lot(self, len(handed.messages), handed.held_s)
-        taken = [
-            RemoteInFlight(ref, client, request, self._next_number(), row, lot) for row in handed.messages
-        ]
-        for held in taken:
-            self.hold(held.number, held)
+        taken: list[RemoteInFlight] = []
+        for row in handed.messages:
+            number = self._next_number()
+            ours = replace(row, number=number, received=row.number)
+            taken.append(RemoteInFlight(ref, client, request, number, ours, lot, row.number))
+            self.hold(number, taken[-1])
         self.elsewhere += len(taken)
         if taken and handed.held_s is not None:
             at = self._broker.now + handed.held_s

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidings.errors import QueueFull, UserError
 from tidings.event.header import PRIORITY_MAX
+from tidings.ids import Origin
 from tidings.queues.description import Description
 from tidings.queues.message import QueuedMessage, sight, stored_epoch
 from tidings.store.interface import Dequeue, Enqueue, Operation, Revise, StoredMessage
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 PRIORITY_SHIFT = 58
 """Bits of a place below the priority; numbers are microseconds, and have fewer until the year 11000."""
+_NOBODY = Origin()
 
 
 class Volatile:
@@ -91,8 +93,8 @@ class Sqlite(Volatile):
 
     def put_part(self, message: QueuedMessage, number: int, part: bytes) -> Sequence[Operation]:
         """Store the part."""
-        stored = StoredMessage(number, self.key, None, 0, None, 0, part, message.number, self._compress)
-        return (Enqueue(stored),)
+        compress = self.description.compress
+        return (Enqueue(StoredMessage(number, self.key, None, 0, None, 0, part, message.number, compress)),)
 
     def revise(self, message: QueuedMessage, deliveries: int) -> Sequence[Operation]:
         """Store how often it was handed out."""
@@ -102,25 +104,11 @@ class Sqlite(Volatile):
         """Store them no longer."""
         return [Dequeue(number) for number in numbers]
 
-    @property
-    def _compress(self) -> bool:
-        return self.description.compress
-
     def _stored(self, message: QueuedMessage, deliveries: int) -> StoredMessage:
-        origin, raw = message.origin, message.raw
-        if origin is None:
-            return StoredMessage(message.number, self.key, None, 0, None, deliveries, raw, 0, self._compress)
-        return StoredMessage(
-            message.number,
-            self.key,
-            origin.system,
-            stored_epoch(origin),
-            origin.source,
-            deliveries,
-            raw,
-            0,
-            self._compress,
-        )
+        origin = message.origin or _NOBODY
+        sender = origin.system, stored_epoch(origin), origin.source
+        compress = self.description.compress
+        return StoredMessage(message.number, self.key, *sender, deliveries, message.raw, 0, compress)
 
 
 def load_types(names: str) -> list[type[Volatile]]:

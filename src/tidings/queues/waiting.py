@@ -13,7 +13,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from heapq import merge
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tidings.exchange import Subscription
 from tidings.filters import Filter
@@ -23,9 +25,11 @@ from tidings.protocol.frames import FRAME_MAX
 from tidings.queues.message import QueuedMessage
 
 if TYPE_CHECKING:
+    from tidings.matching.search import Search
     from tidings.protocol.service import IncomingRequest
     from tidings.queues.inflight import InFlight, ReaderKey
     from tidings.queues.queue import MessageQueue
+    from tidings.queues.serving import AtHead
     from tidings.queues.transactions import OpenTransaction
     from tidings.timers import Alarm
 
@@ -41,76 +45,33 @@ ANSWER_SIZE_LIMIT = FRAME_MAX // 2
 """Bytes that an answer must not pass, unless it is one message; it has to fit a frame."""
 
 
-class SearchProgress(Protocol):
-    """How far a search has come."""
-
-    def has_passed(self, order: int) -> bool:
-        """Whether what comes to this place now will not be found any more."""
-
-
-class QueueReader:
+class QueueReader(Struct, eq=False):
     """One who wants messages, up to `count`, and what it has got so far."""
 
-    __slots__ = (
-        "after",
-        "asked",
-        "count",
-        "filter",
-        "has_bodies",
-        "holder",
-        "is_copier",
-        "is_cut",
-        "is_if_exists",
-        "is_over",
-        "is_searching",
-        "is_together",
-        "line",
-        "queue",
-        "search",
-        "size",
-        "taken",
-        "timer",
-        "transaction",
-        "turn",
-        "up_to",
-    )
+    queue: MessageQueue
+    asked: IncomingRequest  # to be answered once, when it has something or its time is up
+    holder: ReaderKey  # whose hands the messages are in from then on
+    filter: Filter | None = None  # None: anything will do
+    count: int = 1
+    is_copier: bool = False  # reads, and leaves the messages where they are
+    is_if_exists: bool = False  # waits only while others may give back what it wants
+    transaction: OpenTransaction | None = None
+    up_to: int | None = None  # later messages are not meant
+    after: int | None = None  # nor those up to this place in the order
+    has_bodies: bool = True
+    is_together: bool = False  # several messages of a group may be in its hands
+    taken: list[tuple[QueuedMessage, InFlight | None]] = []
+    size: int = 0  # bytes of these
+    is_cut: bool = False  # there was one more, which did not fit
+    turn: int = 0  # its place in the line; 0 while it does not wait
+    line: ReaderLine | None = None  # where it waits
+    is_searching: bool = False  # the queue is searched for it, and it is answered when that ends
+    search: Search[int] | AtHead | None = None  # how far that has come
+    is_over: bool = False  # it must not be answered any more
+    timer: Alarm | None = None
 
-    def __init__(
-        self,
-        queue: MessageQueue,
-        asked: IncomingRequest,
-        holder: ReaderKey,
-        filter: Filter | None = None,
-        count: int = 1,
-        is_copier: bool = False,
-        is_if_exists: bool = False,
-        transaction: OpenTransaction | None = None,
-        up_to: int | None = None,
-        after: int | None = None,
-        has_bodies: bool = True,
-        is_together: bool = False,
-    ) -> None:
-        self.queue = queue
-        self.asked = asked  # to be answered once, when it has something or its time is up
-        self.holder = holder  # whose hands the messages are in from then on
-        self.filter = filter  # None: anything will do
-        self.count = min(count, ANSWER_COUNT_MAX)
-        self.is_copier = is_copier  # reads, and leaves the messages where they are
-        self.is_if_exists = is_if_exists  # waits only while others may give back what it wants
-        self.transaction = transaction
-        self.up_to = up_to  # later messages are not meant
-        self.after = after  # nor those up to this place in the order
-        self.has_bodies = has_bodies
-        self.is_together = is_together  # several messages of a group may be in its hands
-        self.taken: list[tuple[QueuedMessage, InFlight | None]] = []
-        self.size = 0  # bytes of these
-        self.is_cut = False  # there was one more, which did not fit
-        self.turn = 0  # its place in the line; 0 while it does not wait
-        self.line: ReaderLine | None = None  # where it waits
-        self.is_searching = False  # the queue is searched for it, and it is answered when that ends
-        self.search: SearchProgress | None = None  # how far that has come
-        self.is_over = False  # it must not be answered any more
-        self.timer: Alarm | None = None
+    def __post_init__(self) -> None:
+        self.count = min(self.count, ANSWER_COUNT_MAX)
 
     @property
     def takes_any(self) -> bool:
