@@ -24,17 +24,16 @@ from ports import free_port
 from rich.console import Console
 
 from tidings import Filter
-from tidings.cli.demo import home, query, story, views
-from tidings.cli.demo.crew import KILLS, QUEUE, UNLUCKY
-from tidings.cli.demo.people import ALARMS, JOBS, READINGS, REPORTS
-from tidings.cli.demo.story import Figures, Line, Summary, Told, judged
+from tidings.cli.demo import query, town, views
+from tidings.cli.demo.people import ALARMS, JOBS, KILLS, QUEUE, READINGS, REPORTS, UNLUCKY
 from tidings.cli.demo.town import LOAD, Town
+from tidings.cli.demo.views import Figures, Line, Summary, Told, judged
 from tidings.sensors.city import KINDS
 
 STAND_IN = (sys.executable, str(Path(__file__).with_name("city_query.py")))
 PATIENCE_S = patience(120.0)
 """After this a demo that waits for something is taken to wait for ever."""
-FREE = home.Ports(0, 0, 0, [])
+FREE = town.Ports(0, 0, 0, [])
 
 
 # -- one demo, and what was told of it
@@ -71,9 +70,9 @@ class Witness:
 async def lived(spark: bool, is_enough: Callable[[Witness], bool]) -> tuple[Witness, Summary]:
     """A demo that lasts until enough has happened."""
     witness = Witness()
-    async with asyncio.timeout(PATIENCE_S), home.home(FREE) as place:
-        town = Town(place, spark, witness.tell)
-        return witness, await town.live(lambda: witness.until(lambda: is_enough(witness)))
+    async with asyncio.timeout(PATIENCE_S), town.home(FREE) as place:
+        whole = Town(place, spark, witness.tell)
+        return witness, await whole.live(lambda: witness.until(lambda: is_enough(witness)))
 
 
 def has_seen_it_all(witness: Witness) -> bool:
@@ -223,7 +222,7 @@ def test_what_is_missing_is_said_on_standard_error(capsys: pytest.CaptureFixture
 @contextmanager
 def occupied(kind: socket.SocketKind) -> Iterator[int]:
     with socket.socket(socket.AF_INET, kind) as channel:
-        channel.bind((home.HOST, 0))
+        channel.bind((town.HOST, 0))
         if kind == socket.SOCK_STREAM:
             channel.listen()
         yield channel.getsockname()[1]
@@ -232,9 +231,9 @@ def occupied(kind: socket.SocketKind) -> Iterator[int]:
 def test_ports_in_use_are_replaced_and_named() -> None:
     with occupied(socket.SOCK_STREAM) as node, occupied(socket.SOCK_DGRAM) as sensors:
         http = free_port()
-        chosen = home.choose(node, sensors, http)
-        assert chosen == home.Ports(0, 0, http, [node, sensors])
-        place = home.Home("tidings://h:1", "tcp h:2", "http://h:3", Path(), chosen.busy)
+        chosen = town.choose(node, sensors, http)
+        assert chosen == town.Ports(0, 0, http, [node, sensors])
+        place = town.Home("tidings://h:1", "tcp h:2", "http://h:3", Path(), chosen.busy)
         assert f"replaced by free ones: {node}, {sensors}" in "\n".join(views.headings(place))
 
 
@@ -246,9 +245,9 @@ def program(*arguments: str, settings: str = "") -> list[str]:
     code = f"""
 from tidings.cli import demo
 from tidings.cli.app import app
-from tidings.cli.demo import child, home, query
+from tidings.cli.demo import child, query, town
 query.PROGRAM = {STAND_IN!r}
-home.choose.__defaults__ = (0, 0, 0)
+town.choose.__defaults__ = (0, 0, 0)
 demo.SECONDS = 2.0
 {settings}
 app(['demo', *{arguments!r}])"""
@@ -429,7 +428,7 @@ def rendered(screen: views.Screen, height: int) -> str:
 
 @pytest.mark.parametrize("height", [24, 30, 50])
 def test_a_screen_fits_its_terminal(height: int) -> None:
-    place = home.Home(
+    place = town.Home(
         "tidings://127.0.0.1:7300", "tcp 127.0.0.1:4242", "http://127.0.0.1:7380", Path(), [4242]
     )
     screen = views.Screen(place)
@@ -447,13 +446,13 @@ def test_a_screen_fits_its_terminal(height: int) -> None:
 
 
 def test_without_spark_the_screen_does_not_speak_of_it() -> None:
-    screen = views.Screen(home.Home("tidings://127.0.0.1:7300", "tcp 127.0.0.1:4242", "", Path(), []))
+    screen = views.Screen(town.Home("tidings://127.0.0.1:7300", "tcp 127.0.0.1:4242", "", Path(), []))
     screen.tell(Figures(at_s=1.0, spark=False))
     assert "Spark" not in rendered(screen, 50)
 
 
 def test_what_to_type_names_the_real_address() -> None:
-    place = home.Home("tidings://127.0.0.1:7301", "tcp 127.0.0.1:4242", "", Path(), [])
+    place = town.Home("tidings://127.0.0.1:7301", "tcp 127.0.0.1:4242", "", Path(), [])
     hints = "\n".join(views.hints(place))
     for command in ("subscribe", "log tail", "sensor list", "top"):
         assert f"tidings {command} --node tidings://127.0.0.1:7301" in hints
@@ -472,7 +471,7 @@ def test_many_alarms_are_told_by_their_number_only(capsys: pytest.CaptureFixture
     [(0, "0 bytes"), (999, "999 bytes"), (1_500, "1.5 KB"), (2e6, "2.0 MB"), (3.25e9, "3.2 GB")],
 )
 def test_sizes_are_told_for_people(size: float, text: str) -> None:
-    assert story.size_text(size) == text
+    assert views.size_text(size) == text
 
 
 def test_without_java_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -59,8 +59,7 @@ def check_spark() -> None:
 
 
 async def _demo(seconds: float | None, spark: bool, json: bool) -> None:
-    from tidings.cli.demo.home import home
-    from tidings.cli.demo.town import Town
+    from tidings.cli.demo.town import Town, home
     from tidings.cli.demo.views import show_summary, view
 
     is_watched = sys.stdout.isatty() and not json

@@ -16,11 +16,12 @@ from msgspec import Struct
 
 from tidings.cli.demo.child import PROGRAM, Child, running
 from tidings.cli.demo.people import READINGS
-from tidings.cli.demo.story import Note
 from tidings.errors import InternalError
 
 if TYPE_CHECKING:
     from typing import IO
+
+    from tidings.cli.demo.views import Note
 
 WINDOW_S, WATERMARK_S, TRIGGER_S = 10, 2, 2
 """Windows over which readings are averaged, how late readings may be, and how often Spark polls."""

@@ -1,30 +1,33 @@
 """The whole system at work: a node with its gateway, a city, citizens, workers, and Spark.
 
 All parts talk to the node over TCP, as if each were on a machine of its own. Workers, gateway and Spark are
-separate processes.
+separate processes. The node is on the usual ports, or on free ones if those are in use.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidings.cli.demo.child import beside
-from tidings.cli.demo.crew import Crew
-from tidings.cli.demo.people import ALARMS, LEDGER, READINGS, Mayor, People, text_of
+from tidings.cli.demo.people import ALARMS, LEDGER, READINGS, Crew, Mayor, People, text_of
 from tidings.cli.demo.query import Query, Said
-from tidings.cli.demo.story import Figures, Line, Note, Summary, Told, judged
+from tidings.cli.demo.views import Figures, Line, Note, Summary, Told, judged
 from tidings.errors import InternalError
+from tidings.node.config import PORT, NodeConfig
 from tidings.sensors.link import GatewayPlace
 from tidings.sensors.simulation import Load, Simulation
 
 if TYPE_CHECKING:
-    from tidings.cli.demo.home import Home
     from tidings.client import Bus
     from tidings.event import Event
 
@@ -35,6 +38,77 @@ STOP_S = 15.0
 """Time from the stop of the query to the end of the demo, in which its sensors can be seen to go off."""
 OFF_S_MAX = 60.0
 """Longest time for sensors to go off: longer than the lease of a query that could not disconnect cleanly."""
+HOST = "127.0.0.1"
+SENSOR_PORT, HTTP_PORT = 4242, 7380
+
+
+# The node
+
+
+class Home(Struct, frozen=True):
+    """Addresses and folder of the demo's node, and the usual ports that are in use."""
+
+    address: str
+    gateway: str
+    metrics: str
+    folder: Path
+    busy: list[int]
+
+
+class Ports(Struct, frozen=True):
+    """Ports of the node, its gateway and its metrics, 0 for a free one; and the usual ports in use."""
+
+    node: int
+    sensors: int
+    http: int
+    busy: list[int]
+
+
+@asynccontextmanager
+async def home(ports: Ports | None = None) -> AsyncIterator[Home]:
+    """Run a node with a gateway and metrics in a temporary folder."""
+    from tidings.node.server import Node
+
+    ports = choose() if ports is None else ports
+    with TemporaryDirectory(prefix="tidings-demo-", ignore_cleanup_errors=True) as folder:
+        config = NodeConfig(
+            dir=f"{folder}/node",
+            name="demo",
+            host=HOST,
+            port=ports.node,
+            sensor_port=ports.sensors,
+            http_port=ports.http,
+            compiled=False,  # compiling takes longer than it saves here
+            log_level="error",
+        )
+        node = Node(config)
+        await node.start()
+        try:
+            sensors, metrics = node.sensor_addresses[0], node.metrics_address or ""
+            yield Home(node.addresses[0], sensors, metrics, Path(folder), ports.busy)
+        finally:
+            await node.close()
+
+
+def choose(node: int = PORT, sensors: int = SENSOR_PORT, http: int = HTTP_PORT) -> Ports:
+    """Return the given ports, each replaced by 0 if it is in use."""
+    kinds = {node: [socket.SOCK_STREAM], sensors: [socket.SOCK_STREAM, socket.SOCK_DGRAM]}
+    kinds[http] = [socket.SOCK_STREAM]
+    busy = [port for port, ways in kinds.items() if not all(_is_free(port, way) for way in ways)]
+    node, sensors, http = (0 if port in busy else port for port in (node, sensors, http))
+    return Ports(node, sensors, http, busy)
+
+
+def _is_free(port: int, way: socket.SocketKind) -> bool:
+    with socket.socket(socket.AF_INET, way) as channel, suppress(OSError):
+        if way == socket.SOCK_STREAM:  # as servers do, which don't wait for old connections to time out
+            channel.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        channel.bind((HOST, port))
+        return True
+    return False
+
+
+# Everything around it
 
 
 class City:
@@ -61,11 +135,6 @@ class City:
         """Number of sensors that are on."""
         return sum(len(one.core.asked) for group in self._simulation.groups for one in group.networks)
 
-    @property
-    def readings(self) -> int:
-        """Number of readings sent."""
-        return self._simulation.tally.readings
-
     async def live(self) -> None:
         """Measure until cancelled."""
         await self._simulation.run()
@@ -82,7 +151,8 @@ class City:
             await self._settle()
             self._note("city", "wakes up", f"{self.on:,} of its sensors were asked for their readings")
             await self._until(lambda: self.on == 0)
-            self._note("city", "is silent", f"its sensors are off again, after {self.readings:,} readings")
+            sent = self._simulation.tally.readings
+            self._note("city", "is silent", f"its sensors are off again, after {sent:,} readings")
             self._is_noted_silent = True
 
     async def _settle(self) -> None:
@@ -102,39 +172,28 @@ class City:
             await asyncio.sleep(LOOK_S)
 
 
-class Sample(Struct, frozen=True):
-    """Status of the node at one moment, and its rates since the moment before."""
-
-    taken_at: float = 0.0
-    published: int = 0
-    logged: int = 0
-    log_bytes: int = 0
-    ledger_waiting: int = 0
-    published_per_s: float = 0.0
-    logged_per_s: float = 0.0
-
-
 class Console:
     """Polls the status of the node and counts its log, without making a sensor go on."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._last = Sample(time.monotonic())
+        self._last = Figures(at_s=time.monotonic())
 
-    async def look(self) -> Sample:
-        """Return the present status, with the rates since the last look."""
+    async def look(self) -> Figures:
+        """Return the figures of the node, with the rates since the last look."""
         status = await self._bus.status()
         before, now = self._last, time.monotonic()
-        elapsed_s = max(now - before.taken_at, 1e-9)
-        published, logged = _published(status), status["log"]["end"] - 1  # nothing but the log is stored here
-        self._last = Sample(
-            now,
-            published,
-            logged,
-            status["log"]["bytes"],
-            _waiting(status, LEDGER),
-            (published - before.published) / elapsed_s,
-            (logged - before.logged) / elapsed_s,
+        elapsed_s = max(now - before.at_s, 1e-9)
+        published = sum(times for what, _reason, times in status["counts"] if what == "published")
+        logged = status["log"]["end"] - 1  # nothing but the log is stored here
+        self._last = Figures(
+            at_s=now,
+            published=published,
+            published_per_s=(published - before.published) / elapsed_s,
+            logged=logged,
+            logged_per_s=(logged - before.logged) / elapsed_s,
+            log_bytes=status["log"]["bytes"],
+            ledger_waiting=sum(one["depth"] for one in status["durables"] if one["name"] == LEDGER),
         )
         return self._last
 
@@ -144,14 +203,6 @@ class Console:
         async for _position, _event in self._bus.log.read(where=READINGS):
             count += 1
         return count
-
-
-def _published(status: dict[str, Any]) -> int:
-    return sum(times for what, _reason, times in status["counts"] if what == "published")
-
-
-def _waiting(status: dict[str, Any], durable: str) -> int:
-    return sum(one["depth"] for one in status["durables"] if one["name"] == durable)
 
 
 class Town:
@@ -246,13 +297,9 @@ class Town:
         """Return the present figures."""
         seen, crew, query = await console.look(), self._crew, self._query
         last = Said() if query is None else query.last
-        return Figures(
+        return replace(
+            seen,
             at_s=self._now(),
-            published=seen.published,
-            published_per_s=seen.published_per_s,
-            logged=seen.logged,
-            logged_per_s=seen.logged_per_s,
-            log_bytes=seen.log_bytes,
             sensors=self._city.sensors,
             sensors_on=self._city.on,
             jobs_waiting=crew.waiting,
@@ -261,7 +308,6 @@ class Town:
             redelivered=crew.redelivered,
             killed=crew.killed,
             ledger_got=self._people.ledger_got,
-            ledger_waiting=seen.ledger_waiting,
             spark=query is not None,
             batches=0 if query is None else query.batches,
             rows=0 if query is None else query.rows,
