@@ -16,6 +16,16 @@ from tidings.errors import UserError
 
 CHECKOUT_FILES = ("benchmarks/__init__.py", "src/tidings/__init__.py")
 """Files that a checkout has, and an installed package lacks."""
+BENCHMARKS = {
+    "matching": "Measure the rate at which the index matches events against many filters.",
+    "node": "Measure the throughput of a node, beside the brokers installed on this machine.",
+    "queue": "Measure how fast queues store, search and deliver messages, beside the brokers installed.",
+    "secure": "Measure the cost of encryption and rules, "
+    "and the speed of forwarding and searching between nodes.",
+    "gateway": "Measure how many readings and sensor networks a gateway carries, beside Mosquitto.",
+    "pipeline": "Measure speed, size and latency of readings written to the log and read by Spark.",
+}
+"""Benchmarks that print one line after the other, with the help of their commands."""
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -23,45 +33,16 @@ Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: a quick look,
 JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")]
 
 
-@app.callback()
-def group() -> None:
-    """Keep `matching` a subcommand: typer makes a lone command the whole application."""
+def _add(name: str, help: str) -> None:
+    """Add the command of a benchmark."""
+
+    @app.command(name, help=help)
+    def measure(quick: Quick = False, json: JsonFile = None) -> None:
+        write_figures(json, benchmark(name).run(quick, typer.echo))
 
 
-@app.command()
-def matching(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure the rate at which the index matches events against many filters."""
-    measure("matching", quick, json)
-
-
-@app.command()
-def node(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure the throughput of a node, beside the brokers installed on this machine."""
-    measure("node", quick, json)
-
-
-@app.command()
-def queue(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure how fast queues store, search and deliver messages, beside the brokers installed."""
-    measure("queue", quick, json)
-
-
-@app.command()
-def secure(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure the cost of encryption and rules, and the speed of forwarding and searching between nodes."""
-    measure("secure", quick, json)
-
-
-@app.command()
-def gateway(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure how many readings and sensor networks a gateway carries, beside Mosquitto."""
-    measure("gateway", quick, json)
-
-
-@app.command()
-def pipeline(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure speed, size and latency of readings written to the log and read by Spark."""
-    measure("pipeline", quick, json)
+for _name, _help in BENCHMARKS.items():
+    _add(_name, _help)
 
 
 @app.command()
@@ -82,11 +63,6 @@ def fair(
         raise UserError(f"--only: {unknown[0]!r} is none of {', '.join(known)}")
     else:
         write_figures(json, benchmark("fair").run(quick, _above_progress, only or (), show_progress))
-
-
-def measure(name: str, quick: bool, json: Path | None) -> None:
-    """Run a benchmark that prints its lines one after the other."""
-    write_figures(json, benchmark(name).run(quick, typer.echo))
 
 
 def benchmark(name: str) -> ModuleType:

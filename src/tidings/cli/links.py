@@ -9,7 +9,17 @@ import typer
 
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.options import Address, Json
-from tidings.cli.printing import add_row, age_text, count_text, new_table, print_found, shown, to_json, word
+from tidings.cli.printing import (
+    add_row,
+    age_text,
+    count_text,
+    new_table,
+    print_found,
+    print_result,
+    shown,
+    to_json,
+    word,
+)
 from tidings.errors import Refused, UserError
 
 if TYPE_CHECKING:
@@ -75,7 +85,7 @@ async def end(which: Which = None, client: OfClient = None, node: Address = None
                 typer.echo(f"tidings: {error}", err=True)
             else:
                 ended.append(one)
-    typer.echo(to_json({"ended": ended}) if json else f"ended {count_text(len(ended), 'session')}")
+    print_result({"ended": ended}, f"ended {count_text(len(ended), 'session')}", json)
     if not ended or len(ended) < len(wanted):
         raise typer.Exit(1)
 

@@ -21,10 +21,10 @@ from tidings.cli.printing import (
     new_table,
     print_event,
     print_json,
+    print_result,
     print_table,
     progress_bar,
     shown,
-    to_json,
     word,
 )
 from tidings.errors import UserError
@@ -235,10 +235,8 @@ def verify(folder: Place = None, node: Address = None, json: Json = False) -> No
         run(work())
     else:
         problems += _verify_folder(folder)
-    if json:
-        print_json({"problems": problems})
-    else:
-        typer.echo("\n".join(shown(problem) for problem in problems) or "all is as it was written")
+    text = "\n".join(shown(problem) for problem in problems) or "all is as it was written"
+    print_result({"problems": problems}, text, json)
     if problems:
         raise typer.Exit(1)
 
@@ -278,7 +276,7 @@ async def seal(node: Address = None, json: Json = False) -> None:
     """
     async with bus_of(node) as bus:
         sealed = await bus.log.seal()
-    typer.echo(to_json({"sealed": sealed}) if json else f"sealed up to position {sealed:,}")
+    print_result({"sealed": sealed}, f"sealed up to position {sealed:,}", json)
 
 
 @app.command()
@@ -338,10 +336,10 @@ async def keep(
         if wanted is not None:
             called = name or f"keep-{crc32(str(wanted).encode()):08x}"
             await bus.log.keep(called, wanted)
-            typer.echo(to_json({"name": called}) if json else f"kept from now on, as {word(called)}")
+            print_result({"name": called}, f"kept from now on, as {word(called)}", json)
         elif remove is not None:
             await bus.log.leave(remove, owner=owner)
-            typer.echo(to_json({"name": remove}) if json else f"{word(remove)} is kept no longer")
+            print_result({"name": remove}, f"{word(remove)} is kept no longer", json)
         else:
             _list_kept((await bus.log.status())["readers"], json)
 

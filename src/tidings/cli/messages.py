@@ -28,8 +28,8 @@ from tidings.cli.printing import (
     print_event,
     print_events,
     print_found,
+    print_result,
     shown,
-    to_json,
     values_text,
     word,
 )
@@ -92,7 +92,7 @@ async def put(
     async with queue_of(queue, node, name) as found:
         filler = Filler(found, delay_s, moment_of(not_before), group)
         await send_all(source, "putting", filler.put)
-        typer.echo(to_json({"put": filler.done}) if json else f"put {filler.done:,}")
+        print_result({"put": filler.done}, f"put {filler.done:,}", json)
     if source.bad:
         raise typer.Exit(2)
 
@@ -337,7 +337,7 @@ async def replay_dead(
             await bus.queue(queue)  # is refused even if there is nothing to put into it
         count = await bus.replay_dead(wanted, queue)
         left = len(await _letters(bus, wanted))
-    typer.echo(to_json({"replayed": count, "left": left}) if json else f"replayed {_letters_text(count)}")
+    print_result({"replayed": count, "left": left}, f"replayed {_letters_text(count)}", json)
     if left and not json:
         typer.echo(f"left: {_letters_text(left)} of queues that are gone; --queue names another", err=True)
 
@@ -362,7 +362,7 @@ def purge_dead(where: Where = "", yes: Yes = False, node: Address = None, json: 
     if count and not yes:
         typer.confirm(f"Throw away {_letters_text(count)}?", abort=True, err=True)
     gone = run(throw()) if count else 0
-    typer.echo(to_json({"purged": gone}) if json else f"threw away {_letters_text(gone)}")
+    print_result({"purged": gone}, f"threw away {_letters_text(gone)}", json)
 
 
 def _letters_text(count: int) -> str:

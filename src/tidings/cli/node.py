@@ -23,7 +23,17 @@ from tidings.cli.connection import (
     reaching,
 )
 from tidings.cli.options import Address, Json, Place, credential_options, settings_options, with_options
-from tidings.cli.printing import add_row, age_text, new_table, print_found, print_json, shown, to_json, word
+from tidings.cli.printing import (
+    add_row,
+    age_text,
+    new_table,
+    print_found,
+    print_json,
+    print_result,
+    shown,
+    to_json,
+    word,
+)
 from tidings.errors import Disconnected, InternalError, MissingExtra, NotAllowed, Refused, UserError
 from tidings.node.settings import SETTINGS, as_toml, convert, flag_of, load
 
@@ -129,10 +139,7 @@ def compile_code(dir: Directory = None, json: Json = False) -> None:
     except (OSError, InternalError) as error:
         typer.echo(f"tidings: could not compile: {error}", err=True)
         raise typer.Exit(1) from None
-    if json:
-        print_json({"cache": str(cache)})
-    else:
-        typer.echo(f"compiled code is in {cache}")
+    print_result({"cache": str(cache)}, f"compiled code is in {cache}", json)
 
 
 @with_options(*GATEWAY_SETTINGS, *credential_options("Who it is at a node with TLS"))
@@ -198,11 +205,8 @@ async def status(address: Place = None, json: Json = False) -> None:
     with reaching(place, json):
         async with bus_at(place, reconnect=False) as bus:
             found = await bus.status(timeout_s=ANSWER_S_MAX)
-    if json:
-        print_json({"address": place, **found})
-    else:
-        for name, text in status_lines(found, time.time()):
-            typer.echo(f"{name:<10}{text}")
+    lines = (f"{name:<10}{text}" for name, text in status_lines(found, time.time()))
+    print_result({"address": place, **found}, "\n".join(lines), json)
 
 
 def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
@@ -239,10 +243,8 @@ async def ping(address: Place = None, timeout: PingTimeout = 5.0, json: Json = F
     given = credentials_at(place)
     with reaching(place, json):
         found = await ping(dial(place, given), given.says, timeout)
-    if json:
-        print_json({"address": place, **found._asdict()})
-    else:
-        typer.echo(f"{word(found.name)} ({found.node}) at {place}: {found.round_trip_s * 1e3:.2f} ms")
+    text = f"{word(found.name)} ({found.node}) at {place}: {found.round_trip_s * 1e3:.2f} ms"
+    print_result({"address": place, **found._asdict()}, text, json)
 
 
 @app.command()

@@ -40,6 +40,11 @@ def print_json(value: object) -> None:
     typer.echo(to_json(value))
 
 
+def print_result(value: object, text: str, json: bool) -> None:
+    """Print the result of a command: as a line of JSON, or in words."""
+    typer.echo(to_json(value) if json else text)
+
+
 def print_found(
     found: Sequence[T],
     json: bool,

@@ -18,6 +18,7 @@ from tidings.cli.printing import (
     print_events,
     print_found,
     print_json,
+    print_result,
     print_table,
     shown,
     to_json,
@@ -77,7 +78,7 @@ async def publish(
     async with bus_of(node, name) as bus:
         sent = await send_all(source, "publishing", bus.publish_all)
     published = sent - bus.refused
-    typer.echo(to_json({"published": published}) if json else f"published {published:,}")
+    print_result({"published": published}, f"published {published:,}", json)
     if source.bad or bus.refused:
         raise typer.Exit(2)
 
@@ -185,7 +186,7 @@ async def delete(
             if error.code != "not-found":
                 raise
             raise Refused(error.code, error.problem + await _owners(bus, which)) from None
-    typer.echo(to_json({"deleted": which}) if json else f"deleted {word(which)}")
+    print_result({"deleted": which}, f"deleted {word(which)}", json)
 
 
 async def _owners(bus: Bus, which: str) -> str:

@@ -20,6 +20,7 @@ from tidings.cli.printing import (
     count_text,
     new_table,
     print_found,
+    print_result,
     shown,
     to_json,
     values_text,
@@ -185,7 +186,7 @@ def delete(queue: QueueName, yes: Yes = False, node: Address = None, json: Json 
     if count and found.alias_of is None and not yes:
         typer.confirm(f"Delete {queue} with {count_text(count, 'message')}?", abort=True, err=True)
     run(remove())
-    typer.echo(to_json({"deleted": queue}) if json else f"deleted {queue}")
+    print_result({"deleted": queue}, f"deleted {queue}", json)
 
 
 @app.command("list")
@@ -275,7 +276,7 @@ async def alias(name: NewName, queue: Target, node: Address = None, json: Json =
     async with bus_of(node) as bus:
         told = (await bus.create_alias(name, queue)).description
     text = f"{name} is another name of {told.name}"
-    typer.echo(to_json({"alias": name, "queue": told.name}) if json else text)
+    print_result({"alias": name, "queue": told.name}, text, json)
 
 
 @app.command()
@@ -299,7 +300,7 @@ def purge(
         which = f"the messages of {queue} that match" if where else which
         typer.confirm(f"Throw away {which}?", abort=True, err=True)
     gone = run(throw())
-    typer.echo(to_json({"purged": gone}) if json else f"threw away {count_text(gone, 'message')}")
+    print_result({"purged": gone}, f"threw away {count_text(gone, 'message')}", json)
 
 
 def description_json(told: Description) -> str:

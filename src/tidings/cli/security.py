@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli.options import Json
-from tidings.cli.printing import print_json, to_json
+from tidings.cli.printing import print_json, print_result
 from tidings.cli.user import PasswordFile, directory_of, find_password, hashed, print_users, tell_consequences
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def renew(directory: There, host: Hosts = None, json: Json = False) -> None:
     from tidings.security.provision import renew_node
 
     made = renew_node(directory_of(directory), host, datetime.now(UTC))
-    typer.echo(to_json(made) if json else _certificate_text("renewed", made))
+    print_result(made, _certificate_text("renewed", made), json)
 
 
 @app.command()

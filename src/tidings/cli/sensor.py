@@ -21,7 +21,14 @@ from tidings.cli.options import (
     TokenFile,
     Udp,
 )
-from tidings.cli.printing import add_row, new_table, print_json, print_table, progress_line, to_json
+from tidings.cli.printing import (
+    add_row,
+    new_table,
+    print_json,
+    print_result,
+    print_table,
+    progress_line,
+)
 from tidings.errors import CodecError, NoAnswer
 
 if TYPE_CHECKING:
@@ -294,7 +301,7 @@ def mqtt(
     try:
         asyncio.run(work())
     except KeyboardInterrupt:
-        typer.echo(to_json(tallies[0]) if json else tell_bridged(tallies[0]))
+        print_result(tallies[0], tell_bridged(tallies[0]), json)
         raise typer.Exit(130) from None
 
 

@@ -6,18 +6,17 @@ Storms over a node and its clients are in virtual time; a city full of sensors s
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidings.cli.connection import run_quickly
 from tidings.cli.options import GATEWAY, Ca, Gateway, Json, Tls, TokenFile, Udp
-from tidings.cli.printing import print_json, progress_line, to_json
+from tidings.cli.printing import print_json, print_result, progress_line
 
 if TYPE_CHECKING:
     from tidings.sensors.simulation import Simulation, Tally
-    from tidings.simulator import PeerVerdict, QueueVerdict, Verdict
-    from tidings.simulator.city import CityVerdict
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -55,7 +54,6 @@ Connections = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Connections that networks share; without it, one each."),
 ]
-T = TypeVar("T")
 
 
 @app.command("storm")
@@ -67,13 +65,7 @@ def run_storms(seed: Seed = 0, runs: Runs = 10, duration_s: Duration = 15.0, jso
     """
     from tidings.simulator import storm
 
-    def tell(verdict: Verdict) -> str:
-        return (
-            f"{verdict.faults} faults, {verdict.published} events published, "
-            f"{verdict.promised} accepted, {verdict.delivered} deliveries, {verdict.marked} marked again"
-        )
-
-    _run(range(seed, seed + runs), lambda number: storm(number, duration_s), tell, json)
+    _run(storm, seed, runs, duration_s, json)
 
 
 @app.command("queues")
@@ -86,45 +78,23 @@ def run_queue_storms(
     or not at all; then everything is healed and the queues must run empty. With several nodes, clients use
     the queues of all of them, and the log and a sink of their own.
     """
-    from tidings.simulator import queue_storm
+    from tidings.simulator import peer_storm, queue_storm
 
-    if nodes > 1:
-        _run_peer_storms(range(seed, seed + runs), duration_s, nodes, json)
-        return
-
-    def tell(verdict: QueueVerdict) -> str:
-        return (
-            f"{verdict.faults} faults, {verdict.put} messages put, {verdict.accepted} accepted, "
-            f"{verdict.handed} handed out, {verdict.marked} marked again, {verdict.committed} transactions"
-        )
-
-    _run(range(seed, seed + runs), lambda number: queue_storm(number, duration_s), tell, json)
+    run = queue_storm if nodes == 1 else partial(peer_storm, nodes=nodes)
+    _run(run, seed, runs, duration_s, json)
 
 
-def _run_peer_storms(seeds: range, duration_s: float, nodes: int, json: bool) -> None:
-    from tidings.simulator import peer_storm
-
-    def tell(verdict: PeerVerdict) -> str:
-        return (
-            f"{verdict.faults} faults, {verdict.put} messages put, {verdict.accepted} accepted, "
-            f"{verdict.handed} handed out, {verdict.published} events and {verdict.batches} batches logged, "
-            f"{verdict.dialled} times dialled"
-        )
-
-    _run(seeds, lambda number: peer_storm(number, duration_s, nodes), tell, json)
-
-
-def _run(seeds: range, run: Callable[[int], T], tell: Callable[[T], str], json: bool) -> None:
-    """Run storms one after the other, and tell what came of each."""
+def _run(run: Callable[[int, float], object], first: int, runs: int, duration_s: float, json: bool) -> None:
+    """Run storms one after the other, and print what came of each."""
     failed = 0
-    for seed in seeds:
+    for seed in range(first, first + runs):
         try:
-            verdict = run(seed)
+            verdict = run(seed, duration_s)
         except AssertionError as error:
             failed += 1
             typer.echo(f"seed {seed}: FAILED: {error}", err=True)
             continue
-        typer.echo(to_json(verdict) if json else f"seed {seed}: {tell(verdict)}")
+        print_result(verdict, f"seed {seed}: {verdict}", json)
     if failed:
         raise typer.Exit(1)
 
@@ -138,14 +108,7 @@ def run_cities(seed: Seed = 0, runs: Runs = 1, duration_s: Duration = 60.0, json
     """
     from tidings.simulator.city import city
 
-    def tell(verdict: CityVerdict) -> str:
-        return (
-            f"{verdict.made:,} readings made, {verdict.wanted:,} wanted, {verdict.sent:,} sent, "
-            f"{verdict.late:,} of them too late ({verdict.excess:.2%} over the oracle), "
-            f"{verdict.delivered:,} deliveries, {verdict.asked:,} control messages"
-        )
-
-    _run(range(seed, seed + runs), lambda number: city(number, duration_s), tell, json)
+    _run(city, seed, runs, duration_s, json)
 
 
 @app.command("sensors")

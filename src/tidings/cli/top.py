@@ -54,7 +54,7 @@ class Waiting(Struct, frozen=True):
     name: str
     owner: str
     depth: int
-    oldest_age_s: float | None
+    oldest_age_s: float | None = None
 
 
 class Queued(Struct, frozen=True):
@@ -159,14 +159,12 @@ def summarize(before_s: float, before: Status, after_s: float, after: Status) ->
         Counted(what, reason, times, max(0, times - known.get((what, reason), 0)) / elapsed_s)
         for what, reason, times in after["counts"]
     ]
-    durables = [
-        Waiting(one["name"], one["owner"], one["depth"], one.get("oldest_age_s")) for one in after["durables"]
-    ]
+    durables = msgspec.convert(after["durables"], list[Waiting])  # without what newer nodes add
     durables.sort(key=lambda one: (-one.depth, one.owner, one.name))
     figures = {
         name: after[name] for name in ("node", "sessions", "subscriptions", "advertisements", "position")
     }
-    queues = msgspec.convert(after.get("queues", ()), list[Queued])  # without what newer nodes add
+    queues = msgspec.convert(after.get("queues", ()), list[Queued])
     queues.sort(key=lambda one: (-one.messages, one.name))
     peers = msgspec.convert(after.get("peers", ()), list[Neighbour])
     return Summary(**figures, counts=counts, durables=durables, queues=queues, peers=peers)

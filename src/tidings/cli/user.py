@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidings.cli.options import Json
-from tidings.cli.printing import add_row, new_table, print_json, print_table, to_json
+from tidings.cli.printing import add_row, new_table, print_json, print_result, print_table
 from tidings.errors import TidingsError, UserError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def add(
         credential = hashed(need_password(name, password_file))
     with edited(home) as lines:
         lines.add(name, credential)
-    typer.echo(to_json({"added": name}) if json else f"added {name}")
+    print_result({"added": name}, f"added {name}", json)
     tell_consequences(home, name)
 
 
@@ -100,12 +100,10 @@ def remove(name: UserName, security: Security = None, json: Json = False) -> Non
     place = _place_in_rules(home, name)
     with edited(home) as lines:
         lines.remove(name, stays=place is not None)
-    if json:
-        print_json({"removed": name, "locked": place is not None})
-    elif place is None:
-        typer.echo(f"removed {name}")
-    else:
-        typer.echo(f"{name} is locked, and let in by nothing; the name stays because of {place}")
+    text = f"removed {name}"
+    if place is not None:
+        text = f"{name} is locked, and let in by nothing; the name stays because of {place}"
+    print_result({"removed": name, "locked": place is not None}, text, json)
     tell_consequences(home)
 
 
@@ -122,7 +120,7 @@ def password(
     new = hashed(need_password(name, password_file))
     with edited(home) as lines:
         lines.set_password(name, new)
-    typer.echo(to_json({"changed": name}) if json else f"{name} has a new password")
+    print_result({"changed": name}, f"{name} has a new password", json)
     tell_consequences(home, name)
 
 
@@ -166,10 +164,8 @@ def revoke(name: UserName, label: OldLabel, security: Security = None, json: Jso
     home = directory_of(security)
     with edited(home) as lines:
         is_last = lines.revoke(name, label)
-    if json:
-        print_json({"user": name, "revoked": label, "is_last": is_last})
-    else:
-        typer.echo(f"revoked {label!r} of {name}" + (", who is let in by nothing now" if is_last else ""))
+    text = f"revoked {label!r} of {name}" + (", who is let in by nothing now" if is_last else "")
+    print_result({"user": name, "revoked": label, "is_last": is_last}, text, json)
     tell_consequences(home)
 
 

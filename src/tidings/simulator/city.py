@@ -79,6 +79,13 @@ class CityVerdict(Struct, frozen=True):
         """Share of readings sent beyond those of the oracle."""
         return self.late / max(self.oracle, 1)
 
+    def __str__(self) -> str:
+        return (
+            f"{self.made:,} readings made, {self.wanted:,} wanted, {self.sent:,} sent, "
+            f"{self.late:,} of them too late ({self.excess:.2%} over the oracle), "
+            f"{self.delivered:,} deliveries, {self.asked:,} control messages"
+        )
+
 
 class Citizen(SimulatedClient):
     """Client whose wishes come and go, each with a subscription."""

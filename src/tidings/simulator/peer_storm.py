@@ -199,6 +199,13 @@ class PeerVerdict(Struct, frozen=True):
     steps: int
     faults: int
 
+    def __str__(self) -> str:
+        return (
+            f"{self.faults} faults, {self.put} messages put, {self.accepted} accepted, "
+            f"{self.handed} handed out, {self.published} events and {self.batches} batches logged, "
+            f"{self.dialled} times dialled"
+        )
+
 
 class PeerStorm(UseOfQueues):
     """Run of a storm: `rage`, then `calm`."""

@@ -42,6 +42,12 @@ class QueueVerdict(Struct, frozen=True):
     steps: int
     faults: int
 
+    def __str__(self) -> str:
+        return (
+            f"{self.faults} faults, {self.put} messages put, {self.accepted} accepted, "
+            f"{self.handed} handed out, {self.marked} marked again, {self.committed} transactions"
+        )
+
 
 class UseOfQueues:
     """Applications that use queues while everything breaks; a storm adds nodes and checks."""

@@ -52,6 +52,12 @@ class Verdict(Struct, frozen=True):
     steps: int
     faults: int
 
+    def __str__(self) -> str:
+        return (
+            f"{self.faults} faults, {self.published} events published, "
+            f"{self.promised} accepted, {self.delivered} deliveries, {self.marked} marked again"
+        )
+
 
 class Storm:
     """Run of a storm: `rage`, then `calm`."""
