@@ -12,7 +12,7 @@ import tidings
 from client.nodes import node, proxy_of, run
 from tidings import Event, Filter
 from tidings.client import Subscription
-from tidings.client.notes import NOTED_LENGTH_MAX
+from tidings.client.subscription import NOTED_LENGTH_MAX
 from tidings.errors import Disconnected, EventError, FilterError, MissingExtra, Refused, UserError
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from math import inf
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -69,9 +68,7 @@ class Interest:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._offer is not None
         withdrawn = self._link.core.withdraw(self._offer)
         self._link.flush_soon()

@@ -22,7 +22,6 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from itertools import islice
 from math import inf
-from types import TracebackType
 from typing import Any, Self, Unpack, overload
 
 from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
@@ -32,7 +31,6 @@ from tidings.client.handlers import Handler
 from tidings.client.listener import Callback, Listener, OnError
 from tidings.client.log import Log, Sink
 from tidings.client.message import Message
-from tidings.client.notes import noted
 from tidings.client.numbering import Numbering, ids_of
 from tidings.client.put import GIVEN_UP, SentEvents, event_of, give_up
 from tidings.client.queue import Queue, check_name
@@ -40,7 +38,7 @@ from tidings.client.queues import BusQueues
 from tidings.client.requests import Inbox, answer_event, failure_event
 from tidings.client.service import EventWorker, Responder, ServeHandler
 from tidings.client.sessions import SessionInfo, fetch_sessions
-from tidings.client.subscription import AcknowledgeBy, SubscribeOptions, Subscription
+from tidings.client.subscription import AcknowledgeBy, SubscribeOptions, Subscription, noted
 from tidings.client.typed import TypedSubscription, filter_for
 from tidings.errors import Disconnected, NoAnswer, UserError
 from tidings.event import Event
@@ -127,9 +125,7 @@ class Bus(BusQueues):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._link.check_loop()
         try:
             self._link.end_loops()

@@ -11,7 +11,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Self
 
 from tidings.client.subscription import Subscription
@@ -105,9 +104,7 @@ class Listener:
             self._waits -= 1
         self._task.result()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         assert self._task is not None
         self._is_left = True
         self._task.cancel()

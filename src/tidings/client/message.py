@@ -1,14 +1,20 @@
-"""A message: an event from a queue, and its settlement."""
+"""A message: an event from a queue, and its settlement by its consumer or on arrival.
+
+`get` and `get_all` acknowledge on arrival, and return when the node has that, on disk if the queue persists.
+Many gets of one client share the cost: their acknowledgements leave in one frame, and one commit of the node
+covers all of them. The rule kept: an acknowledged message reaches the caller. A caller that is cancelled
+while the acknowledgement is under way gets the messages first, and is cancelled where it waits next; so
+`asyncio.timeout` around a `get` loses nothing.
+"""
 
 from __future__ import annotations
 
-from asyncio import CancelledError
+import asyncio
 from math import inf
-from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tidings.client.encryption import QueueKeys
-from tidings.client.get import GetAnswer, ReceivedMessage, check_delay, fetch, whole
+from tidings.client.get import LATE, GetAnswer, ReceivedMessage, check_delay, fetch, give_up, whole
 from tidings.errors import (
     DecryptionError,
     Disconnected,
@@ -16,14 +22,18 @@ from tidings.errors import (
     MessageNotHeld,
     NoAnswer,
     QueueEmpty,
+    TidingsError,
     UserError,
 )
 from tidings.event import Event
 from tidings.event.data import Model
 from tidings.event.values import plain_text
-from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
+from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED, error_of
 from tidings.queues.description import REASON_LENGTH_MAX
-from tidings.transport.link import Link
+from tidings.transport.link import Link, unanswered
+
+if TYPE_CHECKING:
+    from tidings.client.transaction_core import TransactionCore
 
 _WORDS = {
     DONE: "acknowledged already",
@@ -31,6 +41,8 @@ _WORDS = {
     REJECT: "rejected already",
     UNOPENED: "given back already",
 }
+CANCELLED_S = 1.0
+"""Seconds that a cancelled caller waits for its acknowledgements; after that its messages may be lost."""
 
 
 class Message:
@@ -42,7 +54,7 @@ class Message:
 
     __slots__ = ("_hands", "deliveries", "event", "number", "outcome", "redelivered")
 
-    def __init__(self, hand: ReceivedMessage, event: Event, hands: Hands) -> None:
+    def __init__(self, hand: ReceivedMessage, event: Event, hands: Holder | TransactionCore) -> None:
         self.event = event
         """The event itself."""
         self.number: int = hand.number
@@ -97,15 +109,6 @@ class Message:
         return f"<Message {self.number}, delivery {self.deliveries}: {self.event!r}>"
 
 
-class Hands(Protocol):
-    """Holder of messages, which settles them."""
-
-    async def settle(
-        self, message: Message, outcome: int, text: str = "", delay_s: float | None = None
-    ) -> None:
-        """Send the settlement to the node, and wait until the node has it."""
-
-
 class Holder:
     """Holds the messages that a consumer has taken from one queue."""
 
@@ -144,7 +147,7 @@ class Holder:
         counter = counter or self.say(message, outcome, text, delay_s)
         try:
             await self.wait(counter)
-        except (Disconnected, NoAnswer, CancelledError) as error:
+        except (Disconnected, NoAnswer, asyncio.CancelledError) as error:
             if error.may_be_accepted:  # type: ignore[union-attr]  # every error of wait_done has it
                 self._unsure = {**(self._unsure or {}), message.number: counter}
             else:
@@ -217,9 +220,7 @@ class Take:
         (self._message,) = await holder.open(handed.messages[:1])
         return self._message
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         message, holder = self._message, self._holder
         assert message is not None
         if message.outcome is not None:
@@ -228,3 +229,131 @@ class Take:
             await holder.settle(message, DONE)
         elif holder.link.core.failure is None:
             holder.say(message, GIVE_BACK)
+
+
+# Acknowledgement on arrival
+
+
+async def acknowledge(holder: Holder, messages: list[Message]) -> list[Message]:
+    """Acknowledge messages, wait until the node has that, and return those that were held until then.
+
+    The others have gone back to the queue, and are redelivered. Raises NoAnswer or Disconnected if the node
+    does not answer in time, or is gone for good; `messages` of the error has those of which it is not known
+    whether the node has the acknowledgements.
+    """
+    link = holder.link
+    link.core.check()
+    said = dict(zip(holder.say_all(messages, DONE), messages, strict=True))
+    if not said:
+        return []
+    counter = next(reversed(said))
+    try:
+        await link.wait_accepted(counter, None, "acknowledge")
+    except asyncio.CancelledError:
+        if not await _wait_on(link, counter) or not _settled(link, said):
+            raise
+        _cancel_soon(link)
+    except (Disconnected, NoAnswer) as error:
+        raise _unsettled(holder, said, error) from None
+    return _settled(link, said)
+
+
+def _unsettled(holder: Holder, said: dict[int, Message], error: TidingsError) -> BaseException:
+    """Return the error for messages whose acknowledgement was not answered in time.
+
+    Those whose acknowledgement was not sent go back to the queue; `messages` of the error has the others.
+    """
+    withdrawn = holder.link.withdraw(said)
+    for counter in withdrawn:
+        said[counter].outcome = None
+    holder.say_all([said[counter] for counter in sorted(withdrawn)], UNOPENED)
+    kept = [message for counter, message in said.items() if counter not in withdrawn]
+    given_up = unanswered(error, bool(kept))
+    vars(given_up)["messages"] = kept
+    return given_up
+
+
+def _settled(link: Link, said: dict[int, Message]) -> list[Message]:
+    """Return the messages whose acknowledgement was not refused; the others are dropped."""
+    for counter, failure in link.core.publications.refusals(said).items():
+        error = error_of(failure)
+        if not isinstance(error, MessageNotHeld):
+            raise error
+        del said[counter]
+    return list(said.values())
+
+
+async def _wait_on(link: Link, counter: int) -> bool:
+    """Wait a while longer, unless the connection has failed; return whether the node has it."""
+    if link.core.failure is not None or not link.core.is_up:
+        return False
+    try:
+        await link.wait_accepted(counter, CANCELLED_S, "acknowledge")
+    except (Disconnected, NoAnswer):
+        return False
+    return True
+
+
+def _cancel_soon(link: Link) -> None:
+    """Cancel the task that runs now when it waits next, unless the cancellation was taken back."""
+    task = asyncio.current_task()
+    assert task is not None
+    requests = task.cancelling()  # with those of before, which it may have dealt with
+
+    def cancel() -> None:
+        if 0 < requests <= task.cancelling() and not task.done():
+            task.uncancel()  # it is counted once
+            task.cancel()
+
+    link.call_soon(cancel)
+
+
+class PageCollector:
+    """Collector of matching messages, page by page, held by the holder or a transaction until all are there.
+
+    Messages that the node takes back meanwhile do not count: after a cut they are requested again, and if
+    there are more than can be fetched in the time for which one may be held, the call raises an error.
+    """
+
+    def __init__(self, holder: Holder, transaction: TransactionCore | None) -> None:
+        self._holder = holder
+        self._link = holder.link
+        self._transaction = transaction
+        self._messages: list[Message] = []
+        self._requests: list[int] = []
+        self._hands = holder.link.core.hands
+        self._late_at = inf
+
+    def expects(self, handed: GetAnswer) -> bool:
+        """Whether an arrived page has messages; MessageNotHeld if those before are held for too long."""
+        if self._hands != self._link.core.hands:  # those before are in the queue again, and may come again
+            self._hands, self._messages, self._late_at = self._link.core.hands, [], inf
+        if self._link.now >= self._late_at:
+            give_up(self._link, handed.request)
+            problem = f"there are too many to be got within redelivery_s={handed.held_s}; none was taken"
+            raise MessageNotHeld(self._holder.queue, problem)
+        return bool(handed.messages)
+
+    def add(self, handed: GetAnswer, messages: list[Message]) -> None:
+        """Add a page; what a transaction has taken it may hold until it ends."""
+        if not self._messages and self._transaction is None and handed.held_s is not None:
+            self._late_at = self._link.now + LATE * handed.held_s
+        self._messages += messages
+        self._requests.append(handed.request)
+
+    def give_back(self) -> None:
+        """Give all back, as if none had been taken."""
+        if self._transaction is None:
+            self._holder.say_all(self._messages, UNOPENED)
+            return
+        for request in self._requests:
+            give_up(self._link, request)
+
+    async def finish(self) -> list[Message]:
+        """Acknowledge all, unless a transaction holds them, and return those that were held until then."""
+        if self._transaction is not None or not self._messages:
+            return self._messages
+        had = await acknowledge(self._holder, self._messages)
+        if not had:
+            raise MessageNotHeld(self._holder.queue, "all went back before they were acknowledged")
+        return had

@@ -16,8 +16,6 @@ from math import inf
 from typing import Any, Literal
 
 from tidings.client import put
-from tidings.client.arrival import PageCollector
-from tidings.client.arrival import acknowledge as acknowledge_arrived
 from tidings.client.crew import GRACE_S, Stop, until_signalled
 from tidings.client.encryption import QueueKeys
 from tidings.client.get import (
@@ -33,11 +31,11 @@ from tidings.client.get import (
     give_up,
     whole,
 )
-from tidings.client.message import Holder, Message, Take, wait_handed
-from tidings.client.notes import noted
+from tidings.client.message import Holder, Message, PageCollector, Take, wait_handed
+from tidings.client.message import acknowledge as acknowledge_arrived
 from tidings.client.put import event_of
 from tidings.client.requests import Inbox
-from tidings.client.subscription import Subscription
+from tidings.client.subscription import Subscription, noted
 from tidings.client.transaction_core import TransactionCore
 from tidings.client.work import PAUSE_S, Errors, Outcomes, Worker, WorkHandler, WorkPlan
 from tidings.client.worker import Acknowledge, MessageLoop, Messages

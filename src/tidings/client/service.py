@@ -11,9 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from tidings.client.blocked import watching
 from tidings.client.crew import Crew, Stop
-from tidings.client.handlers import Handler
+from tidings.client.handlers import Handler, watching
 from tidings.client.requests import failure_event
 from tidings.client.subscription import Subscription
 from tidings.errors import TidingsError, UserError

@@ -13,7 +13,6 @@ long to wait for an entry, None for ever; if none comes in time, the call raises
 from __future__ import annotations
 
 import os
-from types import TracebackType
 from typing import Any, Self
 
 from msgspec.structs import replace
@@ -247,10 +246,8 @@ class Watch:
         await self.copies.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.copies.__aexit__(kind, error, trace)
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        await self.copies.__aexit__(kind, *rest)
 
     def __aiter__(self) -> Self:
         return self

@@ -11,15 +11,17 @@ redelivered. Acknowledgements are sent when the loop runs next, many as one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from types import TracebackType
 from typing import Literal, NamedTuple, Self, TypedDict
 
-from tidings.errors import Disconnected, NoAnswer, Refused, UserError
+from tidings.errors import Disconnected, FilterError, MissingExtra, NoAnswer, Refused, UserError
 from tidings.event import Batch, Event
+from tidings.filters import Filter
+from tidings.filters.notes import HEADER_VALUES, KnownValues
 from tidings.peers.registry import ForwardOrder
 from tidings.protocol.arguments import OnSlow
 from tidings.protocol.subscriber import ClientSubscription, Wanted
@@ -28,6 +30,9 @@ from tidings.transport.link import TURN_EVENTS, Link, Wait
 
 GAPS_KEPT = 100
 """Gaps that are remembered one by one."""
+NOTED_LENGTH_MAX = 8_192
+"""Characters of a filter that gets notes; a longer one, made by a program, would hold up the loop."""
+LOGGER = logging.getLogger("tidings.notes")
 
 AcknowledgeBy = Literal["auto", "client"]
 
@@ -109,9 +114,7 @@ class Subscription:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self._leave()
             return
@@ -268,3 +271,24 @@ class Subscription:
     def _notify(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+
+
+# Notes on filters, in the log of the program
+
+
+def noted(filter: Filter | str) -> str:
+    """Return the text of a filter for the node, and log the notes on it as warnings.
+
+    The node reports a text that is no filter, and evaluates functions that are not installed here.
+    """
+    text = str(filter)
+    if len(text) <= NOTED_LENGTH_MAX and LOGGER.isEnabledFor(logging.WARNING):
+        with suppress(FilterError, MissingExtra):
+            log_notes(filter if isinstance(filter, Filter) else Filter(text))
+    return text
+
+
+def log_notes(filter: Filter, known: Mapping[str, KnownValues] = HEADER_VALUES) -> None:
+    """Log the notes on a filter as warnings; `known` are the values that attributes have."""
+    for note in filter.notes_with(known):
+        LOGGER.warning("filter: %s", note)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from types import TracebackType
 from typing import Self
 
 from tidings.client.message import Message
@@ -67,9 +66,7 @@ class TransactionCore:
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._is_over:
             return
         if kind is None and not self._spoilt:

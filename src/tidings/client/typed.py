@@ -7,11 +7,10 @@ it for a filter that just never matches.
 from __future__ import annotations
 
 from difflib import get_close_matches
-from types import NoneType, TracebackType, UnionType
+from types import NoneType, UnionType
 from typing import Any, Generic, Self, Union, get_args, get_origin, get_type_hints
 
-from tidings.client.notes import log_notes
-from tidings.client.subscription import Subscription
+from tidings.client.subscription import Subscription, log_notes
 from tidings.errors import FilterError, UserError
 from tidings.event import RESERVED, Event
 from tidings.event.typed import Typed, TypedModel
@@ -39,10 +38,8 @@ class TypedSubscription(Generic[TypedModel]):
         await self.subscription.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.subscription.__aexit__(kind, error, trace)
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        await self.subscription.__aexit__(kind, *rest)
 
     def __aiter__(self) -> TypedSubscription[TypedModel]:
         return self

@@ -17,11 +17,10 @@ from typing import NamedTuple, TypedDict
 
 from msgspec import Struct
 
-from tidings.client.blocked import watching
 from tidings.client.crew import CONCURRENCY_MAX, Crew, Stop
 from tidings.client.encryption import QueueKeys
 from tidings.client.get import PREFETCH, PREFETCH_MAX, Where, check_count, check_time
-from tidings.client.handlers import Handler
+from tidings.client.handlers import Handler, watching
 from tidings.client.message import Holder, Message, wait_handed
 from tidings.client.worker import MessageLoop
 from tidings.errors import DecryptionError, Disconnected, NoAnswer, QueueEmpty, UserError

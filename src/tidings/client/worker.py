@@ -13,7 +13,6 @@ from collections import deque
 from functools import partial
 from itertools import islice
 from math import inf
-from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
 from tidings.client.encryption import QueueKeys
@@ -262,9 +261,7 @@ class Messages:
         self._worker.ask()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         counter = self._worker.end(is_clean=kind is None)
         if kind is None and counter:
             await self._worker.wait_all(counter)

@@ -12,7 +12,6 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from heapq import nsmallest
-from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from tidings.client import blocking
@@ -74,16 +73,14 @@ class Published(Sequence[Event]):
         await self._subscription.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         subscription = self._subscription
         assert subscription is not None
         try:
             if kind is None:
                 await self._collect(subscription)
         finally:
-            await subscription.__aexit__(kind, error, trace)
+            await subscription.__aexit__(kind, *rest)
         if kind is None:
             self._check(subscription.dropped)
 
@@ -93,11 +90,9 @@ class Published(Sequence[Event]):
         self._front._runner.run(self.__aenter__())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         assert self._front is not None
-        self._front._runner.run(self.__aexit__(kind, error, trace))
+        self._front._runner.run(self.__aexit__(kind, *rest))
 
     # What arrived
 
