@@ -1,12 +1,12 @@
 """The exchange: the subscriptions and sources of a node, matched with each other.
 
 Every consumer of events is a subscription, a filter with a sink; every producer of events is a source, which
-may advertise a filter. The exchange has both tables. Publishing searches the index for matching subscriptions
-and delivers to each sink its rows of the batch; a caller that stores events too calls `match` and delivers
-them with their positions. Each advertisement gets the filters that *demand* its events, so that a source
-without subscribers can be silent (quenching); passive subscriptions receive events and create no demand.
+may advertise a filter. The exchange has both tables. `match` searches the index for matching subscriptions;
+its caller stores what must be stored, and delivers to each sink its rows of the batch with their positions.
+Each advertisement gets the filters that *demand* its events, so that a source without subscribers can be
+silent (quenching); passive subscriptions receive events and create no demand.
 
-`publish` is on the hot path: it works on batches and plain calls.
+`match` is on the hot path: it works on batches and plain calls.
 """
 
 from __future__ import annotations
@@ -21,19 +21,6 @@ from tidings.interest import Advertisement, Interests
 from tidings.interest.weights import Weight
 from tidings.matching import Index
 from tidings.matching.clues import Unindexed
-
-__all__ = [
-    "REPORTED_MAX",
-    "Advertisement",
-    "Exchange",
-    "Grant",
-    "Later",
-    "Need",
-    "Positions",
-    "Rows",
-    "Sink",
-    "Subscription",
-]
 
 REPORTED_MAX = 100
 """Filters that are reported to an advertiser one by one; beyond that it gets one that covers them all."""
@@ -168,15 +155,6 @@ class Exchange:
     def rows_at_first(self) -> int:
         """The same in the worst case: fewer, if many filters may have to be evaluated for each."""
         return max(1, min(self.rows_at_once, TRIED_AT_ONCE // max(1, self._index.asked)))
-
-    def publish(self, batch: Batch, origin: Any = None) -> int:
-        """Deliver the batch to all matching subscriptions; return their number."""
-        matches = self.match(batch, origin)
-        for subscription, rows in matches:
-            subscription.sink.deliver(batch, rows, None)
-        for later in self.later:
-            later.put(batch, None)
-        return len(matches)
 
     def subscribe(self, subscription: Subscription) -> None:
         """Deliver matching events to the sink from now on."""

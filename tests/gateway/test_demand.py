@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from tidings.event import Batch
-from tidings.exchange import REPORTED_MAX, Advertisement, Exchange, Rows, Sink, Subscription
+from tidings.exchange import REPORTED_MAX, Exchange, Rows, Sink, Subscription
 from tidings.filters import Filter
 from tidings.gateway.effects import AdvertiseFilter, GatewayEffect, SendMessage, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.messages import GatewayMessage, Register, Sensor, SubscribeSensors, UnsubscribeSensors
 from tidings.gateway.networks import NetworkCaller
+from tidings.interest import Advertisement
 from tidings.steps import finish
 
 

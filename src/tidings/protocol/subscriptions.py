@@ -11,8 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidings.errors import Refused, TidingsError
-from tidings.exchange import Advertisement, Subscription
+from tidings.exchange import Subscription
 from tidings.filters import Filter
+from tidings.interest import Advertisement
 from tidings.protocol.access import Action
 from tidings.protocol.answers import hears
 from tidings.protocol.arguments import (
