@@ -67,7 +67,7 @@ def test_what_is_sealed_is_read_as_before_and_the_store_gives_it_up(tmp_path: Pa
     async def scenario() -> None:
         async with running(dir=str(tmp_path)) as node, tidings.connect(node.addresses[0]) as bus:
             assert node._sealing is not None
-            assert node._sealing.pid is None  # nothing is to be sealed
+            assert node._sealing._process is None  # nothing is to be sealed
             await bus.publish_all(readings(0))
             assert await bus.log.seal() == COUNT
             await bus.publish_all(readings(COUNT))

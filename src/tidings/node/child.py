@@ -61,11 +61,6 @@ class ChildProcess(Generic[ChildSettings]):
     # Life
 
     @property
-    def pid(self) -> int | None:
-        """The process, if there is one."""
-        return None if self._process is None else self._process.pid
-
-    @property
     def is_running(self) -> bool:
         """Whether there is one that has not ended."""
         return self._process is not None and self._process.returncode is None

@@ -101,8 +101,8 @@ class Driver:
         self.is_closed = False
         self.lag_s = 0.0  # by how much the last wake came late
         self.received = 0  # bytes, ever
-        self.on_full_tick: Callable[[], None] = _nothing
-        self.on_wake: Callable[[], None] = _nothing
+        self.on_full_tick: Callable[[], None] = lambda: None
+        self.on_wake: Callable[[], None] = lambda: None
         self._loop = loop
         self._ports: dict[Session, Port] = {}
         self._all_gone = asyncio.Event()
@@ -480,7 +480,3 @@ class Driver:
         if self._ports:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_gone.wait(), CLOSE_S_MAX)
-
-
-def _nothing(*_arguments: object) -> None:
-    """Do nothing, where no callback is set."""

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tidings.errors import UserError
+from tidings.node.dialling import certified
 from tidings.node.driver import Driver
 from tidings.protocol.access import PeerInfo
 from tidings.protocol.frames import encode
@@ -132,12 +133,7 @@ def caller_of(transport: asyncio.BaseTransport) -> PeerInfo:
     name: Any = transport.get_extra_info("peername")
     if not isinstance(name, tuple):
         return PeerInfo(UNKNOWN, UNKNOWN)  # gone already: without a certificate, too
-    shown = transport.get_extra_info("peercert")
-    if not shown:
-        return PeerInfo(f"{name[0]}:{name[1]}", name[0])
-    from tidings.transport.tls import common_name
-
-    return PeerInfo(f"{name[0]}:{name[1]}", name[0], common_name(shown))
+    return PeerInfo(f"{name[0]}:{name[1]}", name[0], certified(transport) or None)
 
 
 async def listen_tcp(

@@ -47,7 +47,7 @@ class Forwarded(Service):
         self._parts: dict[Session, list[bytes]] = {}
         self._unheld: dict[Session, TidingsError] = {}  # whose parts were not kept, and why
         self.frames = {Forward: self._take}
-        self.way_back: Callable[[str], Subscription | None] = _no_way
+        self.way_back: Callable[[str], Subscription | None] = lambda _node: None
         """The subscription by which events go to the node of this id, if there is one."""
 
     def greeted(self, session: Session) -> bool:
@@ -192,10 +192,6 @@ class Forwarded(Service):
         before, back.origin = back.origin, session
         self._broker.hand_on(batch, checked, session, waits=True)
         back.origin = before
-
-
-def _no_way(_node: str) -> None:
-    """Return None, where no node can be reached."""
 
 
 def _origin(session: Session, message: Forward) -> ForwardedOrigin:

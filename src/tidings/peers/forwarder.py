@@ -55,7 +55,7 @@ class Forwarder:
     ) -> None:
         self.outgoing = outgoing
         self.phase: Phase = "down"
-        self.tell: Callable[[], None] = _nothing
+        self.tell: Callable[[], None] = lambda: None
         """Called when there may be something to be sent, or `senders` has changed."""
         self.is_closed = False
         self._order = order
@@ -253,7 +253,3 @@ class Forwarder:
         self._stored = self.outgoing.broker.mark
         for lane in self._lanes:
             lane.failed()
-
-
-def _nothing() -> None:
-    """Do nothing, where no callback is set."""

@@ -47,7 +47,7 @@ class PeerClient:
         self.peer = peer
         self.timers = timers
         self.clock = clock
-        self.flush: Callable[[], None] = _nothing
+        self.flush: Callable[[], None] = lambda: None
         """Has the driver send what was said; called after each thing."""
         self.connection: Connection | None = None
         self.known: dict[str, Description] = {}
@@ -285,7 +285,3 @@ class PeerGet(PeerCall):
         assert self._connection is not None
         self._connection.cancel_get(call.number)
         self._relay.flush()
-
-
-def _nothing() -> None:
-    """Do nothing, while there is no driver."""

@@ -181,9 +181,9 @@ class Transmission(Service):
         self._broker = manager.broker
         self._outgoing: dict[str, OutgoingMessage] = {}
         self._pump: Pump | None = None
-        self.begin: Callable[[OutgoingMessage], None] = _leave_it
+        self.begin: Callable[[OutgoingMessage], None] = lambda _outgoing: None
         """Called, at the end of each tick, with each queue that has messages and no forwarder."""
-        self.is_there: Callable[[str], bool] = _is_nowhere
+        self.is_there: Callable[[str], bool] = lambda _peer: False
         """Whether a peer is there, so that its answer can be waited for."""
         manager.on_new = self._look_at
         known = TRANSMISSIONS.known(self._broker.state)
@@ -334,12 +334,3 @@ class Pump(Service):
 
 def _keeps_order(queue: MessageQueue) -> bool:
     return not queue.description.priorities and queue.kind.name in ("sqlite", "volatile")
-
-
-def _is_nowhere(_peer: str) -> bool:
-    """Return False, where no peers are known."""
-    return False
-
-
-def _leave_it(_outgoing: OutgoingMessage) -> None:
-    """Do nothing, where nothing can be forwarded."""

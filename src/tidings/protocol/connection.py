@@ -81,7 +81,7 @@ class Connection(KeepAlive):
         self.parting = ""  # why the node has ended the last connection, until it has done something for us
         self._origin = ids.origin
         self._name = name
-        self._says = _nobody if says is None else says
+        self._says = says or (lambda: ("", ""))  # for nodes that do not ask who a client is
         self._calls = Calls()
         self._numbers = 0  # of subscriptions and advertisements
         self._subscriptions: dict[int, ClientSubscription] = {}
@@ -354,11 +354,6 @@ def _used_before(origin: Origin) -> UserError:
     """Why a client that has said nothing yet can't go on: what it says would be taken for said before."""
     which = f"epoch {origin.epoch} of system {origin.system!r}"
     return UserError(f"ids of {which} were given out before: each start needs a higher epoch")
-
-
-def _nobody() -> tuple[str, str]:
-    """For nodes that do not ask who a client is."""
-    return "", ""
 
 
 def _member(found: Any, name: str, kind: type[T]) -> T:

@@ -71,7 +71,7 @@ class ForwardSender(KeepAlive, Generic[Item]):
         self.node = ""
         self.stream: Outbound[Item, Refusal] = Outbound()
         self._listener = listener
-        self._says = says
+        self._says = says or (lambda: ("", ""))
         self._session: str | None = None
 
     # What the driver calls
@@ -79,7 +79,7 @@ class ForwardSender(KeepAlive, Generic[Item]):
     def connect(self, now: float) -> None:
         """A transport is there."""
         self.trouble = None
-        user, secret = ("", "") if self._says is None else self._says()
+        user, secret = self._says()
         system, epoch = self.origin.system or "", self.origin.epoch
         hello = Hello([VERSION], system, epoch, "", self._session, self.seen, user, secret)
         self._begin(hello, now)

@@ -270,27 +270,7 @@ HANDLE = StructFormat(">QI")
 """A handle: the number of the message, and which of its deliveries it is."""
 
 KINDS: dict[int, type[ProtocolMessage]] = {
-    kind.KIND: kind
-    for kind in (
-        Hello,
-        Welcome,
-        Publish,
-        Accepted,
-        Request,
-        Reply,
-        Deliver,
-        Acknowledge,
-        Credit,
-        Notice,
-        Ping,
-        Pong,
-        Bye,
-        Put,
-        Settle,
-        Commit,
-        Refusal,
-        Forward,
-    )
+    kind.KIND: kind for kind in ProtocolMessage.__subclasses__() if kind is not RawRequest
 }
 
 

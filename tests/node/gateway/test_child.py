@@ -32,9 +32,8 @@ def test_a_gateway_that_dies_is_started_again_at_the_same_port() -> None:
             assert gateway is not None
             before = node.sensor_addresses
             for starts in (2, 3):
-                pid = gateway.pid
-                assert pid is not None
-                os.kill(pid, signal.SIGKILL)
+                assert gateway._process is not None
+                os.kill(gateway._process.pid, signal.SIGKILL)
                 await wait_until(lambda starts=starts: gateway.starts == starts)  # type: ignore[misc]
                 await wait_answer(before[0])
             assert node.sensor_addresses == before
@@ -124,12 +123,12 @@ def test_networks_may_speak_http_at_a_port_that_stays_too() -> None:
             port = int(http.removesuffix("/sensors").rpartition(":")[2])
             gateway = node._gateway
             assert gateway is not None
-            assert gateway.pid is not None
+            assert gateway._process is not None
             for _ in range(2):
                 await wait_answer(tcp)
                 status, said = await asyncio.to_thread(post, port, sensing("h", 1, seq=1))
                 assert (status, said) == (200, [{"ack": {"sensing-id": "h", "seq": 1}}])
-                os.kill(gateway.pid, signal.SIGKILL)
+                os.kill(gateway._process.pid, signal.SIGKILL)
                 await wait_until(lambda: gateway.starts > 1)
 
     run(scenario())

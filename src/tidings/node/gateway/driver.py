@@ -89,9 +89,9 @@ class Server:
         self.config = config
         self.is_orphan = False
         """Whether the node is gone for good, so that it accepts nothing any more."""
-        self.on_failure: Callable[[], None] = _pass
+        self.on_failure: Callable[[], None] = lambda: None
         """Called when the node refuses this gateway for good; `failure` says why."""
-        self.on_figures: Callable[[dict[str, int]], None] = _keep
+        self.on_figures: Callable[[dict[str, int]], None] = lambda _figures: None
         """Called with the figures, every FIGURES_S."""
         self.hub: Hub
         self.uplink: Uplink
@@ -182,7 +182,7 @@ class Server:
         connections_max = raise_descriptor_limit(config.connections_max)
         context = None
         if self._guard is not None and not config.plain:
-            context = self._guard.open(lambda: connections_max - len(self.hub), _pass)
+            context = self._guard.open(lambda: connections_max - len(self.hub), lambda: None)
         self.ports = await listen(self.hub, config.host, config.port, connections_max, context)
         if config.http_port is not None:
             await self._serve_web(config.http_port, connections_max, context)
@@ -308,11 +308,3 @@ class Probe(asyncio.Protocol):
         """Called once, last."""
         if not self.counter.done():
             self.counter.set_exception(Disconnected("the node has ended the connection"))
-
-
-def _keep(_figures: dict[str, int]) -> None:
-    """Do nothing: there is no listener yet."""
-
-
-def _pass() -> None:
-    """Ignore the call."""
