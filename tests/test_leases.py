@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tidings.leases import Leases, deadline, granted_s, renewal_s
+from tidings.timers import Leases, deadline, granted_s, renewal_s
 
 KEYS = st.integers(0, 5)
 LEASES = st.sampled_from([0.5, 1.0, 5.0, inf])
@@ -43,7 +43,7 @@ class AgainstLooking(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def drop(self, key: int) -> None:
-        self.leases.drop(key)
+        self.leases.cancel(key)
         self.watched.discard(key)
 
     @rule(elapsed_s=st.sampled_from([0.0, 0.5, 2.0, 10.0]))

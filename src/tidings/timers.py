@@ -1,4 +1,4 @@
-"""Timers: keys, each with the moment at which it is due, the earliest first.
+"""Timers: keys, each with the moment at which it is due, the earliest first; and leases, which build on them.
 
     timers.at(now + 5, session)          # due in 5 s; a moment that was set before does not count any more
     timers.cancel(session)
@@ -7,6 +7,18 @@
 A key is anything hashable: a session, the number of a message, or what is to be called (`Alarms`). An entry
 that was moved or cancelled lets go of its key at once, and stays in the heap until its moment has come or
 until most entries are such. So to set and to cancel cost little however many there are.
+
+A lease keeps something until a moment, unless its holder renews it:
+
+    leases = Leases(lambda network: network.heard_at + network.lease_s)
+    leases.watch(network)                       # when it comes, and whenever its end comes nearer
+    network.heard_at = now                      # a renewal is no call
+    for network in leases.ended(now): …         # to be called at `wake_at`
+
+Who renews a lease often only notes when that was: a timer stands at the end that was known when it was set,
+and is set again when it has gone off too early. All moments are of the clock that never jumps. A moment that
+was stored is one of the wall clock, and becomes such a moment once, by `deadline`, when it is read: nothing
+lives longer than the lease it was given, whatever the wall clock has been set to meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from tidings.steps import Steps
 
@@ -22,6 +34,9 @@ TIDY_AFTER = 1_000
 """Entries without a key, beside as many as there are others, before they are swept out."""
 AT_ONCE = 64
 """Entries that are looked at in one step."""
+
+RENEWALS_PER_LEASE = 3
+"""How often a lease is renewed before it would end, so that a renewal may be late or lost."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -116,3 +131,46 @@ class Alarms(Timers[Callable[[float], None]]):
 
 Alarm = Callable[[float], None]
 """What `Alarms` calls; kept by the caller that may cancel it."""
+
+
+class Leases(Timers[Key]):
+    """Leases by key; of those that end at the same moment, the one that was watched first comes first."""
+
+    __slots__ = ("_ends_at",)
+
+    def __init__(self, ends_at: Callable[[Key], float]) -> None:
+        """`ends_at` returns when a lease ends as it stands, inf for never; called when its timer goes off."""
+        super().__init__()
+        self._ends_at = ends_at
+
+    def watch(self, key: Key) -> None:
+        """Look after a lease, until `cancel`; also to be called when it ends earlier than before."""
+        self.by(self._ends_at(key), key)
+
+    def ended(self, now: float, most: float = inf) -> Iterator[Key]:
+        """Take out those that have ended; at most so many are looked at."""
+        for key in self.due(now, most):
+            ends_at = self._ends_at(key)
+            if ends_at <= now:
+                yield key
+            else:
+                self.at(ends_at, key)
+
+
+def deadline(moment: float, wall: float, now: float, limit_s: float = inf) -> float:
+    """Return when `now` reaches a moment of the wall clock as that stands, in `limit_s` at the latest."""
+    return now + min(moment - wall, limit_s)
+
+
+@overload
+def granted_s(lease_s: float, most_s: float | None) -> float: ...
+@overload
+def granted_s(lease_s: float | None, most_s: float | None) -> float | None: ...
+def granted_s(lease_s: float | None, most_s: float | None) -> float | None:
+    """Return how long a lease is that was asked for, and is given for so long at most; None is for ever."""
+    return min((float(one) for one in (lease_s, most_s) if one is not None), default=None)
+
+
+def renewal_s(lease_s: float) -> float:
+    """Return how often the holder of a lease is to renew it."""
+    return lease_s / RENEWALS_PER_LEASE

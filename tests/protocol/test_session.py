@@ -13,7 +13,6 @@ from strategies import damaged
 from protocol.rig import Peer, Rig, event, persistent, reliable
 from tidings.event.wire import encode_events
 from tidings.interest.interests import NOTICES_AT_A_TIME
-from tidings.leases import Leases
 from tidings.protocol import session, subscriptions
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, encode
 from tidings.protocol.messages import (
@@ -34,6 +33,7 @@ from tidings.protocol.messages import (
 )
 from tidings.protocol.session import Session
 from tidings.store.interface import Durable, PutCursor
+from tidings.timers import Leases
 
 HELLO = Hello([1], "sys", 1, "ann")
 

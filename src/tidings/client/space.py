@@ -25,8 +25,8 @@ from tidings.errors import UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.ids import StoredIds, make_id, new_system
-from tidings.leases import granted_s
 from tidings.queues.description import SECONDS_MAX, Description
+from tidings.timers import granted_s
 
 
 class Lease:

@@ -21,8 +21,8 @@ from tidings.gateway.effects import GatewayEffect
 from tidings.gateway.interest import SensorInterest
 from tidings.gateway.messages import NAME_LENGTH_MAX, SENSORS_MAX, Error, Reading, Register, Sensor
 from tidings.gateway.networks import Instrument, Key, Network, NetworkCaller, Networks
-from tidings.leases import Leases
 from tidings.steps import Steps
+from tidings.timers import Leases
 
 COORDINATE_MAX = 1e15
 """Largest distance of a place from the origin."""
@@ -137,7 +137,7 @@ class UnregisteredNetworks:
 
     def forget(self, sensing_id: str, now: float) -> None:
         """Forget one that has registered, or was silent for too long, if it is known."""
-        self._leases.drop(sensing_id)
+        self._leases.cancel(sensing_id)
         stranger = self._strangers.pop(sensing_id, None)
         for type in stranger.types if stranger is not None else ():
             self._offers.remove(type, now)

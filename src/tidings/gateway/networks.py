@@ -26,8 +26,8 @@ from tidings.gateway.areas import AreaBox
 from tidings.gateway.demand import Want
 from tidings.gateway.messages import Sensor
 from tidings.gateway.ranges import RangeSpan, span_of
-from tidings.leases import Leases
 from tidings.seen import SeenNumbers
+from tidings.timers import Leases
 
 NETWORKS_MAX = 100_000
 """Networks of a gateway."""
@@ -256,7 +256,7 @@ class Networks:
         for key in list(network.others):
             self._forget(network, key)
         del self.table[network.sensing_id]
-        self._leases.drop(network)
+        self._leases.cancel(network)
 
     def due(self, now: float) -> tuple[list[Network], list[Network]]:
         """Return the networks whose lease is over, which are to be asked, and those that are given up.

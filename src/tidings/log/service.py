@@ -12,7 +12,6 @@ from typing import Any
 
 from tidings.errors import Refused
 from tidings.filters import Filter
-from tidings.leases import Leases
 from tidings.log import arguments
 from tidings.log.arguments import READ_SIZE_MAX
 from tidings.log.history import History, LogAnswer
@@ -23,6 +22,7 @@ from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.store.interface import Discard, Durable
+from tidings.timers import Leases
 
 WAITING_SIZE_MAX = 4 * READ_SIZE_MAX
 """Bytes that may wait to be sent to a client before it may read more of the log."""
@@ -264,7 +264,7 @@ class LogService(Service):
         self._broker.timers.at(self._leases.wake_at, self._end_late)
 
     def _end(self, cursor: Cursor) -> None:
-        self._leases.drop(cursor)
+        self._leases.cancel(cursor)
         self._broker.cursors.end(cursor)
 
     def finish_tick(self) -> None:

@@ -39,10 +39,10 @@ from typing import Any, Final
 
 from tidings.client import blocking
 from tidings.errors import Disconnected, NoAnswer, Refused, TidingsError, UserError
-from tidings.leases import renewal_s
 from tidings.pipeline.connect import ANSWER_S_MAX, connect, naming_node, standing_of
 from tidings.pipeline.offsets import NodeExtent
 from tidings.pipeline.options import LEASE_S, ReadOptions, label_of
+from tidings.timers import renewal_s
 
 LEAVE_S_MAX = 30.0
 """Time for removing the readers when a query ends, else the lease ends them."""

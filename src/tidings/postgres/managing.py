@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from tidings.errors import MessageNotHeld, QueueError
 from tidings.event.header import EMPTY_HEADER
 from tidings.filters import Filter
-from tidings.leases import granted_s
 from tidings.postgres.catalog import Known
 from tidings.postgres.connection import UnitOfWork
 from tidings.postgres.putting import expires_at, message_of, packed
@@ -20,6 +19,7 @@ from tidings.postgres.taking import PAGE, look_in_order
 from tidings.queues.arguments import FindRequest
 from tidings.queues.description import COUNTED, Description
 from tidings.queues.message import QueuedMessage, event_bytes, sight
+from tidings.timers import granted_s
 
 _COUNTS = """
 SELECT queue,

@@ -35,7 +35,6 @@ from tidings.event.header import DELIVERIES
 from tidings.exchange import Exchange, Need, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
-from tidings.leases import Leases, deadline
 from tidings.protocol.access import OWN, Authenticator, OpenAuthenticator, PeerInfo, Principal
 from tidings.protocol.administration import Administration
 from tidings.protocol.advertised import Advertised
@@ -59,7 +58,7 @@ from tidings.store.interface import (
     StoredBatch,
     StoreState,
 )
-from tidings.timers import Alarms
+from tidings.timers import Alarms, Leases, deadline
 from tidings.turns import SLICE_S, Share, Turns, adapted
 
 if TYPE_CHECKING:
@@ -192,7 +191,7 @@ class Broker:
     def forget(self, session: Session) -> None:
         """The connection of a session is gone."""
         self.sessions.pop(session, None)
-        self._silent.drop(session)
+        self._silent.cancel(session)
         self._names.pop(session.name, None)
 
     def session_named(self, name: str) -> Session | None:

@@ -23,11 +23,10 @@ from tidings.event.header import EMPTY_HEADER, PRIORITY_DEFAULT
 from tidings.event.values import TIME_US_MAX, time_from_us
 from tidings.event.wire import decode_event
 from tidings.ids import ForwardedOrigin, Origin
-from tidings.leases import granted_s
 from tidings.protocol.frames import FRAME_MAX
 from tidings.queues.description import Description
 from tidings.store.interface import StoredMessage
-from tidings.timers import Timers
+from tidings.timers import Timers, granted_s
 
 LENGTH_MAX = FRAME_MAX - 8192
 """Bytes of an event that can be put: it is handed out in a frame, and more is said of a dead letter."""

@@ -25,7 +25,6 @@ from tidings.event.header import EMPTY_HEADER
 from tidings.event.wire import array_head
 from tidings.exchange import Subscription
 from tidings.filters import Filter
-from tidings.leases import granted_s
 from tidings.matching import Shelf
 from tidings.queues import serving
 from tidings.queues.delayed import Plan, pause_s
@@ -47,6 +46,7 @@ from tidings.queues.types import Volatile
 from tidings.queues.waiting import WAITING_MAX, QueueReader, WaitingReaders
 from tidings.steps import Steps, finish
 from tidings.store.interface import Operation, PutQueue, QueueRecord
+from tidings.timers import granted_s
 
 if TYPE_CHECKING:
     from tidings.queues.local import LocalQueue

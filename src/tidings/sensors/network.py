@@ -29,8 +29,8 @@ from tidings.gateway.messages import (
     Sensor,
     SubscribeSensors,
 )
-from tidings.leases import renewal_s
 from tidings.sensors.hearing import Heard
+from tidings.timers import renewal_s
 
 WAITING_MAX = 1_000
 """Messages of one network in flight: fewer than a gateway tells apart."""
