@@ -10,9 +10,9 @@ from queues.rig import Client
 
 from tidings.peers.forwarded import Forwarded
 from tidings.peers.forwarder import Forwarder
+from tidings.peers.outbound_stream import OutboundStream
 from tidings.peers.registry import ForwardOrder
 from tidings.peers.transmission import OutgoingMessage, Transmission
-from tidings.protocol.forwarding import ForwardSender
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 
 JOBS = "to:jobs@far"
@@ -44,7 +44,7 @@ def site(letter: bytes) -> Site:
 class Wire:
     """One connection between a stream and the other node."""
 
-    def __init__(self, sender: ForwardSender[Any], far: Site) -> None:
+    def __init__(self, sender: OutboundStream, far: Site) -> None:
         self.sender = sender
         self.far = far
         self.session = far.broker.connect(far.now)
@@ -85,7 +85,7 @@ class Crossing:
         self.order: ForwardOrder = order
         self.name = name
         self.is_cut = False
-        self.wires: dict[ForwardSender[Any], Wire] = {}
+        self.wires: dict[OutboundStream, Wire] = {}
         self.ann = Client(self.near, "ann")
         self.bob = Client(self.far, "bob")
         target, _, peer = name.removeprefix("to:").rpartition("@")

@@ -174,7 +174,7 @@ def test_parts_that_are_cut_off_from_their_event_are_dropped() -> None:
     made = crossing()
     made.run()
     (wire,) = made.wires.values()
-    wire.sender.send("jobs", made.outgoing.broker._own, [5], [b""], [None], [b"a" * 100])
+    wire.sender.forward("jobs", made.outgoing.broker._own, [5], [b""], [None], [b"a" * 100])
     wire.sender.stream.cut()  # it stands for no message of the queue
     frames = wire.sender.output()
     wire.session.receive(frames[0], made.far.now)

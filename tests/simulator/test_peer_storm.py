@@ -54,7 +54,7 @@ def count_nothing(_self: Ledger, _origin: Any, _counter: int) -> int:
 
 def settle_all(self: OutboundStream) -> None:
     """Take what was under way for had, when the way there breaks."""
-    for held in self.sender.stream.cut():
+    for held in self.stream.cut():
         self._forwarder.outgoing.settle_held(held, None)
 
 

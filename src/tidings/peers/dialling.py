@@ -27,8 +27,8 @@ from msgspec import Struct
 
 from tidings.backoff import Backoff
 from tidings.errors import TidingsError
+from tidings.peers.outbound_stream import OutboundStream
 from tidings.protocol.connection import Connection
-from tidings.protocol.forwarding import ForwardSender
 from tidings.timers import Alarm, Alarms
 from tidings.transport.credentials import Credentials
 
@@ -68,7 +68,7 @@ class LogEvent(Struct, frozen=True):
 
 
 DialEffect = Dial | HangUp | LogEvent
-Talking = Connection | ForwardSender[Any]
+Talking = Connection | OutboundStream
 """What is said on a connection: what a client says, or a stream that is forwarded."""
 
 

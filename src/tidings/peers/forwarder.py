@@ -34,7 +34,6 @@ from tidings.filters import Filter
 from tidings.peers.outbound_stream import OutboundStream, Says
 from tidings.peers.registry import ForwardOrder
 from tidings.peers.transmission import OutgoingMessage
-from tidings.protocol.forwarding import ForwardSender
 from tidings.queues.inflight import InFlight
 
 RUN_SIZE = 64 << 10
@@ -67,13 +66,13 @@ class Forwarder:
         outgoing.forwarder = self
 
     @property
-    def senders(self) -> list[ForwardSender[InFlight]]:
+    def senders(self) -> list[OutboundStream]:
         """The streams that are to be connected."""
         if self.is_closed:
             return []
         if self._swept is None or self.phase == "down":
-            return [self._main.sender]
-        return [self._main.sender, self._swept.sender]
+            return [self._main]
+        return [self._main, self._swept]
 
     @property
     def is_attended(self) -> bool:
@@ -113,7 +112,7 @@ class Forwarder:
         self._settle(lane, counter)
         lane.note_settled(counter)
         if lane is self._main:
-            self.outgoing.meet(lane.sender.node)
+            self.outgoing.meet(lane.node)
             sweep, first = self.outgoing.sweep, self.outgoing.queue.shelf.first()
             self.phase = "asking"
             if first is not None and first <= sweep:
@@ -143,7 +142,7 @@ class Forwarder:
         self.phase = "down"
         for one in self._lanes:
             one.give_back()
-        self._main.sender.is_given_up = True  # it says what was had when it is welcomed anew
+        self._main.is_given_up = True  # it says what was had when it is welcomed anew
         self._swept = None
         self._backlog = array("Q")
         self.outgoing.tell_all()
@@ -184,7 +183,7 @@ class Forwarder:
             return
         self.outgoing.queue.sweep()
         is_sent = self._fill(self._main, self._coming)
-        if self._swept is not None and self._swept.sender.is_up:
+        if self._swept is not None and self._swept.is_up:
             is_sent = self._fill(self._swept, self._swept_next) or is_sent
             self._end_sweep()
         if is_sent:
@@ -192,8 +191,8 @@ class Forwarder:
 
     def _end_sweep(self) -> None:
         """Close the stream of the sweep, if all of it was had."""
-        if self._swept is not None and not self._backlog and not self._swept.is_busy:
-            self._swept.sender.close()
+        if self._swept is not None and not self._backlog and not self._swept.stream:
+            self._swept.close()
             self._swept = None
             self.tell()
 
@@ -201,7 +200,7 @@ class Forwarder:
         """Send runs on a stream while it has room; whether there were any."""
         is_sent = False
         while lane.has_room:
-            run = self._run(lane.sender, following())
+            run = self._run(lane, following())
             if not run:
                 break
             lane.send(run)
@@ -222,11 +221,11 @@ class Forwarder:
             backlog.pop()
         return (number for number in islice(reversed(backlog), RUN_COUNT) if number in shelf)
 
-    def _run(self, sender: ForwardSender[InFlight], numbers: Iterable[int]) -> list[InFlight]:
+    def _run(self, lane: OutboundStream, numbers: Iterable[int]) -> list[InFlight]:
         """Take the first of these that are on disk and can be in one frame that fits the window."""
         queue, broker, fresh = self.outgoing.queue, self.outgoing.broker, self.outgoing.manager.fresh
         durable, holder = broker.mark_durable, (broker.node, queue.key)
-        room = min(sender.room, RUN_SIZE)
+        room = min(lane.room, RUN_SIZE)
         chosen: list[int] = []
         size = 0
         origin = None
@@ -240,7 +239,7 @@ class Forwarder:
             size += len(message.raw) + sum(map(len, parts))
             if chosen and (message.origin != origin or size > room or parts):
                 break
-            if size > sender.room and not sender.is_clear:
+            if size > lane.room and not lane.is_clear:
                 break
             origin = message.origin
             chosen.append(number)

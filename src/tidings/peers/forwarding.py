@@ -8,15 +8,14 @@ FORWARDERS_MAX, each until it has had nothing to do for IDLE_S.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tidings.errors import TidingsError
 from tidings.exchange import Subscription
 from tidings.peers.dialling import Dialling, OutboundConnection, PeerReach
 from tidings.peers.forwarder import Forwarder
+from tidings.peers.outbound_stream import OutboundStream
 from tidings.peers.registry import ForwardOrder, Upstream
 from tidings.peers.transmission import OutgoingMessage, Transmission
-from tidings.protocol.forwarding import ForwardSender
 from tidings.timers import Alarm
 
 FORWARDERS_MAX = 1_000
@@ -29,7 +28,7 @@ class StreamOutbound(OutboundConnection):
     """The connection of one stream of a forwarder, and those after it."""
 
     def __init__(
-        self, dialling: Dialling, sender: ForwardSender[Any], reach: PeerReach, tell: Callable[[str], None]
+        self, dialling: Dialling, sender: OutboundStream, reach: PeerReach, tell: Callable[[str], None]
     ) -> None:
         """`tell` is called with each thing that goes wrong, and with nothing when something has come."""
         super().__init__(dialling, sender)
@@ -67,7 +66,7 @@ class ForwarderRun:
         self.was_idle = False
         self._dialling = dialling
         self._reach = reach
-        self._outbound: dict[ForwardSender[Any], StreamOutbound] = {}
+        self._outbound: dict[OutboundStream, StreamOutbound] = {}
         self._carry()
 
     def _carry(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
 from tidings.ids import Origin
-from tidings.protocol.forwarding import ForwardSender
+from tidings.peers.outbound_stream import OutboundStream
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
 from tidings.protocol.keepalive import SILENT_S_MAX, WELCOME_S_MAX
 from tidings.protocol.messages import (
@@ -34,32 +36,34 @@ WELCOME = Welcome(1, "far", 1, "s-1", 7, 1_000, [Refusal(3, 4, Failure("queue-fu
 
 
 class Noted:
-    """Notes what it hears."""
+    """A forwarder that notes what it hears."""
 
     def __init__(self) -> None:
         self.heard: list[object] = []
+        broker = SimpleNamespace(node="near", mark=1)
+        self.outgoing = SimpleNamespace(broker=broker, settle_held=self.settled)
 
-    def welcomed(self, counter: int) -> None:
+    def welcomed(self, _lane: OutboundStream, counter: int) -> None:
         self.heard.append(("welcomed", counter))
 
     def settled(self, item: str, failure: Failure | None) -> None:
         self.heard.append((item, failure and failure.code))
 
-    def accepted(self, counter: int) -> None:
-        self.heard.append(("accepted", counter))
+    def pump(self) -> None:
+        self.heard.append("accepted")
 
-    def lost(self) -> None:
+    def lost(self, _lane: OutboundStream) -> None:
         self.heard.append("lost")
 
 
-def sender() -> tuple[ForwardSender[str], Noted]:
-    noted = Noted()
-    made = ForwardSender(Origin("near", 5), noted, lambda: ("ann", "secret"))
+def sender() -> tuple[OutboundStream, Noted]:
+    noted: Any = Noted()
+    made = OutboundStream(noted, 5, 0, lambda: ("ann", "secret"))
     made.connect(0.0)
     return made, noted
 
 
-def welcomed() -> tuple[ForwardSender[str], Noted]:
+def welcomed() -> tuple[OutboundStream, Noted]:
     made, noted = sender()
     made.output()
     made.receive(encode(WELCOME), 0.0)
@@ -67,7 +71,7 @@ def welcomed() -> tuple[ForwardSender[str], Noted]:
     return made, noted
 
 
-def said(made: ForwardSender[str]) -> list[tuple[ProtocolMessage, bytes]]:
+def said(made: OutboundStream) -> list[tuple[ProtocolMessage, bytes]]:
     return list(FrameReader(FRAME_MAX).feed(b"".join(made.output())))
 
 
@@ -99,7 +103,7 @@ def test_a_welcome_tells_what_was_had_and_refused() -> None:
 def test_events_go_with_their_numbers_and_their_origin() -> None:
     made, _ = welcomed()
     made.seen = 7
-    made.send("jobs", Origin("ann", 1, "annie"), [8, 300], [RAW, RAW], ["a", "b"], [b"rest"])
+    made.forward("jobs", Origin("ann", 1, "annie"), [8, 300], [RAW, RAW], ["a", "b"], [b"rest"])
     (part, bearer), (message, events) = said(made)
     assert part == Forward("jobs", b"")
     assert Batch(bearer)[0].body == b"rest"
@@ -112,19 +116,19 @@ def test_what_is_under_way_takes_room_until_it_is_accepted() -> None:
     made, noted = welcomed()
     assert made.is_clear
     assert made.room == 1_000
-    made.send("jobs", Origin(), [8], [RAW], ["a"])
-    made.send("jobs", Origin(), [9], [RAW], ["b"])
+    made.forward("jobs", Origin(), [8], [RAW], ["a"])
+    made.forward("jobs", Origin(), [9], [RAW], ["b"])
     under_way = sum(len(encode(message, events)) for message, events in said(made))
     assert made.room == 1_000 - under_way
     made.receive(encode(Refusal(9, 9, Failure("queue-full", "full"))) + encode(Accepted(9)), 0.0)
-    assert noted.heard == [("a", None), ("b", "queue-full"), ("accepted", 9)]
+    assert noted.heard == [("a", None), ("b", "queue-full"), "accepted"]
     assert made.is_clear
     assert made.room == 1_000
 
 
 def test_nothing_may_be_sent_while_the_node_is_away() -> None:
     made, noted = welcomed()
-    made.send("jobs", Origin(), [8], [RAW], ["a"])
+    made.forward("jobs", Origin(), [8], [RAW], ["a"])
     made.lost()
     assert (made.is_clear, made.room, made.output()) == (False, 0, [])
     assert noted.heard == ["lost"]
@@ -208,5 +212,5 @@ def test_answers_may_come_in_any_pieces(cuts: list[int]) -> None:
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     for begin, end in pairwise(edges):
         made.receive(data[begin:end], 0.0)
-    assert noted.heard == [("welcomed", 7), ("accepted", 8)]
+    assert noted.heard == [("welcomed", 7), "accepted"]
     assert made.is_given_up
