@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from queues.rig import DONE, GIVE_BACK, UNOPENED, Client, Hand, Rig, job, pass_time
 from tidings.client.put import planned
-from tidings.queues.delayed import JITTER, pause_s
 from tidings.queues.inflight import RESUME_S
+from tidings.queues.schedule import JITTER, pause_s
 
 NAMES = ("a", "b")
 PAUSES = (8.5, 40.5)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queues.rig import Client, Rig, numbers, pass_time
-from tidings.queues.rate import BURST_S, TokenBucket
+from tidings.queues.schedule import BURST_S, TokenBucket
 
 
 def clients(rate: float, count: int, **fields: Any) -> tuple[Client, Client]:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from queues.rig import DONE, GIVE_BACK, UNOPENED, Client, Rig, job, numbers, pass_time
 from tidings.protocol.messages import Bye
-from tidings.queues.delayed import JITTER, pause_s
 from tidings.queues.description import DEAD, DELAY_S_MAX, DELIVERIES_MAX
 from tidings.queues.inflight import RESUME_S
+from tidings.queues.schedule import JITTER, pause_s
 
 LONGEST = 1 + JITTER
 

@@ -39,10 +39,10 @@ from tidings.protocol.messages import (
     Welcome,
     error_of,
 )
-from tidings.queues.delayed import MARK, shortened
 from tidings.queues.inflight import InFlight
 from tidings.queues.message import QueuedMessage, event_bytes
 from tidings.queues.queue import MessageQueue
+from tidings.queues.schedule import MARK, shortened
 
 if TYPE_CHECKING:
     from tidings.peers.forwarder import Forwarder

@@ -14,7 +14,7 @@ from tidings.errors import QueueError, QueueExists, QueueNotFound
 from tidings.ids import make_id
 from tidings.postgres.connection import CREATED, DELETED, Row, UnitOfWork
 from tidings.queues.description import DEAD, Description, checked, decode, encode
-from tidings.queues.rate import TokenBucket
+from tidings.queues.schedule import TokenBucket
 from tidings.queues.types import Volatile
 
 TYPE = "postgres"

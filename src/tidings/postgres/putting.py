@@ -20,9 +20,9 @@ from tidings.postgres.catalog import Known
 from tidings.postgres.connection import PUT, UnitOfWork
 from tidings.postgres.schema import DELAYED
 from tidings.protocol.ledger import ProducerKey, identity_of
-from tidings.queues.delayed import MARK, Plan, check_plan, plan_of
 from tidings.queues.description import DEAD, Description
 from tidings.queues.message import Numbers, QueuedMessage, check_length, completed, counter_of, sight
+from tidings.queues.schedule import MARK, Plan, check_plan, plan_of
 from tidings.replies import Deferred
 from tidings.seen import NumberGap, SeenNumbers
 from tidings.store.packing import PLAIN, pack, unpack

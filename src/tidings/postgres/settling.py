@@ -21,9 +21,9 @@ from tidings.postgres.putting import COPIES_KEPT_S, insert, lock, message_of
 from tidings.postgres.schema import DELAYED
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT
 from tidings.queues.dead_letters import DEAD_MAX, letter_of
-from tidings.queues.delayed import pause_s
 from tidings.queues.description import DEAD
 from tidings.queues.message import QueuedMessage
+from tidings.queues.schedule import pause_s
 from tidings.replies import Deferred
 
 REASON_REJECTED = "rejected"

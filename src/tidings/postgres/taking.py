@@ -34,7 +34,7 @@ from tidings.postgres.putting import message_of
 from tidings.postgres.readers import CandidateRow, PostgresReader
 from tidings.queues.backend import NOTHING, Delivered, GetReply
 from tidings.queues.message import BYTES_EACH, QueuedMessage, event_bytes
-from tidings.queues.rate import TokenBucket
+from tidings.queues.schedule import TokenBucket
 from tidings.queues.waiting import ANSWER_SIZE_MAX
 
 PAGE = 500

@@ -17,10 +17,10 @@ from tidings.event.values import ATTRIBUTES_MAX
 from tidings.filters import Filter
 from tidings.ids import ForwardedOrigin, Origin
 from tidings.protocol.arguments import INBOX, inbox_name
-from tidings.queues.delayed import MARK
 from tidings.queues.description import DEAD, Description
 from tidings.queues.message import QueuedMessage, event_bytes
 from tidings.queues.queue import MessageQueue
+from tidings.queues.schedule import MARK
 from tidings.steps import Steps
 
 if TYPE_CHECKING:

@@ -24,13 +24,13 @@ from tidings.protocol.consumer import Consumer
 from tidings.protocol.service import IncomingRequest
 from tidings.protocol.session import Session
 from tidings.queues.arguments import GetRequest, PartRequest, Renew
-from tidings.queues.delayed import MARK
 from tidings.queues.description import TRANSMISSION, Description
 from tidings.queues.getting import QueueReaders, both
 from tidings.queues.inflight import InFlight, identity
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import QueuedMessage, check_length, sight
 from tidings.queues.queue import MessageQueue
+from tidings.queues.schedule import MARK
 from tidings.queues.serving import AT_ONCE
 from tidings.queues.transactions import Transactions
 from tidings.steps import Steps

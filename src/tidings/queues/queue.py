@@ -27,7 +27,6 @@ from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.matching import Shelf
 from tidings.queues import serving
-from tidings.queues.delayed import Plan, pause_s
 from tidings.queues.description import Description, encode
 from tidings.queues.inflight import InFlight, ReaderKey
 from tidings.queues.message import (
@@ -39,8 +38,7 @@ from tidings.queues.message import (
     event_bytes,
     sight,
 )
-from tidings.queues.rate import TokenBucket
-from tidings.queues.schedule import Schedule
+from tidings.queues.schedule import Plan, Schedule, TokenBucket, pause_s
 from tidings.queues.transactions import Locks, OpenTransaction
 from tidings.queues.types import Volatile
 from tidings.queues.waiting import WAITING_MAX, QueueReader, WaitingReaders

@@ -1,24 +1,205 @@
-"""Which messages of a queue are kept off its shelf for now: delayed ones, and those behind others of a group.
+"""When messages may be handed out: plans and delays, turns in a group, and the rate of a queue.
 
-A message has one place: on the shelf, in someone's hands, or here. The queue says what comes, comes back and
-goes; the schedule puts on the shelf what may be handed out, then and when a moment has come or a group moves
-on. Where no message has a plan, all of this is one check for None and one for an empty dict.
+A message carries its plan in its header: a delay that counts from its arrival, or a moment of the wall clock.
+So the moment is a function of the message alone, like its place in the order, and is the same after a
+restart. Few messages have a plan: MARK is in the bytes of those that do, and others are not decoded for it.
+
+A message has one place: on the shelf, in someone's hands, or in the schedule, where no reader passes over it:
+there it is delayed, or behind others of its group. The queue says what comes, comes back and goes; the
+schedule puts on the shelf what may be handed out, then and when a moment has come or a group moves on. The
+earliest moment is one of those at which the queue is woken, however many messages are delayed. Where no
+message has a plan, all of this is one check for None and one for an empty dict.
+
+A message handed out by a queue with a rate costs a token; tokens come at that rate, up to those of BURST_S. A
+search that was begun with enough tokens may end with too few: then the bucket is in debt, and others wait
+longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
+from math import inf
+from struct import Struct as StructFormat
 from typing import TYPE_CHECKING
+from zlib import crc32
 
-from tidings.queues.delayed import MARK, Delayed, Plan, check_plan, plan_of, put_off
-from tidings.queues.description import DEAD, TRANSMISSION
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from tidings.errors import QueueError
+from tidings.event.header import EMPTY_HEADER
+from tidings.event.wire import decode_event
+from tidings.queues.description import DEAD, DELAY_S_MAX, GROUP_LENGTH_MAX, TRANSMISSION
 from tidings.queues.groups import Groups
-from tidings.queues.message import QueuedMessage
+from tidings.queues.message import QueuedMessage, event_bytes
+from tidings.timers import Timers
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
     from tidings.queues.queue import MessageQueue
+
+JITTER = 0.25
+"""The part of a pause by which it may be longer."""
+MARK = b"queue_"
+"""In the bytes of all messages that have a plan: the fields of the header are called so."""
+BURST_S = 0.1
+"""Seconds whose tokens a bucket holds, at least one token."""
+_ROUNDING = 1e-6
+"""A token that is there but for the rounding of moments is there."""
+
+
+class Plan(Struct, frozen=True, gc=False):
+    """The part of the header that says when, and in which group, a queue may hand a message out."""
+
+    queue_group: str | None = None
+
+    queue_delay_s: float | None = None
+    queue_due_us: int | None = None
+
+    def due(self, number: int) -> float:
+        """Return the moment of the wall clock from which on a message of this number may be handed out."""
+        if self.queue_due_us is not None:
+            return self.queue_due_us / 1e6
+        return 0.0 if self.queue_delay_s is None else number / 1e6 + self.queue_delay_s
+
+    @property
+    def delay_s_most(self) -> float:
+        """How long that is away at most, wherever the wall clock was set to meanwhile."""
+        return DELAY_S_MAX if self.queue_delay_s is None else self.queue_delay_s
+
+
+class _Planned(Struct, array_like=True, gc=False):
+    """An event on the wire, of which only the plan is looked at."""
+
+    counter: Raw
+    type: Raw
+    time_us: Raw
+    values: Raw
+    header: Plan | None
+
+
+_decode = msgspec.msgpack.Decoder(_Planned).decode
+_NONE = Plan()
+_SPREAD = StructFormat(">QI")
+_NUMBER_MASK = (1 << 64) - 1
+
+
+def plan_of(raw: bytes) -> Plan | None:
+    """Return the plan of an event on the wire in which MARK was found, which may not have one."""
+    plan = _decode(raw).header
+    return None if plan == _NONE else plan
+
+
+def check_plan(plan: Plan, queue: str, wall: float) -> None:
+    """Raise QueueError for a delay, or the name of a group, that is too long."""
+    if plan.queue_group is not None and len(plan.queue_group) > GROUP_LENGTH_MAX:
+        problem = f"a group has a name of {len(plan.queue_group)} characters"
+        raise QueueError(queue, f"{problem}; at most {GROUP_LENGTH_MAX} are allowed")
+    away_s = plan.due(0) - (0.0 if plan.queue_due_us is None else wall)
+    if not away_s <= DELAY_S_MAX:
+        raise QueueError(queue, f"a delay of {away_s:.0f} s is too long; at most {DELAY_S_MAX:.0f} s")
+
+
+def shortened(raw: bytes, number: int, wall: float) -> bytes:
+    """Return an event with the rest of its delay, as it leaves a queue that has had it under this number."""
+    plan = plan_of(raw)
+    if plan is None or plan.queue_delay_s is None:
+        return raw
+    event = decode_event(raw)
+    rest_s = max(0.0, plan.due(number) - wall)
+    return event_bytes(replace(event, header=replace(event.header or EMPTY_HEADER, queue_delay_s=rest_s)))
+
+
+def put_off(message: QueuedMessage, wall: float, delay_s: float) -> QueuedMessage:
+    """Return the message as it is not to be handed out for so long from now on."""
+    event, due_us = message.event, int((wall + delay_s) * 1e6)
+    header = replace(event.header or EMPTY_HEADER, queue_delay_s=delay_s, queue_due_us=due_us)
+    return QueuedMessage(message.number, event_bytes(replace(event, header=header)), message.origin)
+
+
+def pause_s(pauses: Sequence[float], number: int, delivery: int) -> float:
+    """Return the pause after this delivery of a message, or the last one; it is up to JITTER longer.
+
+    So messages that were given back together do not all come again at once. How much longer it is depends on
+    the message and the delivery only, as nothing here is left to chance.
+    """
+    share = crc32(_SPREAD.pack(number & _NUMBER_MASK, delivery)) / 2**32
+    return pauses[min(delivery, len(pauses)) - 1] * (1 + JITTER * share)
+
+
+class Delayed:
+    """The messages of one queue that are not due yet, by their numbers."""
+
+    __slots__ = ("_messages", "_moments")
+
+    def __init__(self) -> None:
+        self._messages: dict[int, QueuedMessage] = {}
+        self._moments: Timers[int] = Timers()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._messages
+
+    def messages(self) -> list[QueuedMessage]:
+        """Return all of them."""
+        return list(self._messages.values())
+
+    def add(self, message: QueuedMessage, at: float) -> None:
+        """Keep a message until a moment of the clock that never jumps."""
+        self._messages[message.number] = message
+        self._moments.at(at, message.number)
+
+    def remove(self, number: int) -> QueuedMessage:
+        """Take out a message before its moment."""
+        self._moments.cancel(number)
+        return self._messages.pop(number)
+
+    @property
+    def wake_at(self) -> float:
+        """When the first one may be due."""
+        return self._moments.wake_at if self._messages else inf
+
+    def due(self, now: float, most: int) -> Iterator[QueuedMessage]:
+        """Take out the messages that are due, the earliest first, some of many."""
+        for number in self._moments.due(now, most):
+            yield self._messages.pop(number)
+
+    def clear(self) -> Iterator[QueuedMessage]:
+        """Take out all of them; they are forgotten at once."""
+        messages, self._messages = self._messages, {}
+        self._moments = Timers()
+        return iter(messages.values())
+
+
+class TokenBucket:
+    """The tokens of one queue."""
+
+    __slots__ = ("_at", "_capacity", "_rate", "tokens")
+
+    def __init__(self, rate: float, now: float, tokens: float | None = None) -> None:
+        self._rate = rate
+        self._capacity = max(1.0, rate * BURST_S)
+        self.tokens = self._capacity if tokens is None else tokens
+        self._at = now
+
+    def available(self, now: float) -> int:
+        """Return how many messages may be handed out now."""
+        self.tokens = min(self._capacity, self.tokens + (now - self._at) * self._rate)
+        self._at = now
+        return max(0, int(self.tokens + _ROUNDING))
+
+    def take(self, count: int = 1) -> None:
+        """Messages are handed out."""
+        self.tokens -= count
+
+    @property
+    def wake_at(self) -> float:
+        """When the next message may be handed out."""
+        return self._at + max(0.0, 1.0 - self.tokens) / self._rate
 
 
 class Schedule:
