@@ -27,14 +27,13 @@ from tidings.protocol.messages import DONE, HANDLE, UNOPENED, Commit, Put, Settl
 from tidings.protocol.session import Session
 from tidings.queues.arguments import ADDRESS_LENGTH_MAX
 from tidings.queues.description import DELAY_S_MAX, REASON_LENGTH_MAX, TRANSMISSION
-from tidings.queues.finding import QueueTarget, Targets
 from tidings.queues.getting import QueueReaders
 from tidings.queues.inflight import Holding, ReaderKey, identity
 from tidings.queues.local import raws_of
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import QueuedMessage, check_length, completed
 from tidings.queues.queue import MessageQueue
-from tidings.queues.remote import RemoteQueue, pend
+from tidings.queues.remote import QueueTarget, RemoteQueue, Targets, pend
 from tidings.queues.serving import AT_ONCE
 from tidings.queues.transactions import OpenTransaction, Transactions
 from tidings.replies import Deferred

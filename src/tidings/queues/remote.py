@@ -5,6 +5,8 @@ is it accepted, and nothing behind it before. So the client that has put gets th
 
 What a client may get is said by its own node, as a filter that is added to what it asks for. Where nothing
 can be added, as a message is named and not described, a client that may get some messages only is refused.
+
+`Targets` finds a queue of either kind by its address.
 """
 
 from __future__ import annotations
@@ -15,11 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from tidings.errors import Disconnected, MessageNotHeld, NotAllowed, QueueError, TidingsError
+from tidings.errors import (
+    Disconnected,
+    MessageNotHeld,
+    NotAllowed,
+    QueueError,
+    QueueNotFound,
+    TidingsError,
+)
 from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
+from tidings.protocol.access import Action, not_allowed
 from tidings.protocol.service import LATER, IncomingRequest
 from tidings.protocol.session import Session
 from tidings.queues.arguments import GetRequest, PartRequest, Renew
@@ -27,12 +37,13 @@ from tidings.queues.backend import GetReply, QueueBackend, QueueRef
 from tidings.queues.description import Description
 from tidings.queues.getting import QueueReaders, note_requests, wanted_filter
 from tidings.queues.inflight import InFlightTable, RemoteInFlight, identity
-from tidings.queues.local import reach
+from tidings.queues.local import LocalQueue, reach
+from tidings.queues.manager import QueueManager
 from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred, failed
 
 if TYPE_CHECKING:
-    from tidings.queues.transactions import OpenTransaction
+    from tidings.queues.transactions import OpenTransaction, Transactions
 
 
 class RemoteQueue:
@@ -202,3 +213,51 @@ def described_elsewhere(session: Session, address: str, told: Description) -> De
     if reach(session, address) is None:
         return told
     return replace(told, messages=0, in_flight=0, delayed=0, groups=0, full=told.is_full)
+
+
+QueueTarget = LocalQueue | RemoteQueue
+"""A queue as clients use it. Both do the same; what takes time is returned as steps, or as a reply."""
+
+
+class Targets:
+    """The queues of this node first, then those of its backends, in their order."""
+
+    def __init__(self, manager: QueueManager, readers: QueueReaders, transactions: Transactions) -> None:
+        self._manager = manager
+        self._readers = readers
+        self._transactions = transactions
+
+    def found(self, session: Session, action: Action, address: str) -> tuple[QueueTarget, Filter | None]:
+        """A queue, and for which messages a client may do this there; NotAllowed if for none.
+
+        A client that may do nothing with a queue does not learn whether there is one.
+        """
+        try:
+            target = self.resolve(address)
+        except QueueNotFound:
+            session.allow(action, address)
+            raise
+        try:
+            return target, session.allow(action, target.address)
+        except NotAllowed:
+            raise not_allowed(session.principal, action, address) from None  # by no other name
+
+    def resolve(self, address: str) -> QueueTarget:
+        """The queue of an address; QueueNotFound if nobody knows of it."""
+        queue = self._manager.get(address)
+        if queue is not None:
+            return queue.target or self._local(queue)
+        try:
+            return self._local(self._manager.find(address))
+        except QueueNotFound as error:
+            missing = error
+        for backend in self._manager.backends:
+            ref = backend.resolve(address)
+            if ref is not None:
+                return RemoteQueue(backend, ref, self._readers, self._manager.in_flight)
+        raise missing
+
+    def _local(self, queue: MessageQueue) -> LocalQueue:
+        if queue.target is None:
+            queue.target = LocalQueue(self._manager, self._readers, self._transactions, queue)
+        return queue.target

@@ -1,16 +1,20 @@
 """The queue service: clients' changes in the numbered stream, and their requests.
 
-Each names a queue by its address. The service finds the queue (`finding.py`), checks the client's rights
-once, and has the rest done where the queue is: in this node (`local.py`) or by a backend (`remote.py`).
+Each names a queue by its address. The service finds the queue, checks the client's rights once, and has the
+rest done where the queue is: in this node (`local.py`) or by a backend (`remote.py`).
+
+A client that says only a name means a queue of this node, or else the one that is found by asking around,
+which `queue.describe` does and nothing else.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
-from tidings.errors import NotAllowed
+from tidings.errors import NotAllowed, QueueAmbiguous, QueueNotFound
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.protocol.access import not_allowed
@@ -20,11 +24,13 @@ from tidings.protocol.session import Session
 from tidings.queues import arguments
 from tidings.queues.changes import Changes
 from tidings.queues.description import DEAD, Description
-from tidings.queues.finding import Finding, Targets
 from tidings.queues.getting import QueueReaders, check_possible, filter_of
+from tidings.queues.local import described
 from tidings.queues.manager import QueueManager
 from tidings.queues.queue import MessageQueue
+from tidings.queues.remote import Targets, described_elsewhere
 from tidings.queues.transactions import Transactions
+from tidings.replies import Deferred, gathered
 from tidings.steps import Steps
 from tidings.store.interface import Operation
 
@@ -43,14 +49,13 @@ class QueueService(Service):
         self._transactions = Transactions(manager, self._readers)
         self._targets = Targets(manager, self._readers, self._transactions)
         self._changes = Changes(manager, self._readers, self._transactions, self._targets)
-        self._finding = Finding(manager, self._targets)
         self._broker.watch = self.watch
         self.frames = {Put: self._changes.put, Settle: self._changes.settle, Commit: self._changes.commit}
         self.operations = {
             "queue.create": (Description, self._create),
             "queue.delete": (arguments.Named, self._delete),
-            "queue.describe": (arguments.Named, self._finding.describe),
-            "queue.find": (arguments.FindRequest, self._finding.find),
+            "queue.describe": (arguments.Named, self._describe),
+            "queue.find": (arguments.FindRequest, self._find),
             "queue.alias": (arguments.Alias, self._alias),
             "queue.purge": (arguments.Purge, self._purge),
             "queue.replay": (arguments.Replay, self._replay),
@@ -130,6 +135,64 @@ class QueueService(Service):
         filter = filter_of(wanted.where) if wanted.where else None
         return self.manager.dead_letters.replay(filter, wanted.queue, check)
 
+    # Finding queues: by an address or by a description, here and at all backends at the same time
+
+    def _describe(self, asked: IncomingRequest, named: arguments.Named) -> Any:
+        """Describe a queue, as far as the client may know of it; QueueAmbiguous if several nodes have one."""
+        address = named.queue
+        try:
+            target = self._targets.resolve(address)
+        except QueueNotFound:
+            if "@" in address or not self.manager.backends:
+                raise
+            return self._search(arguments.FindRequest(name=address)).map(
+                partial(self._choose, asked, address)
+            )
+        if not asked.session.principal.sees(target.address):
+            raise QueueNotFound(address, "there is no such queue")
+        return target.describe(asked.session)
+
+    def _choose(self, asked: IncomingRequest, name: str, found: list[Description]) -> Description:
+        """The one queue of this name that was found elsewhere."""
+        seen = {(one.name, one.node): one for one in self._seen(asked.session, found)}
+        if not seen:
+            raise QueueNotFound(name, f"there is no such queue{self._absent(asked.session, name)}")
+        if len(seen) > 1:
+            listed = ", ".join(sorted(_address_of(one) for one in seen.values()))
+            raise QueueAmbiguous(name, f"several nodes have one: {listed}")
+        (one,) = seen.values()
+        return one
+
+    def _absent(self, session: Session, name: str) -> str:
+        """Which backends could not be asked, of those that the client may use."""
+        places = (one for backend in self.manager.backends for one in backend.absent)
+        absent = sorted(place for place in places if session.principal.sees(f"{name}@{place}"))
+        return f" (away: {', '.join(absent)})" if absent else ""
+
+    def _find(self, asked: IncomingRequest, sought: arguments.FindRequest) -> Steps[Any]:
+        """Return the descriptions that agree of all queues that the client may see."""
+        terms, session = sought.terms, asked.session  # before others are asked
+        here: list[Description] = []
+        if sought.scope != "remote":
+            for one in (yield from self.manager.search(terms)):
+                queue = self.manager.get(one.alias_of or one.name)
+                if queue is not None and session.principal.sees(queue.name):
+                    told = yield from described(session, queue, one)
+                    here.append(replace(told, node=self._broker.name))
+        if sought.scope == "local":
+            return here
+        return self._search(sought).map(lambda found: here + self._seen(session, found))
+
+    def _search(self, sought: arguments.FindRequest) -> Deferred[list[Description]]:
+        """Search at all backends at the same time."""
+        asked = gathered([backend.search(sought) for backend in self.manager.backends])
+        return asked.map(lambda lists: [one for found in lists for one in found])
+
+    def _seen(self, session: Session, found: list[Description]) -> list[Description]:
+        """Return the backends' queues that a client may see, as it may see them."""
+        seen = [one for one in found if session.principal.sees(_address_of(one))]
+        return [described_elsewhere(session, _address_of(one), one) for one in seen]
+
     # Messages
 
     def _get(self, asked: IncomingRequest, wanted: arguments.GetRequest) -> Any:
@@ -186,3 +249,8 @@ class QueueService(Service):
     def failed(self, lost: list[Operation]) -> list[Operation]:
         """These could not be stored: what clients do again is undone, the rest is to be stored."""
         return self.manager.failed(lost)
+
+
+def _address_of(description: Description) -> str:
+    """By what address a queue is found again."""
+    return f"{description.name}@{description.node}" if description.node else description.name
