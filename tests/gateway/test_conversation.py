@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.gateway.whole import feed
-from tests.gateway.world import World
+from tests.gateway.world import World, is_known
 from tidings.gateway.intake import NetworkReader
 from tidings.gateway.messages import Deregister, Error, Reading, Register, Sensing, encode
 
@@ -68,4 +68,4 @@ def test_a_mistake_is_told_by_its_place_and_the_conversation_goes_on() -> None:
     assert (
         wire.send(b'{"register": {"sensing-id": "roof", "sensors": [{"name": "1", "type": "t"}]}}\n') == b""
     )
-    assert wire.world.gateway.is_known("roof", "1")
+    assert is_known(wire.world.gateway, "roof", "1")

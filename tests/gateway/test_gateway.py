@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.gateway.world import World, box, names
+from tests.gateway.world import World, box, is_known, names
 from tidings.errors import ConfigError
 from tidings.gateway import network_registry
 from tidings.gateway.advertisement import WITHDRAW_AFTER_S
@@ -167,7 +167,7 @@ def test_a_network_that_comes_back_is_told_at_once_what_is_wanted_of_it() -> Non
     world.register(2, "net", Sensor("t", "temp"))
     assert world.said == [(2, SubscribeSensors("net", [Sensor("t")]))]
     world.advance(10 * GRACE_S)
-    assert world.gateway.is_known("net", "t")
+    assert is_known(world.gateway, "net", "t")
 
 
 def test_a_network_that_comes_back_is_told_what_is_wanted_no_longer() -> None:
@@ -255,9 +255,9 @@ def test_a_network_belongs_to_the_user_who_registered_it_first() -> None:
     assert error == Error("belongs to someone else", "$.register.sensing-id", "net")
     assert world.sense(2, "net", Reading("t", "temp", 1)) == []
     world.deregister(2, "net")
-    assert world.gateway.is_known("net", "t")
+    assert is_known(world.gateway, "net", "t")
     world.register(3, "net", Sensor("u", "temp"))
-    assert world.gateway.is_known("net", "u")
+    assert is_known(world.gateway, "net", "u")
     assert world.gateway.overview()[0]["owner"] == "ada"
 
 
@@ -476,7 +476,7 @@ def test_a_network_in_anothers_cell_is_sent_there_but_its_readings_are_taken() -
     world.register(1, "here", Sensor("t", "temp"), area=[Point(5, 5)])
     world.register(1, "there", Sensor("t", "temp"), area=[Point(15, 5)])
     assert world.heard() == [Redirect("there", "b:4242")]
-    assert not world.gateway.is_known("there", "t")
+    assert not is_known(world.gateway, "there", "t")
     assert world.sense(1, "there", Reading("t", "temp", 1, area=[Point(15, 5)]))
     assert world.sense(1, "here", Reading("t", "temp", 1, area=[Point(15, 5)]))
 
@@ -486,7 +486,7 @@ def test_a_gateway_may_serve_networks_of_anothers_cells() -> None:
     world = World(Policy(grid=grid, member="a", elsewhere="serve"))
     world.connect(1)
     world.register(1, "there", Sensor("t", "temp"), area=[Point(15, 5)])
-    assert world.gateway.is_known("there", "t")
+    assert is_known(world.gateway, "there", "t")
 
 
 # Limits

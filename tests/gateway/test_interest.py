@@ -226,7 +226,7 @@ class Networks(RuleBasedStateMachine):
         assert self.world.gateway.overview() == []
         assert self.world.offers == {}
         assert self.world.gateway.wake_at == float("inf")
-        assert not self.world.gateway._interest.filters
+        assert not self.world.gateway._interest._filters
 
 
 TestNetworks = Networks.TestCase
@@ -259,7 +259,7 @@ def test_small_changes_lead_to_the_same_as_working_everything_out_anew(
     present: dict[Instrument, None] = {}
     for is_filter, at, text in steps:
         if is_filter:
-            finish((interest.unwant if text in interest.filters else interest.want)(text))
+            finish((interest.unwant if text in interest._filters else interest.want)(text))
         elif at < len(instruments):
             instrument = instruments[at]
             if instrument in present:
@@ -272,7 +272,7 @@ def test_small_changes_lead_to_the_same_as_working_everything_out_anew(
         for changed, span in interest.changes(100):
             changed.asked = span
     fresh = SensorInterest()
-    for text in interest.filters:
+    for text in interest._filters:
         finish(fresh.want(text))
     for one in present:
         copy = Instrument(one.sensing_id, Sensor(one.name, one.type), one.box)
@@ -306,7 +306,7 @@ def test_sensors_that_come_go_and_move_within_a_change_lead_to_the_same(
     interest = SensorInterest()
     present: dict[Instrument, None] = {}
     for at, text, steps, area in changes:
-        change = (interest.unwant if text in interest.filters else interest.want)(text)
+        change = (interest.unwant if text in interest._filters else interest.want)(text)
         for _ in islice(change, steps):
             pass
         instrument = instruments[at % len(instruments)]
@@ -326,7 +326,7 @@ def test_sensors_that_come_go_and_move_within_a_change_lead_to_the_same(
             for changed, span in interest.changes(2):
                 changed.asked = span
     fresh = SensorInterest()
-    for text in interest.filters:
+    for text in interest._filters:
         finish(fresh.want(text))
     for one in present:
         copy = Instrument(one.sensing_id, Sensor(one.name, one.type), one.box)

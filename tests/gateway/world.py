@@ -25,6 +25,12 @@ from tidings.steps import finish
 Range = tuple[float | None, float | None]
 
 
+def is_known(gateway: Gateway, sensing_id: str, name: str) -> bool:
+    """Whether a sensor is registered."""
+    network = gateway._table.get(sensing_id)
+    return network is not None and name in network.instruments
+
+
 class World:
     """The node's advertisements and demands, and what each network has been told."""
 

@@ -10,6 +10,8 @@ different keys are all required, and an unknown place is no contradiction.
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from tidings.filters import Filter
 from tidings.gateway.areas import EVERYWHERE, AreaBox
 from tidings.gateway.effects import AdvertiseFilter, GatewayEffect, Widen, Withdraw
@@ -24,18 +26,15 @@ WIDENED_MAX = 8
 """Number of times an advertisement grows bit by bit; the next time it loses its range and its area."""
 
 
-class NetworkAdvertisement:
+class NetworkAdvertisement(Struct, eq=False):
     """Advertisement: the sensors behind it, by type, and its range and area."""
 
-    __slots__ = ("box", "counts", "number", "span", "type", "widened")
-
-    def __init__(self, number: int, type: str | None, span: RangeSpan, box: AreaBox) -> None:
-        self.number = number
-        self.type = type  # None: any
-        self.span = span
-        self.box = box
-        self.counts: dict[str, int] = {}
-        self.widened = 0
+    number: int
+    type: str | None  # None: any
+    span: RangeSpan
+    box: AreaBox
+    counts: dict[str, int] = {}
+    widened: int = 0
 
     def covers(self, span: RangeSpan, box: AreaBox) -> bool:
         """Whether sensors of this range and place are covered."""

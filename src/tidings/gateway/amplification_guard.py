@@ -16,6 +16,7 @@ from collections import OrderedDict
 from hashlib import blake2b
 from hmac import compare_digest
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.gateway.effects import GatewayEffect, SendMessage
@@ -40,14 +41,13 @@ COOKIE_SIZE = 8
 """Bytes of a cookie, which is written in hexadecimal."""
 
 
-class Budget:
+class Budget(Struct, eq=False):
     """Bytes that may go to one host: for starting sensors, for anything, and for errors in a datagram."""
 
-    __slots__ = ("answer", "kept_back", "spare", "starts")
-
-    def __init__(self) -> None:
-        self.starts = self.spare = self.answer = 0
-        self.kept_back = 0  # of those for starts, for stopped sensors
+    starts: int = 0
+    spare: int = 0
+    answer: int = 0
+    kept_back: int = 0  # of those for starts, for stopped sensors
 
     def heard(self, size: int) -> None:
         """Add the allowance for so many received bytes."""

@@ -203,11 +203,6 @@ class Gateway:
         """Number of registered networks."""
         return len(self._networks)
 
-    def is_known(self, sensing_id: str, name: str) -> bool:
-        """Whether a sensor is registered."""
-        network = self._table.get(sensing_id)
-        return network is not None and name in network.instruments
-
     def serves(self, filter: str, sensing_id: str) -> Served:
         """Return how far a network serves a filter."""
         network = self._table.get(sensing_id)

@@ -184,11 +184,6 @@ class SensorInterest:
     def __contains__(self, instrument: Instrument) -> bool:
         return instrument.type in self._groups and instrument in self._groups[instrument.type]
 
-    @property
-    def filters(self) -> list[str]:
-        """Return the demanded filters."""
-        return list(self._filters)
-
     def want(self, text: str) -> Steps[None]:
         """Add a demanded filter."""
         wants = self._filters[text] = wants_of(read(text), text)

@@ -75,11 +75,6 @@ class JsonFramer:
         """Whether there is half an object."""
         return self._depth > 0
 
-    @property
-    def held(self) -> int:
-        """Bytes kept for the next chunk."""
-        return len(self._held)
-
     def cut(self, data: bytes, at: int = 0, look: int = OBJECT_SIZE_MAX) -> tuple[list[FramedObject], int]:
         """Return the next objects and mistakes, mostly one, and where to go on, from a place in a chunk.
 

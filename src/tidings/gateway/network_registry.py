@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import isfinite
 
+from msgspec import Struct
+
 from tidings.errors import EventError
 from tidings.event.values import check_type
 from tidings.gateway.advertisement import NetworkAdvertisements
@@ -101,14 +103,11 @@ def _check_text(place: str, text: str) -> None:
         raise MessageRefusal(place, "holds a control character")
 
 
-class Unregistered:
+class Unregistered(Struct, eq=False):
     """Network that never registered."""
 
-    __slots__ = ("heard_at", "types")
-
-    def __init__(self, now: float) -> None:
-        self.heard_at = now
-        self.types: set[str] = set()
+    heard_at: float
+    types: set[str] = set()
 
 
 class UnregisteredNetworks:
@@ -167,7 +166,7 @@ class NetworkRegistry:
 
     def find(self, sensing_id: str, caller: NetworkCaller, key: Key) -> Network | None:
         """Return the network of that id, if it is registered; refuse a caller to whom it does not belong."""
-        network = self._networks.get(sensing_id)
+        network = self._networks.table.get(sensing_id)
         if network is not None and not network.belongs_to(key, caller):
             raise MessageRefusal("sensing-id", "belongs to someone else")
         return network
@@ -182,7 +181,7 @@ class NetworkRegistry:
         network = self.find(sensing_id, caller, keys[0])
         if not self._networks.has_room(network, keys[1]):
             raise MessageRefusal("sensing-id", "there is no room for another network")
-        return network or Network(sensing_id, caller, box, now)
+        return network or Network(sensing_id, caller, box, now, now)
 
     def add(self, network: Network, sensors: list[Sensor], effects: list[GatewayEffect]) -> Steps[None]:
         """Add the sensors that the network lacks; those it has stay as they are."""
@@ -197,7 +196,7 @@ class NetworkRegistry:
                 self._add(network, sensor, effects)
             if number % ADDED_AT_ONCE == 0:
                 yield
-                if self._networks.get(network.sensing_id) is not network:
+                if self._networks.table.get(network.sensing_id) is not network:
                     return
 
     def _add(self, network: Network, sensor: Sensor, effects: list[GatewayEffect]) -> None:
@@ -242,7 +241,7 @@ class NetworkRegistry:
                 self._offers.remove(instrument.type, now)
             if number % ADDED_AT_ONCE == 0:
                 yield
-        if not network.instruments and self._networks.get(network.sensing_id) is network:
+        if not network.instruments and self._networks.table.get(network.sensing_id) is network:
             self._drop(network, now)
 
     def _drop(self, network: Network, now: float) -> None:

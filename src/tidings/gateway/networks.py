@@ -106,39 +106,22 @@ def _span(sensor: Sensor) -> RangeSpan | None:
     return span_of(sensor.min_value, sensor.max_value)
 
 
-class Network:
+class Network(Struct, eq=False):
     """Set of sensors behind one connection or address."""
 
-    __slots__ = (
-        "asked_at",
-        "box",
-        "caller",
-        "heard_at",
-        "instruments",
-        "is_owed",
-        "key",
-        "known",
-        "lease_s",
-        "lost_at",
-        "others",
-        "sensing_id",
-        "strays",
-    )
-
-    def __init__(self, sensing_id: str, caller: NetworkCaller, box: AreaBox | None, now: float) -> None:
-        self.sensing_id = sensing_id
-        self.caller = caller  # the first that registered it
-        self.box = box
-        self.key: Key | None = None  # None: its connection is broken
-        self.others: list[Key] = []  # further open connections on which it has registered
-        self.instruments: dict[str, Instrument] = {}
-        self.known: dict[str, str] = {}  # the type of each sensor that it registered or sent readings of
-        self.strays: set[tuple[str, str]] = set()  # names and types of readings it never registered
-        self.lease_s = inf
-        self.lost_at = now  # when its connection broke
-        self.heard_at = now
-        self.is_owed = False  # some of its commands were withheld
-        self.asked_at = -inf  # when its lease was over and it was asked
+    sensing_id: str
+    caller: NetworkCaller  # the first that registered it
+    box: AreaBox | None
+    heard_at: float
+    lost_at: float  # when its connection broke
+    key: Key | None = None  # None: its connection is broken
+    others: list[Key] = []  # further open connections on which it has registered
+    instruments: dict[str, Instrument] = {}
+    known: dict[str, str] = {}  # the type of each sensor that it registered or sent readings of
+    strays: set[tuple[str, str]] = set()  # names and types of readings it never registered
+    lease_s: float = inf
+    is_owed: bool = False  # some of its commands were withheld
+    asked_at: float = -inf  # when its lease was over and it was asked
 
     def belongs_to(self, key: Key, caller: NetworkCaller) -> bool:
         """Whether a caller may speak for this network."""
@@ -158,11 +141,6 @@ class Network:
             return self.lost_at + GRACE_S
         return max(self.heard_at, self.asked_at) + self.lease_s
 
-    @property
-    def owner(self) -> str:
-        """User it belongs to, or nobody known."""
-        return self.caller.user
-
 
 class Networks:
     """All registered networks, and when each is due."""
@@ -178,10 +156,6 @@ class Networks:
 
     def __iter__(self) -> Iterator[Network]:
         return iter(self.table.values())
-
-    def get(self, sensing_id: str) -> Network | None:
-        """Return the network of that id, if it is registered."""
-        return self.table.get(sensing_id)
 
     def of(self, key: Key) -> list[Network]:
         """Return the networks reached over a connection or at an address."""

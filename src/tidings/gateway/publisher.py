@@ -57,6 +57,7 @@ class ReadingPublisher:
     def __init__(self, uplink: Uplink, clock: Callable[[], float]) -> None:
         """`clock` is the wall clock, which stamps events."""
         self._uplink = uplink
+        self._publications = uplink.publications
         self._clock = clock
         self._mapper = Mapper()
         self._groups: list[tuple[Key, list[Sensing]]] = []
@@ -104,14 +105,9 @@ class ReadingPublisher:
 
     def settled(self) -> Iterator[tuple[Numbered, bool]]:
         """Yield the numbered messages whose outcome is known by now, and whether they were stored."""
-        while self._waiting and self._waiting[0].last <= self._uplink.accepted:
+        while self._waiting and self._waiting[0].last <= self._publications.accepted:
             one = self._waiting.popleft()
-            yield one, not self._uplink.is_refused(one.counters)
-
-    @property
-    def waiting(self) -> int:
-        """Number of numbered messages that the node has not stored yet."""
-        return len(self._waiting)
+            yield one, not self._publications.refusals(one.counters)
 
     def _send_plain(self, messages: Sequence[Sensing], source: str | None) -> list[Error]:
         count = sum([len(message.sensors) for message in messages])
@@ -125,7 +121,7 @@ class ReadingPublisher:
             errors.extend(mapped.errors)
             return mapped.raw
 
-        self._uplink.publish(count, make, source=source)
+        self._publications.publish_raw(count, make, False, source)
         return errors
 
     def _send_specials(self, specials: list[Special], failed: list[Failed], is_kept: bool) -> None:
@@ -156,7 +152,7 @@ class ReadingPublisher:
             parts[0] = array_head(sum(totals))
             return b"".join(parts)
 
-        last = self._uplink.publish(count, make, is_kept, specials[0].source)
+        last = self._publications.publish_raw(count, make, is_kept, specials[0].source)
         if is_kept:
             self._note(specials, firsts[0], totals, last)
 

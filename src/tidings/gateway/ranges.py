@@ -15,6 +15,8 @@ from collections.abc import Hashable
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
+from msgspec import Struct
+
 from tidings.filters.intervals import AFTER, BEFORE, Cut, Intervals, Piece
 
 K = TypeVar("K", bound=Hashable)
@@ -76,16 +78,13 @@ def span_of_piece(piece: Piece) -> RangeSpan:
     return RangeSpan(low, high)
 
 
-class RangeNode(Generic[K]):
+class RangeNode(Struct, Generic[K], eq=False):
     """Range, the keys of its requests, and the ranges it covers, in the order of their low ends."""
 
-    __slots__ = ("above", "below", "keys", "span")
-
-    def __init__(self, span: RangeSpan) -> None:
-        self.span = span
-        self.keys: set[K] = set()
-        self.above: RangeNode[K] | None = None
-        self.below: list[RangeNode[K]] = []
+    span: RangeSpan
+    keys: set[K] = set()
+    above: RangeNode[K] | None = None
+    below: list[RangeNode[K]] = []
 
     @property
     def is_made(self) -> bool:

@@ -26,7 +26,7 @@ def describe(network: Network, interest: SensorInterest) -> Steps[dict[str, Any]
     return {
         "sensing-id": network.sensing_id,
         "state": state,
-        "owner": network.owner,
+        "owner": network.caller.user,
         "area": None if network.box is None else list(network.box),
         "sensors": sensors,
     }

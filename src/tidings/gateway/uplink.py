@@ -7,7 +7,6 @@ on the bus for the gateway's state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -69,7 +68,7 @@ class Uplink:
         """Called with the filters that demand the advertisement of a number."""
         self._log = log
         self._journal = journal
-        self._publications = core.publications
+        self.publications = core.publications
         self._advertised: dict[int, ClientAdvertisement] = {}
         self.is_closing = False
 
@@ -79,8 +78,7 @@ class Uplink:
         """Advertise a filter, under a number of the gateway's."""
         if self.core.failure is not None:
             return
-        demand = _Demand(self, partial(self._demanded, number))
-        offer = self._advertised[number] = self.core.advertise(filter, demand)
+        offer = self._advertised[number] = self.core.advertise(filter, _Demand(self, number))
         offer.begun.then(ignore, self._refused)
         self.flush_soon()
 
@@ -98,9 +96,6 @@ class Uplink:
             self.core.withdraw(before)
             self.flush_soon()
 
-    def _demanded(self, number: int, filters: list[str]) -> None:
-        self.on_demand(number, filters)
-
     def _refused(self, error: TidingsError) -> None:
         self._log("error", "the node will not have what the gateway asks for", problem=str(error))
 
@@ -114,30 +109,12 @@ class Uplink:
     @property
     def is_full(self) -> bool:
         """Whether as much waits for the node as may."""
-        return self._publications.is_full
+        return self.publications.is_full
 
     @property
     def has_room(self) -> bool:
         """Whether so little waits that more may be read."""
-        return self._publications.size <= ROOM
-
-    @property
-    def accepted(self) -> int:
-        """Counter up to which everything is stored, or was refused."""
-        return self._publications.accepted
-
-    def publish(
-        self, count: int, make: Callable[[int], bytes], is_kept: bool = False, source: str | None = None
-    ) -> int:
-        """Publish up to so many events, made by `make` from the first counter on; return the last counter.
-
-        `source` is their sender.
-        """
-        return self._publications.publish_raw(count, make, is_kept, source)
-
-    def is_refused(self, counters: range) -> bool:
-        """Whether the node has refused any of these."""
-        return bool(self._publications.refusals(counters))
+        return self.publications.size <= ROOM
 
     def note(self, last: int, numbered: list[Journaled]) -> None:
         """Write to the journal what is sent with the counters up to this one, before it is."""
@@ -164,13 +141,13 @@ class Uplink:
 class _Demand:
     """Passes on the demand for an advertisement."""
 
-    def __init__(self, uplink: Uplink, changed: Callable[[list[str]], None]) -> None:
+    def __init__(self, uplink: Uplink, number: int) -> None:
         self._uplink = uplink
-        self._changed = changed
+        self._number = number
 
     def changed(self, filters: list[str]) -> None:
         """Called by the connection."""
-        self._changed(filters)
+        self._uplink.on_demand(self._number, filters)
 
     def ended(self, reason: str) -> None:
         """Called by the connection."""

@@ -54,10 +54,6 @@ class GatewayWork:
         self._ends_at: float | None = None  # the turn, if it has begun: not all that is done is work in line
         self._is_due = False
 
-    def __len__(self) -> int:
-        """Number of clients in line."""
-        return len(self._turns)
-
     @property
     def is_busy(self) -> bool:
         """Whether new work has to wait, because others do or because the turn is over."""

@@ -50,7 +50,11 @@ class FakeNode:
     def withdraw(self, number: int) -> None:
         del self.advertised[number]
 
-    def publish(
+    @property
+    def publications(self) -> FakeNode:
+        return self
+
+    def publish_raw(
         self, count: int, make: Callable[[int], bytes], is_kept: bool = False, source: str | None = None
     ) -> int:
         events = decode_events(make(self.counter + 1))
@@ -61,8 +65,8 @@ class FakeNode:
             assert all((event.delivery == "persistent") is is_kept for event in events)
         return self.counter
 
-    def is_refused(self, counters: range) -> bool:
-        return any(counter in self.refused for counter in counters)
+    def refusals(self, counters: range) -> list[int]:
+        return [counter for counter in counters if counter in self.refused]
 
     def note(self, last: int, numbered: list[tuple[str, int]]) -> None:
         self.noted.append((last, numbered))

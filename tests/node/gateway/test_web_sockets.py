@@ -17,6 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import tidings
+from tests.gateway.world import is_known
 from tidings.gateway.gateway import ERRORS_MAX
 from tidings.node.gateway import websocket
 from tidings.node.gateway.web_request import BODY_SIZE_MAX
@@ -143,7 +144,7 @@ def test_a_network_that_goes_may_come_back_for_a_while() -> None:
                 async with socket(rig) as network:
                     await say(network, register("n", sensor("t")))
                     assert "subscribe" in await hear(network)
-            assert rig.server.hub.gateway.is_known("n", "t")
+            assert is_known(rig.server.hub.gateway, "n", "t")
 
     run(scenario())
 
