@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from tidings.errors import FilterError, MissingExtra
 from tidings.event.model import Event
 from tidings.filters import forms
-from tidings.filters.build import join
 from tidings.filters.evaluate import EventTest, condition_test
 from tidings.filters.normal import Normal, condition_of, normal_form
 from tidings.filters.notes import HEADER_VALUES, KnownValues, Note, notes_of
@@ -21,7 +20,7 @@ from tidings.filters.parser import NESTING_MAX, parse
 from tidings.filters.relations import covers, overlaps, simplify, unite
 from tidings.filters.taxonomy import Taxonomy
 from tidings.filters.text import write
-from tidings.filters.tree import And, Condition, Or, depth_of, negated, size_of
+from tidings.filters.tree import And, Condition, Or, depth_of, join, negated, size_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

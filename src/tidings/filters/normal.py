@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from tidings.event.values import EPOCH, Value
-from tidings.filters.build import membership, static_kind
 from tidings.filters.constraint import ANY_NUMBER, FALSE, MISSING, PRESENT, TRUE, Constraint
 from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
@@ -38,7 +37,9 @@ from tidings.filters.tree import (
     Name,
     Not,
     Or,
+    membership,
     negated,
+    static_kind,
 )
 
 DISJUNCTS_MAX = 64

@@ -19,7 +19,6 @@ from msgspec import Struct
 from tidings.event.header import DELIVERIES, PRIORITY_MAX, ROUTES
 from tidings.event.spelling import field_meant
 from tidings.event.values import RESERVED
-from tidings.filters.build import static_kind
 from tidings.filters.constraint import ANY_STRING, Constraint
 from tidings.filters.intervals import EVERYTHING, between, compared, intersection_of, points
 from tidings.filters.kinds import Kind, by_kind, fits, kind_of, read_time
@@ -49,6 +48,7 @@ from tidings.filters.tree import (
     names_in,
     negated,
     parts_of,
+    static_kind,
 )
 
 CONDITION_SHOWN_MAX = 100

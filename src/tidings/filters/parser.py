@@ -24,17 +24,6 @@ from typing import Any
 
 from tidings.errors import FilterError
 from tidings.event.values import Value
-from tidings.filters.build import (
-    Trouble,
-    arithmetic,
-    as_condition,
-    as_number,
-    as_value,
-    comparison,
-    join,
-    membership,
-    signed,
-)
 from tidings.filters.functions import ARGUMENTS_MAX, FUNCTIONS, Function
 from tidings.filters.kinds import fits
 from tidings.filters.taxonomy import Taxonomy
@@ -68,7 +57,16 @@ from tidings.filters.tree import (
     Node,
     Not,
     Or,
+    Trouble,
+    arithmetic,
+    as_condition,
+    as_number,
+    as_value,
+    comparison,
+    join,
+    membership,
     negated,
+    signed,
 )
 
 NESTING_MAX = 50

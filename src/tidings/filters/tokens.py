@@ -13,9 +13,8 @@ from typing import Any
 
 from tidings.errors import FilterError
 from tidings.event.values import INT_MAX, JMS_ALIASES, Value
-from tidings.filters.build import Trouble
 from tidings.filters.kinds import fits, plain, read_bytes, read_time
-from tidings.filters.tree import Name
+from tidings.filters.tree import Name, Trouble
 
 LENGTH_MAX = 262_144
 """Characters of a filter."""
