@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING
+from random import Random
 
 from msgspec import Struct
 
@@ -21,13 +21,9 @@ from tidings.sensors.city import KINDS, SIZE_M
 from tidings.simulator.city_account import SETTLE_S, Box, CityAccount, CityWish
 from tidings.simulator.city_network import SENSORS, SimulatedGateway, Station
 from tidings.simulator.client import SimulatedClient, must_not
-from tidings.simulator.network import NOTICE_S_MAX
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.weather import run_storm
-from tidings.simulator.world import Action, World
-
-if TYPE_CHECKING:
-    from random import Random
+from tidings.simulator.world import NOTICE_S_MAX, Action, World
 
 NETWORKS = 200
 CITIZENS = 8
@@ -170,7 +166,9 @@ class CityStorm:
     def calm(self) -> CityVerdict:
         """Check that everything has arrived and that no unwanted reading is requested; return the counts."""
         self.world.clock.run(self.world.clock.now + QUIET_S)
-        self._check_readings()
+        numbered = {station.name for station in self._here if station.is_numbered}
+        missing = list(self.account.missing(numbered, self.world.clock.now))
+        assert not missing, f"{len(missing)} readings are missing, the first: {missing[:3]}"
         for citizen in self.citizens:
             for wish in list(citizen.subscriptions):
                 citizen.drop(wish)
@@ -222,11 +220,6 @@ class CityStorm:
 
     # Checks
 
-    def _check_readings(self) -> None:
-        numbered = {station.name for station in self._here if station.is_numbered}
-        missing = list(self.account.missing(numbered, self.world.clock.now))
-        assert not missing, f"{len(missing)} readings are missing, the first: {missing[:3]}"
-
     def _check_silence(self) -> None:
         """Check that all sensors are off, at the networks and in the gateway, once nobody wants anything."""
         on = [(station.name, *station.core.asked) for station in self._here if station.core.asked]
@@ -238,19 +231,20 @@ class CityStorm:
 
     def _verdict(self) -> CityVerdict:
         account, messages = self.account, self.gateway.messages
+        made, sent = account.made.values(), [account.made[number] for number in account.sent]
         return CityVerdict(
             seed=self.world.seed,
             trace=self.world.trace,
             networks=len(self._here),
             sensors=SENSORS * len(self._here),
             wishes=len(account.wishes),
-            made=len(account.made),
-            wanted=account.wanted,
-            oracle=account.for_oracle,
-            sent=len(account.sent),
-            late=account.late,
-            unwanted=account.unwanted,
-            missed=account.missed,
+            made=len(made),
+            wanted=sum(one.is_wanted for one in made),
+            oracle=sum(one.is_for_oracle for one in made),
+            sent=len(sent),
+            late=sum(not one.is_for_oracle for one in sent),
+            unwanted=sum(not one.is_wanted for one in sent),
+            missed=sum(one.is_wanted for one in made) - sum(one.is_wanted for one in sent),
             delivered=sum(len(wish.got) for wish in account.wishes),
             asked=messages["subscribe"] + messages["unsubscribe"],
             named=self.gateway.named,

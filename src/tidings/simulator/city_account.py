@@ -139,10 +139,9 @@ class CityAccount:
 
     def __init__(self) -> None:
         self.made: dict[int, MadeReading] = {}
-        self.sent: dict[int, float] = {}
+        self.sent: set[int] = set()
         self.wishes: list[CityWish] = []
         self.troubles = Troubles()
-        self.repeated = 0
         self._active: dict[CityWish, None] = {}
 
     # Wishes
@@ -167,24 +166,14 @@ class CityAccount:
     def measured(self, made: MadeReading, sensor: Offered) -> int:
         """Note a reading, and return its number."""
         wanting = [wish for wish in self._active if wish.matches(made)]
+        asked = [span for wish in self._active if (span := wish.asks(sensor)) is not None]
+        is_asked = any(low <= made.value for low, _ in asked) and any(made.value <= high for _, high in asked)
         number = len(self.made) + 1
-        judged = replace(made, is_wanted=bool(wanting), is_for_oracle=self._is_for_oracle(made, sensor))
-        self.made[number] = judged
+        self.made[number] = replace(made, is_wanted=bool(wanting), is_for_oracle=is_asked)
         for wish in wanting:
             if wish.open_at <= made.at - SETTLE_S:
                 wish.due[number] = made.at
         return number
-
-    def _is_for_oracle(self, made: MadeReading, sensor: Offered) -> bool:
-        asked = [span for wish in self._active if (span := wish.asks(sensor)) is not None]
-        return bool(asked) and min(low for low, _ in asked) <= made.value <= max(high for _, high in asked)
-
-    def went(self, number: int, now: float) -> None:
-        """Note that a reading was sent, maybe for the second time."""
-        if number in self.sent:
-            self.repeated += 1
-        else:
-            self.sent[number] = now
 
     def delivered(self, wish: CityWish, event: Event) -> None:
         """Check that an event is a wanted reading, unchanged, and delivered for the first time; note it."""
@@ -209,28 +198,3 @@ class CityAccount:
                 is_under_way = made.at > now - SETTLE_S
                 if not is_under_way and (is_safe or not self.troubles.met(made.sensing_id, made.at)):
                     yield number, made, str(wish.filter)
-
-    @property
-    def for_oracle(self) -> int:
-        """Number of readings that the oracle would have had sent."""
-        return sum(made.is_for_oracle for made in self.made.values())
-
-    @property
-    def late(self) -> int:
-        """Number of readings that were sent, but would not have been by the oracle."""
-        return sum(not self.made[number].is_for_oracle for number in self.sent)
-
-    @property
-    def unwanted(self) -> int:
-        """Number of readings that were sent and nobody wanted, for whatever reason."""
-        return sum(not self.made[number].is_wanted for number in self.sent)
-
-    @property
-    def wanted(self) -> int:
-        """Number of readings that were wanted when they were made, whether or not they were sent."""
-        return sum(made.is_wanted for made in self.made.values())
-
-    @property
-    def missed(self) -> int:
-        """Number of readings that were wanted and not sent."""
-        return sum(made.is_wanted and number not in self.sent for number, made in self.made.items())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -24,11 +24,8 @@ from tidings.sensors.hearing import Ear
 from tidings.sensors.network import SendLine, SensorEffect, SensorNetwork, Troubled
 from tidings.simulator.city_account import Box, CityAccount, MadeReading, Offered
 from tidings.simulator.client import SimulatedClient
-from tidings.simulator.network import Conditions, End
 from tidings.simulator.node import STEP_S, SimulatedNode
-
-if TYPE_CHECKING:
-    from tidings.simulator.world import Action, World
+from tidings.simulator.world import Action, Conditions, End, World
 
 PERIOD_S = 1.0
 """Time between two measurements of a sensor."""
@@ -233,16 +230,13 @@ class Station:
         self.world.clock.after(self._backoff.next_s(), self._connect)
 
     def _do(self, effects: list[SensorEffect]) -> None:
+        """Carry out effects, and note the readings that are really in a message."""
         for effect in effects:
             assert not isinstance(effect, Troubled), f"{self.name}: {effect}"
             if isinstance(effect, SendLine) and self._end is not None:
-                self._note_sent(effect.line)
+                readings = _decode(effect.line).get("sensing", {}).get("sensors", ())
+                self.account.sent.update(reading["n"] for reading in readings)
                 self._end.send(effect.line)
-
-    def _note_sent(self, line: bytes) -> None:
-        """Note the readings that are really in a message."""
-        for reading in _decode(line).get("sensing", {}).get("sensors", ()):
-            self.account.went(reading["n"], self.world.clock.now)
 
     # Measuring
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidings.backoff import Backoff
 from tidings.errors import TidingsError
@@ -18,11 +18,8 @@ from tidings.ids import StoredIds
 from tidings.protocol.connection import Connection
 from tidings.protocol.subscriber import ClientSubscription, Wanted
 from tidings.simulator.account import StormAccount
-from tidings.simulator.network import End
 from tidings.simulator.node import SimulatedNode
-
-if TYPE_CHECKING:
-    from tidings.simulator.world import World
+from tidings.simulator.world import End, World
 
 RETRY_S_MIN = 0.02
 WAKE_S = 1.0

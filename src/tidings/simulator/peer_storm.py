@@ -22,9 +22,8 @@ from tidings.node.assembly import Archiving, CoreSettings
 from tidings.peers.registry import Neighbours
 from tidings.protocol.messages import DONE, GIVE_BACK, UNOPENED
 from tidings.queues import Description
-from tidings.simulator.account import EventIdentity
+from tidings.simulator.account import EventIdentity, Outcome, PeerAccount, SettledRecord
 from tidings.simulator.node import SimulatedNode, address_of
-from tidings.simulator.queue_account import Outcome, PeerAccount, SettledRecord
 from tidings.simulator.queue_client import Hands, QueueClient, must
 from tidings.simulator.queue_storm import UseOfQueues
 from tidings.simulator.storm import STORM_S

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -22,13 +22,17 @@ from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
 from tidings.queues import Description
 from tidings.queues.description import DEAD
 from tidings.replies import Deferred, ignore
-from tidings.simulator.account import EventIdentity
+from tidings.simulator.account import (
+    EventIdentity,
+    Outcome,
+    PutRecord,
+    QueueAccount,
+    SettledRecord,
+    TransactionRecord,
+)
 from tidings.simulator.client import SimulatedClient, must_not
-from tidings.simulator.queue_account import Outcome, PutRecord, QueueAccount, SettledRecord, TransactionRecord
-
-if TYPE_CHECKING:
-    from tidings.simulator.node import SimulatedNode
-    from tidings.simulator.world import World
+from tidings.simulator.node import SimulatedNode
+from tidings.simulator.world import World
 
 QUEUES = (
     Description(name="jobs", persistent=True, keep=True, priorities=True, deliveries_max=3),

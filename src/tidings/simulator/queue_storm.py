@@ -12,9 +12,8 @@ from functools import partial
 
 from msgspec import Struct
 
-from tidings.simulator.account import EventIdentity
+from tidings.simulator.account import EventIdentity, Outcome, QueueAccount
 from tidings.simulator.node import SimulatedNode
-from tidings.simulator.queue_account import Outcome, QueueAccount
 from tidings.simulator.queue_client import QUEUES, QueueClient
 from tidings.simulator.queue_watch import QueueDiskWatch
 from tidings.simulator.storm import STORM_S

@@ -41,8 +41,7 @@ from tidings.protocol.session import Session
 from tidings.queues import Description
 from tidings.queues.transactions import TRANSACTION_S
 from tidings.simulator.account import EventIdentity
-from tidings.simulator.hands import Client, HeldMessage, HeldMessages, OpenUnit
-from tidings.simulator.watch import DiskWatch
+from tidings.simulator.watch import Client, DiskWatch, HeldMessage, HeldMessages, OpenUnit
 from tidings.simulator.world import Clock
 from tidings.store.interface import Dequeue, Enqueue, Operation, StoredMessage, StoreState
 

@@ -11,9 +11,8 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from tidings.simulator.client import SimulatedClient
-from tidings.simulator.network import Conditions, SimulatedLink
 from tidings.simulator.node import SimulatedNode
-from tidings.simulator.world import World
+from tidings.simulator.world import Conditions, SimulatedLink, World
 
 FAULT_S = (0.2, 0.5, 1.0)
 """Mean times between two faults; each storm chooses one."""

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.simulator.network import (
+from tidings.simulator.world import (
     BUFFER_SIZE,
     CONNECT_S_MAX,
     NOTICE_S_MAX,
+    Clock,
     Conditions,
     End,
     SimulatedLink,
     SimulatedNetwork,
 )
-from tidings.simulator.world import Clock
 
 conditions = st.builds(
     Conditions,
