@@ -23,6 +23,7 @@
     │   ├── StoreInUse            another process has the directory
     │   ├── StoreTooNew           it was written by a newer tidings
     │   ├── StoreDamaged          a record that is not as it was written
+    │   ├── IndexFileError        a saved index that is cut, damaged or of another version
     │   └── StoreFailed           the disk is full or broken: nothing was changed
     └── InternalError             a fault of tidings itself: please report it
 
@@ -237,6 +238,10 @@ class StoreTooNew(StoreError):
 
 class StoreDamaged(StoreError):
     """A record that is not as it was written."""
+
+
+class IndexFileError(StoreError):
+    """A saved index that is cut, damaged or of another version; the text names the place in the file."""
 
 
 class StoreFailed(StoreError):

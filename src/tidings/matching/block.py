@@ -70,20 +70,17 @@ class EntryBlock:
         vars(self).update(state)
         self.finish()
 
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """Arrays whose addresses are in `words`, in that order."""
+        bitmaps = (self.alive, self.row_lanes, self.shifts, self.bases, self.rows, self.summaries)
+        return (*bitmaps, *self.entries)
+
     def finish(self) -> None:
         """Set `words`: numbers and addresses, in the order that the kernel knows."""
-        arrays = (
-            self.alive,
-            self.row_lanes,
-            self.shifts,
-            self.bases,
-            self.rows,
-            self.summaries,
-            *self.entries,
-        )
         groups = self.groups - (1 << 64) if self.groups >> 63 else self.groups
         numbers = [len(self), len(self.alive), len(self.row_lanes), self.generation & 1, groups]
-        self.words = np.array(numbers + [address(part) for part in arrays], np.int64)
+        self.words = np.array(numbers + [address(part) for part in self.arrays], np.int64)
 
     def remove(self, slot: int) -> list[int]:
         """Clear the entries of a slot, and return them."""

@@ -13,22 +13,20 @@ One thread at a time; all methods but the compiled loops hold the interpreter lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Hashable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from tidings.errors import CodecError
-from tidings.event import Event
-from tidings.event.scan import ScanPlan, scan_rows
-from tidings.event.texts import Bytes, Floats, Ints, Longs, address
-from tidings.event.wire import HEAD_SIZE, count_in_head
+from tidings.event.scan import ScanPlan
+from tidings.event.texts import Ints, Longs
 from tidings.matching import kernel
 from tidings.matching.block import CAPACITY, EntryBlock, build
 from tidings.matching.entries import MARK_BITS, EntryArrays, Pending, count_texts
 from tidings.matching.grid import LaneGrid
 from tidings.matching.lanes import Lanes
+from tidings.matching.tiles import TileMatcher
 
 if TYPE_CHECKING:
     from tidings.filters import Filter
@@ -40,10 +38,6 @@ GROWTH: Final = 3
 MIGRATIONS: Final = 2
 SAMPLED_BLOCKS: Final = 4
 CLUSTERED: Final = 8
-VALUES_MAX: Final = 1 << 21
-"""Values of one tile: that many events are scanned and matched at a time."""
-TILE_MIN, TILE_MAX = 16, 1024
-MATCHES_ROOM: Final = 1 << 17
 _PLACED: Final = frozenset({
     "_control", "_out_rows", "_out_slots", "_out_blocks", "_left", "_values", "_cells", "_present", "_picked",
     "_plan_words", "_words", "_waiting", "_ordered", "_ranks", "_tile",
@@ -51,7 +45,21 @@ _PLACED: Final = frozenset({
 """Attributes of an engine that are made again when needed."""
 
 
-class Engine:
+class EngineState(NamedTuple):
+    """Input of compiled code, and the keys and filters of the slots."""
+
+    plan: ScanPlan
+    lanes: dict[tuple[str, int], int]
+    lanes_size: int
+    ranks: Longs
+    grids: Mapping[int, LaneGrid]  # by parity of the generation
+    blocks: list[EntryBlock]
+    keys: list[Any]  # by slot
+    free: list[int]  # slots without a key
+    rough: Mapping[int, Filter]
+
+
+class Engine(TileMatcher):
     """Filters by key, matched against raw events, as the module describes."""
 
     def __init__(self, seed: int, capacity: int = CAPACITY, pending_max: int = PENDING_MAX) -> None:
@@ -79,20 +87,6 @@ class Engine:
         self._plan: ScanPlan | None = None
         self._make_room()
 
-    def _make_room(self) -> None:
-        """Allocate the arrays that compiled code writes into, and pass it their addresses."""
-        self._out_rows: Ints = np.empty(max(MATCHES_ROOM, 2 * CAPACITY), np.int32)
-        self._out_slots: Ints = np.empty_like(self._out_rows)
-        self._out_blocks: Ints = np.empty_like(self._out_rows)
-        self._left = np.zeros(64, np.uint64)
-        self._control: Longs = np.zeros(kernel.CONTROL_WORDS, np.int64)
-        self._control[kernel.OUT_ROWS] = address(self._out_rows)
-        self._control[kernel.OUT_SLOTS] = address(self._out_slots)
-        self._control[kernel.OUT_BLOCKS] = address(self._out_blocks)
-        self._control[kernel.OUT_ROOM] = len(self._out_rows)
-        self._control[kernel.LEFT] = address(self._left)
-        self._values: Floats = np.empty((0, 0))
-
     # Copies
 
     def __getstate__(self) -> dict[str, Any]:
@@ -112,11 +106,6 @@ class Engine:
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._slots
-
-    @property
-    def rough(self) -> int:
-        """Number of filters that must be evaluated themselves when their entries match."""
-        return len(self._rough)
 
     def add(self, key: Hashable, wanted: Filter) -> bool:
         """Add a filter under an unused key; return False, and leave it out, if it can't match."""
@@ -261,6 +250,27 @@ class Engine:
             self._grids[self._generation & 1].forget(freed, self._lanes.ordered)
             self._refresh()
 
+    # Saving
+
+    def saved(self) -> EngineState:
+        """Return all that matching needs, with the pending entries in blocks; valid until the next change."""
+        if len(self._pending):
+            self._flush()
+        self.settle()
+        assert self._plan is not None
+        size = len(self._slots) + len(self._free)
+        return EngineState(
+            plan=self._plan,
+            lanes=dict(self._lanes.numbers),
+            lanes_size=self._lanes.size,
+            ranks=self._lanes.cuts.ranks,
+            grids=self._grids,
+            blocks=list(self._blocks.values()),
+            keys=self._keys[:size].tolist(),
+            free=sorted(self._free),
+            rough=self._rough,
+        )
+
     # Updating the input of compiled code
 
     def _refresh(self) -> None:
@@ -269,11 +279,6 @@ class Engine:
             self._plan = self._lanes.refresh()
             self._plan_words = self._plan.words()
             self._is_synced = False
-
-    def settle(self) -> None:
-        """Update the input of compiled code; matching does so too, if it was not done before."""
-        if not self._is_synced:
-            self._sync()
 
     def _sync(self) -> None:
         if len(self._pending) >= self._pending_max:
@@ -288,125 +293,8 @@ class Engine:
         self._size_tiles()
         for grid in self._grids.values():
             grid.flatten(self._lanes.ordered)
-        self._write_control()
+        self._write_control(self._grids)
         self._is_synced = True
-
-    def _size_tiles(self) -> None:
-        lanes = max(1, self._lanes.size)
-        self._tile = max(TILE_MIN, min(TILE_MAX, VALUES_MAX // lanes))
-        if self._values.shape != (self._tile, lanes):
-            self._values = np.empty((self._tile, lanes))
-            self._cells = np.zeros((2, self._tile, lanes), np.uint16)
-            self._present: Longs = np.zeros(self._tile, np.int64)
-            self._picked: Longs = np.zeros(lanes + 64, np.int64)
-            control = self._control
-            control[kernel.VALUES] = address(self._values)
-            control[kernel.PRESENT] = address(self._present)
-            control[kernel.CELLS] = address(self._cells)
-            control[kernel.CELLS_SIZE] = self._cells[0].nbytes
-            control[kernel.PICKED] = address(self._picked)
-
-    def _write_control(self) -> None:
-        control, known = self._control, self._lanes
-        control[kernel.LANES_COUNT] = known.size
-        for parity, place in ((0, kernel.STARTS), (1, kernel.OTHER_STARTS)):
-            grid = self._grids.get(parity)
-            control[place] = 0 if grid is None else address(grid.starts)
-            control[place + 1] = 0 if grid is None else address(grid.bounds)
-        self._ordered, self._ranks = known.ordered, known.cuts.ranks  # kept alive while compiled code reads
-        control[kernel.ORDERED] = address(self._ordered)
-        control[kernel.RANKS] = address(self._ranks)
-        control[kernel.STAMPS] = address(self._stamps)
-
-    # Matching
-
-    def match(self, raw: bytes, source: str | None, event_at: Callable[[int], Event]) -> tuple[Ints, Ints]:
-        """Return all matches of a batch as (rows, slots); `event_at` decodes an event for a filter."""
-        if not self._is_synced:
-            self._sync()
-        self._lanes.set_source(source)
-        data: Bytes = np.frombuffer(raw, np.uint8)
-        count, at, done = count_in_head(raw), HEAD_SIZE, 0
-        found: list[tuple[Ints, Ints]] = []
-        while done < count:
-            size = min(self._tile, count - done)
-            read, at = scan_rows(data, at, size, self._plan_words, self._values)
-            if read < size:
-                raise CodecError(f"$[{done + read}]", "is cut short or no event")
-            self._match_tile(size, done, found)
-            done += size
-        if at != len(raw):
-            raise CodecError("$", f"{len(raw) - at} bytes follow the last event")
-        rows, slots = found[0] if len(found) == 1 else _joined(found)
-        return self._verify(rows, slots, event_at) if self._rough else (rows, slots)
-
-    def match_one(self, raw: bytes, event: Event) -> list[Any]:
-        """Return the keys that match the one event of a batch; short, because it is called for each event."""
-        if not self._is_synced:
-            self._sync()
-        self._lanes.set_source(event.source)
-        read, _ = scan_rows(np.frombuffer(raw, np.uint8), HEAD_SIZE, 1, self._plan_words, self._values)
-        assert read == 1, "an event that was encoded here"
-        number = row = 0
-        keys: list[Any] = []
-        while number < len(self._words):
-            number, row, used = kernel.match_rows(self._control, self._words, 1, number, row)
-            slots = self._out_slots[:used]
-            if self._rough:
-                slots = np.array(
-                    [s if s >= 0 else ~s for s in slots.tolist() if self._is_match(s, event)], int
-                )
-            keys += self._keys[slots].tolist()
-        return keys
-
-    def _is_match(self, slot: int, event: Event) -> bool:
-        return slot >= 0 or self._rough[~slot].matches(event)
-
-    def _match_tile(self, size: int, done: int, found: list[tuple[Ints, Ints]]) -> None:
-        number, row = 0, 0
-        while True:
-            number, row, used = kernel.match_rows(self._control, self._words, size, number, row)
-            if used or not found:
-                rows = self._out_rows[:used] + np.int32(done)
-                found.append((rows, self._out_slots[:used].copy()))
-            if number == len(self._words):
-                return
-
-    def _verify(self, rows: Ints, slots: Ints, event_at: Callable[[int], Event]) -> tuple[Ints, Ints]:
-        """Evaluate the filters of rough entries."""
-        rough = np.flatnonzero(slots < 0)
-        if not len(rough):
-            return rows, slots
-        keep = np.ones(len(rows), np.bool_)
-        slots[rough] = ~slots[rough]
-        events: dict[int, Event] = {}  # each is decoded once, however many filters need it
-        for place, row, slot in zip(rough.tolist(), rows[rough].tolist(), slots[rough].tolist(), strict=True):
-            event = events.get(row)
-            if event is None:
-                event = events[row] = event_at(row)
-            keep[place] = self._rough[slot].matches(event)
-        return rows[keep], slots[keep]
-
-    def keys_of(self, slots: Ints) -> list[Any]:
-        """Return the keys of slots."""
-        keys: list[Any] = self._keys[slots].tolist()
-        return keys
-
-    def by_row(self, rows: Ints, slots: Ints, count: int) -> list[list[Any]]:
-        """Return the keys of each row."""
-        offsets = np.empty(count + 1, np.int32)
-        grouped = np.empty_like(slots)
-        kernel.by_row(rows, slots, offsets, grouped)
-        keys = self.keys_of(grouped)
-        ends = offsets.tolist()
-        return [keys[begin:end] for begin, end in pairwise(ends)]
-
-    def by_key(self, rows: Ints, slots: Ints) -> tuple[list[Any], Ints, Ints]:
-        """Return the keys hit, the offsets of each one's rows (and the end), and these rows."""
-        hit, offsets = np.empty_like(slots), np.empty(len(slots) + 1, np.int32)
-        grouped = np.empty_like(rows)
-        found = kernel.by_slot(rows, slots, self._counts, hit, offsets, grouped)
-        return self.keys_of(hit[:found]), offsets[: found + 1], grouped
 
     @property
     def memory(self) -> dict[str, int]:
@@ -423,13 +311,6 @@ class Engine:
             + 3 * self._out_rows.nbytes
             + (self._values.nbytes + self._cells.nbytes if self._is_synced else 0),
         }
-
-
-def _joined(found: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
-    if not found:
-        return np.zeros(0, np.int32), np.zeros(0, np.int32)
-    rows, slots = zip(*found, strict=True)
-    return np.concatenate(rows), np.concatenate(slots)
 
 
 def _lots(owners: Ints, most: int) -> list[tuple[int, int]]:

@@ -83,6 +83,18 @@ class Matches(NamedTuple, Generic[Key]):
             yield key, rows[start:end]
 
 
+class IndexParts(NamedTuple, Generic[Key]):
+    """Filters of an index, by the way it finds them."""
+
+    seed: int
+    everything: Iterable[Key]
+    nothing: Iterable[Key]
+    unindexed: Iterable[Key]
+    plain: Iterable[tuple[Key, Filter]]
+    patterns: Patterns[Key]
+    engine: Engine | None
+
+
 class Index(Generic[Key]):
     """Filters under keys, matched against events; each key comes once, in no promised order.
 
@@ -178,6 +190,13 @@ class Index(Generic[Key]):
             if key not in self._engine:  # a twin has all, except filters that can't match
                 self._add_to_engine(key, wanted)
         self._plain, self._demanding = {}, Equalities()
+
+    def parts(self) -> IndexParts[Key]:
+        """Return what `tidings.matching.saved` writes."""
+        plain = chain(self._plain.items(), self._demanding.items())
+        return IndexParts(
+            self._seed, self._everything, self._nothing, self._unindexed, plain, self._patterns, self._engine
+        )
 
     def settle(self) -> None:
         """Prepare added filters for the next batch, so that its caller does not wait for that."""

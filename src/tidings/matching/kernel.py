@@ -31,6 +31,8 @@ _COUNT, _WIDTH, _ROW_LANES_COUNT, _PARITY, _GROUPS = range(5)
 _ALIVE, _ROW_LANES, _SHIFTS, _BASES, _ROWS, _SUMMARIES = range(5, 11)
 _FIRST, _OWNERS, _TESTS = range(11, 14)
 BLOCK_WORDS: Final = 14
+FIRST_ADDRESS: Final = _ALIVE
+"""The words from here on are addresses."""
 
 # The words of the index
 (

@@ -148,6 +148,10 @@ class Texts(CountedNumbers[bytes]):
         self.fresh = []
         return TextTable(self._slots, self._pool.spans, self._pool.bytes, self._seed)
 
+    def find(self, text: bytes) -> int:
+        """Return the number that the scan writes for this text, -1 if no filter names it."""
+        return self.numbers.get(text, -1)
+
     def _enter(self, texts: list[bytes]) -> bool:
         if 2 * len(self.numbers) > len(self._slots):
             return False
@@ -322,7 +326,7 @@ class Lanes(CountedNumbers[tuple[str, int]]):
 
     def _set_constant(self, name: str, word: str | None) -> None:
         text = None if word is None else word.encode()
-        known: Any = np.nan if text is None else self.texts.numbers.get(text, -1)
+        known: Any = np.nan if text is None else self.texts.find(text)
         for kind, value in ((STRING, known), (PRESENCE, text is not None)):
             lane = self.numbers.get((name, kind))
             if lane is not None:

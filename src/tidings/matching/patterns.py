@@ -19,6 +19,7 @@ from tidings.matching.clues import TEXT_FIELDS, Clue, Clues, ClueTable, Keys
 if TYPE_CHECKING:
     from tidings.filters import Filter
     from tidings.matching.lanes import TextPlaces
+    from tidings.matching.tiles import Evaluated
 
 FEW_NAMES: Final = 16
 """Attributes with clues up to which each is looked up in an event; beyond that, those of the event are."""
@@ -116,7 +117,7 @@ class Patterns(Generic[Key]):
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self.clues: dict[Key, tuple[Clue, ...]] = {}  # the hot path checks whether there are any
-        self._asked: dict[Key, Filter] = {}  # filters that a clue does not decide alone
+        self._asked: dict[Key, Evaluated] = {}  # filters that a clue does not decide alone
         self._several: set[Key] = set()  # keys with several clues
         self._names: dict[str, _Attribute[Key]] = {}
         self._places: TextPlaces | None = None
@@ -134,7 +135,7 @@ class Patterns(Generic[Key]):
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         Patterns.__init__(self, state[0])
         for key, clues in state[1].items():
-            self._put(key, clues, state[2].get(key))
+            self.put(key, clues, state[2].get(key))
 
     def crowd(self, clues: Clues) -> int:
         """Number of keys with the most common of these clues."""
@@ -143,9 +144,15 @@ class Patterns(Generic[Key]):
 
     def add(self, key: Key, wanted: Filter, clues: Clues) -> None:
         """Add a filter with its clues, under an unused key."""
-        self._put(key, clues.clues, None if clues.is_exact else wanted)
+        self.put(key, clues.clues, None if clues.is_exact else wanted)
 
-    def _put(self, key: Key, clues: tuple[Clue, ...], asked: Filter | None) -> None:
+    def saved(self) -> Iterator[tuple[Key, tuple[Clue, ...], Evaluated | None]]:
+        """Yield each key with its clues, and its filter unless a clue decides alone; for `put`."""
+        for key, clues in self.clues.items():
+            yield key, clues, self._asked.get(key)
+
+    def put(self, key: Key, clues: tuple[Clue, ...], asked: Evaluated | None) -> None:
+        """Add a key with its clues, and the filter to evaluate if they do not decide alone."""
         self.clues[key] = clues
         if asked is not None:
             self._asked[key] = asked
