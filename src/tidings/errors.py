@@ -6,6 +6,7 @@
     │   ├── FilterError           a filter that can't be parsed or is too large   (line, column, hint)
     │   ├── MissingExtra          a part of tidings that is not installed   (extra)
     │   ├── ConfigError           an invalid setting   (place, key)
+    │   ├── FlowError             a flow graph that can't run: column, kind, key, cycle   (place)
     │   ├── AddressError          an invalid address of a node
     │   ├── NotAllowed            an action the access list does not grant
     │   ├── QueueError                                                            (queue)
@@ -107,6 +108,18 @@ class ConfigError(UserError, ValueError):
 
     def __reduce__(self) -> tuple[type[ConfigError], tuple[str, str, str]]:
         return type(self), (self.place, self.key, self.problem)
+
+
+class FlowError(UserError, ValueError):
+    """A flow graph that can't run; `place` says which node of it, or which part of its file, is wrong."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}")
+        self.place = place
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[FlowError], tuple[str, str]]:
+        return type(self), (self.place, self.problem)
 
 
 class AddressError(UserError, ValueError):

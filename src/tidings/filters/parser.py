@@ -91,12 +91,24 @@ def parse(text: str, parameters: Mapping[str, Any], taxonomy: Taxonomy | None = 
     try:
         condition = parser.whole()
     except Trouble as trouble:
-        line, column = place(text, trouble.index)
-        raise FilterError(trouble.problem, line, column, trouble.hint) from None
+        raise _located(text, trouble) from None
     unused = parameters.keys() - parser.used
     if unused:
         raise FilterError(f"the filter has no parameter :{min(unused)}")
     return condition
+
+
+def parse_expression(text: str) -> Condition | Expression:
+    """Parse a value such as `price * volume`, or a condition; FilterError with the place."""
+    try:
+        return _Parser(cut(text), {}, None).expression()
+    except Trouble as trouble:
+        raise _located(text, trouble) from None
+
+
+def _located(text: str, trouble: Trouble) -> FilterError:
+    line, column = place(text, trouble.index)
+    return FilterError(trouble.problem, line, column, trouble.hint)
 
 
 class _Parser(TokenReader):
@@ -116,6 +128,13 @@ class _Parser(TokenReader):
         if self.tokens[self.at] is not END:
             raise self.unexpected("AND, OR or the end")
         return condition
+
+    def expression(self) -> Condition | Expression:
+        node = self.condition()
+        if self.tokens[self.at] is not END:
+            raise self.unexpected("an operator or the end")
+        assert isinstance(node, Condition | Expression)
+        return node
 
     def condition(self) -> Node:
         start = self.at

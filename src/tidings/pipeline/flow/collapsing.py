@@ -1,0 +1,223 @@
+"""A collapse in Spark: rows are lifted to parts, parts of one key are merged, and parts give the results.
+
+A part is a column that merges by sum, min or max, so it does not matter how the events are divided: the parts
+of a batch and the stored ones of a state merge to those of all events. The state after each event, for an
+expand, is the same merge over a running window. Inside, keys are named k0, k1… and parts p0, p1…, so that no
+name of the user's collides with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
+
+from tidings.pipeline.attribute_columns import quoted
+from tidings.pipeline.flow.edges import Collapse
+from tidings.pipeline.flow.graph import FlowNode
+from tidings.pipeline.flow.rules import Rule
+from tidings.pipeline.flow.types import INTEGERS, PLACE, Columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+KEY_LENGTH_MAX = 1_000
+"""Characters of all texts in a key; it becomes the subject of events."""
+VALUE_LENGTH_MAX = 65_536
+"""Characters or bytes of a value that a state keeps."""
+TOTAL_MAX = 1e18
+"""Numbers of this size or more make a total NaN."""
+UNITS = "decimal(38,9)"
+"""Type in which numbers that are no integers are added up: exact, in whatever order."""
+NO_PLACE, NO_KEY, KEY_LENGTH = "no place", "no key", "key too long"
+VALUE_LENGTH, TOO_LATE, TOO_MANY = "value too long", "late", "too many keys"
+REASONS = (NO_PLACE, NO_KEY, KEY_LENGTH, VALUE_LENGTH, TOO_LATE, TOO_MANY)
+"""Reasons why a row goes to the history `late`."""
+_WHOLE = "decimal(38,0)"
+_MERGES = {"sum": F.sum, "min": F.min, "max": F.max}
+
+
+class Part(NamedTuple):
+    """A part of a row: its value for one event, how values merge, and the type of a sum."""
+
+    lifted: Column
+    merge: str
+    type: str | None = None
+
+    def merged(self, column: Column) -> Column:
+        """Return the merge of a column of such parts, for an aggregation."""
+        result = _MERGES[self.merge](column)
+        return result if self.type is None else result.cast(self.type)
+
+
+class Collapsing:
+    """One collapse: the key and the parts of a row, and the results of its rules."""
+
+    def __init__(self, node: FlowNode, edge: Collapse, columns: Columns) -> None:
+        self.node = node
+        self.edge = edge
+        self._columns = columns
+        self._parts = [Part(F.col("time"), "max")]
+        self._results: dict[str, Column] = {}
+        for name, rule in edge.rules.items():
+            self._add(name, rule)
+        self.keys = [f"k{number}" for number in range(len(node.by))]
+        self.parts = [f"p{number}" for number in range(len(self._parts))]
+
+    @classmethod
+    def of(cls, node: FlowNode, columns: Columns) -> Self:
+        """Return the collapse that makes this state of a history with these columns."""
+        assert isinstance(node.edge, Collapse)
+        return cls(node, node.edge, columns)
+
+    # Parts of the rules
+
+    def _add(self, name: str, rule: Rule) -> None:
+        if rule.column is None:
+            self._results[name] = self._part(F.lit(1).cast("bigint"), "sum", "bigint")
+            return
+        column = F.col(quoted(rule.column))
+        if rule.rule == "count":
+            self._results[name] = self._counted(column)
+        elif rule.rule in ("lowest", "highest"):
+            self._results[name] = self._part(column, "min" if rule.rule == "lowest" else "max")
+        elif rule.rule in ("latest", "first"):
+            place = [F.col(one).alias(f"at{number}") for number, one in enumerate(PLACE)]
+            value = F.when(column.isNotNull(), F.struct(*place, column.alias("value")))
+            self._results[name] = self._part(value, "max" if rule.rule == "latest" else "min")["value"]
+        else:
+            self._results[name] = self._summed(column, rule)
+
+    def _counted(self, column: Column) -> Column:
+        return self._part(column.isNotNull().cast("bigint"), "sum", "bigint")
+
+    def _summed(self, column: Column, rule: Rule) -> Column:
+        if self._columns[rule.column or ""] in INTEGERS:
+            total = self._part(column.cast(_WHOLE), "sum", _WHOLE)
+            if rule.rule == "total":
+                return total.try_cast("bigint")
+            return total.cast("double") / self._nonzero(column)
+        is_plain = F.abs(column) < F.lit(TOTAL_MAX)
+        total = self._part(F.when(is_plain, column.cast(UNITS)), "sum", UNITS).cast("double")
+        odd = self._part((column.isNotNull() & ~is_plain).cast("bigint"), "sum", "bigint")
+        plain = total if rule.rule == "total" else total / self._nonzero(column)
+        return F.when(odd > 0, F.lit(float("nan"))).otherwise(plain)
+
+    def _nonzero(self, column: Column) -> Column:
+        number = self._counted(column)
+        return F.when(number > 0, number)
+
+    def _part(self, lifted: Column, merge: str, type: str | None = None) -> Column:
+        self._parts.append(Part(lifted, merge, type))
+        return F.col(f"p{len(self._parts) - 1}")
+
+    # Rows
+
+    def judged(self, frame: DataFrame, watermark_us: int | None = None) -> tuple[DataFrame, DataFrame]:
+        """Return the rows that the collapse takes, and the others as rows of the history `late`."""
+        reason = self._reason(watermark_us)
+        rest = late_rows(frame.where(reason.isNotNull()), self.node.name, reason, self._columns)
+        return frame.where(reason.isNull()), rest
+
+    def _reason(self, watermark_us: int | None) -> Column:
+        key = [F.col(quoted(name)) for name in self.edge.by]
+        texts = [F.length(one) for one, name in zip(key, self.edge.by, strict=True) if self._is_long(name)]
+        values = [F.length(F.col(quoted(name))) for name in self._kept() if self._is_long(name)]
+        reason = F.when(_any([F.col(name).isNull() for name in PLACE]), F.lit(NO_PLACE))
+        reason = reason.when(_any([one.isNull() for one in key]), F.lit(NO_KEY))
+        if texts:
+            reason = reason.when(sum(texts[1:], texts[0]) > KEY_LENGTH_MAX, F.lit(KEY_LENGTH))
+        if values:
+            too_long = _any([F.coalesce(one > VALUE_LENGTH_MAX, F.lit(False)) for one in values])
+            reason = reason.when(too_long, F.lit(VALUE_LENGTH))
+        if watermark_us is not None:
+            reason = reason.when(F.unix_micros("time") < watermark_us, F.lit(TOO_LATE))
+        return reason
+
+    def _is_long(self, name: str) -> bool:
+        return self._columns[name] in ("string", "binary")
+
+    def _kept(self) -> set[str]:
+        """Return the columns of which the state keeps values as they are."""
+        return {rule.column for rule in self.edge.rules.values() if rule.column and rule.rule != "count"}
+
+    def lifted(self, frame: DataFrame) -> DataFrame:
+        """Return each row as parts, with its key and place."""
+        key = [F.col(quoted(name)) for name in self.edge.by]
+        if self.edge.window_s is not None:
+            key.append(self._start())
+        keys = [column.alias(name) for column, name in zip(key, self.keys, strict=True)]
+        parts = [part.lifted.alias(name) for part, name in zip(self._parts, self.parts, strict=True)]
+        return frame.select(*keys, *parts, F.col("node").alias("n"), F.col("position").alias("s"))
+
+    def _start(self) -> Column:
+        width = round((self.edge.window_s or 0) * 1_000_000)
+        time = F.unix_micros("time")
+        return F.timestamp_micros(time - F.pmod(time, F.lit(width)))
+
+    def merged(self, parts: DataFrame, *others: Column) -> DataFrame:
+        """Return the parts of each key merged to one row, beside other aggregates."""
+        return parts.groupBy(*self.keys).agg(*self._merges(), *others)
+
+    def _merges(self) -> list[Column]:
+        named = zip(self._parts, self.parts, strict=True)
+        return [part.merged(F.col(name)).alias(name) for part, name in named]
+
+    def running(self, parts: DataFrame) -> DataFrame:
+        """Return the merge of each row and those before it, by node and position; nulls come first."""
+        order = [F.col(name).asc_nulls_first() for name in ("n", "s")]
+        before = Window.partitionBy(*self.keys).orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
+        sums = []
+        for part, name in zip(self._parts, self.parts, strict=True):
+            result = _MERGES[part.merge](F.col(name)).over(before)
+            sums.append((result if part.type is None else result.cast(part.type)).alias(name))
+        return parts.select(*self.keys, "n", "s", *sums)
+
+    def results(self) -> list[Column]:
+        """Return the columns of the state, over merged parts."""
+        columns: dict[str, Column] = {
+            name: F.col(key) for name, key in zip(self.node.by, self.keys, strict=True)
+        }
+        columns["time"] = F.col("p0")
+        if self.edge.window_s is not None:
+            width = round(self.edge.window_s * 1_000_000)
+            columns["end"] = F.timestamp_micros(F.unix_micros(columns["start"]) + F.lit(width))
+        columns |= self._results
+        return [columns[name].alias(name) for name in self.node.columns]
+
+    def collapsed(self, good: DataFrame) -> DataFrame:
+        """Return the state of all these rows."""
+        return self.merged(self.lifted(good)).select(*self.results())
+
+    def expanded(self, good: DataFrame, stored: DataFrame | None = None) -> DataFrame:
+        """Return the row of the key after each of these rows; `stored` has parts of earlier ones."""
+        parts = self.lifted(good)
+        if stored is not None:
+            known = stored.select(*self.keys, *self.parts)
+            parts = parts.unionByName(known, allowMissingColumns=True)
+        place = [F.col("n").alias("node"), F.col("s").alias("position")]
+        after = [name for name in self.node.columns if name not in PLACE]
+        rows = self.running(parts).where("s is not null").select(*self.results_of(after), *place)
+        return rows.select("time", "node", "position", *map(quoted, after))
+
+    def results_of(self, names: list[str]) -> list[Column]:
+        """Return these columns of the state, and its time."""
+        wanted = {"time", *names}
+        return [
+            column for column, name in zip(self.results(), self.node.columns, strict=True) if name in wanted
+        ]
+
+
+def late_rows(frame: DataFrame, edge: str, reason: Column, columns: Columns) -> DataFrame:
+    """Return rows as those of the history `late`: their place, the edge, the reason, and all as JSON."""
+    row = F.to_json(F.struct(*map(quoted, columns)))
+    said = [F.lit(edge).alias("edge"), reason.alias("reason"), row.alias("row")]
+    return frame.select(*PLACE, *said)
+
+
+def _any(conditions: list[Column]) -> Column:
+    result = conditions[0]
+    for one in conditions[1:]:
+        result = result | one
+    return result

@@ -1,0 +1,143 @@
+"""Edges of a flow graph as operations on DataFrames, and whole graphs over history.
+
+No step looks at the columns of a DataFrame, as the definitions of a declarative pipeline must not: they are
+known from the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
+from pyspark.sql import types
+
+from tidings.errors import FlowError
+from tidings.filters import Filter
+from tidings.filters.parser import parse_expression
+from tidings.filters.tree import Arithmetic, Literal, Name, Negative, Node
+from tidings.pipeline.attribute_columns import quoted
+from tidings.pipeline.columns import constant_column, to_column
+from tidings.pipeline.flow.collapsing import Collapsing
+from tidings.pipeline.flow.edges import Apply, Collapse, Expand, Merge, Read, Select, Transform
+from tidings.pipeline.flow.graph import LATE, FlowNode, Graph
+from tidings.pipeline.flow.types import Columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_TYPES: dict[str, types.DataType] = {
+    "string": types.StringType(),
+    "boolean": types.BooleanType(),
+    "tinyint": types.ByteType(),
+    "smallint": types.ShortType(),
+    "int": types.IntegerType(),
+    "bigint": types.LongType(),
+    "float": types.FloatType(),
+    "double": types.DoubleType(),
+    "timestamp": types.TimestampType(),
+    "date": types.DateType(),
+    "binary": types.BinaryType(),
+}
+
+
+def frames_of(graph: Graph, inputs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """Return all nodes of the graph as DataFrames; see `Graph.frames`."""
+    made: dict[str, DataFrame] = {}
+    late: list[DataFrame] = []
+    for node in graph.nodes:
+        before = [made[name] for name in node.after if name in made]
+        if isinstance(node.edge, Read):
+            made[node.name] = read_frame(node, inputs)
+        elif isinstance(node.edge, Collapse):
+            good, bad = collapsing_of(graph, node).judged(before[0])
+            made[node.name] = collapsing_of(graph, node).collapsed(good)
+            late.append(bad)
+        elif isinstance(node.edge, Expand):
+            state = graph[node.after[0]]
+            good, _ = collapsing_of(graph, state).judged(made[state.after[0]])
+            made[node.name] = collapsing_of(graph, state).expanded(good)
+        elif node.name == LATE:
+            made[LATE] = together(late)
+        else:
+            made[node.name] = step(node, graph[node.after[0]].columns, before)
+    return made
+
+
+def read_frame(node: FlowNode, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the columns of a source; FlowError if there is no DataFrame for it."""
+    if node.name not in inputs:
+        raise FlowError(node.place, "there is no DataFrame for this source")
+    return inputs[node.name].select(*map(named, node.columns))
+
+
+def collapsing_of(graph: Graph, node: FlowNode) -> Collapsing:
+    """Return the collapse that makes a state."""
+    return Collapsing.of(node, graph[node.after[0]].columns)
+
+
+def step(node: FlowNode, columns: Columns, before: Sequence[DataFrame]) -> DataFrame:
+    """Return what a select, transform, merge or function makes; `columns` are those of the first input."""
+    edge = node.edge
+    if isinstance(edge, Select):
+        return before[0].where(Filter(edge.condition).to_spark(spark_types(columns)))
+    if isinstance(edge, Transform):
+        made = {name: expression(parse_expression(text), columns) for name, text in edge.expressions.items()}
+        return before[0].select(*[made.get(name, named(name)).alias(name) for name in node.columns])
+    if isinstance(edge, Merge):
+        return together(before)
+    assert isinstance(edge, Apply)
+    return cast("DataFrame", edge.function(*before)).select(*map(named, node.columns))
+
+
+def together(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all of them."""
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def named(name: str) -> Column:
+    """Return the column of that name, whatever characters it has."""
+    return F.col(quoted(name))
+
+
+def spark_types(columns: Columns) -> dict[str, types.DataType | str]:
+    """Return the types of columns as Spark's objects, made without asking Spark."""
+    return {name: spark_type(text) for name, text in columns.items()}
+
+
+def spark_type(text: str) -> types.DataType:
+    """Return a type as Spark's object."""
+    if text in _TYPES:
+        return _TYPES[text]
+    precision, scale = text.removeprefix("decimal(").removesuffix(")").split(",")
+    return types.DecimalType(int(precision), int(scale))
+
+
+def expression(node: Node, columns: Columns) -> Column:
+    """Return an expression as a Column: a name as it is, a calculation as double, a condition as boolean."""
+    if isinstance(node, Name):
+        return named(node.name)
+    if isinstance(node, Literal):
+        column = constant_column(node.value)
+        return column.cast("bigint") if type(node.value) is int else column
+    if isinstance(node, Arithmetic | Negative):
+        return F.nanvl(calculated(node), F.lit(None).cast("double"))
+    return to_column(cast("Any", node), spark_types(columns))
+
+
+def calculated(node: Node) -> Column:
+    """Return a calculation in doubles; null if an operand is, or for a division by zero."""
+    match node:
+        case Arithmetic(operator, left, right):
+            one, other = calculated(left), calculated(right)
+            if operator == "/":
+                return one / F.when(other != 0.0, other)
+            return {"+": one + other, "-": one - other, "*": one * other}[operator]
+        case Negative(operand):
+            return -calculated(operand)
+        case Literal(value):
+            return F.lit(float(cast("float", value)))
+        case Name(name):
+            return named(name).cast("double")
+    raise AssertionError(node)

@@ -1,0 +1,178 @@
+"""Flow graphs in files: TOML, a Python program that makes one, or a graph that comes with tidings.
+
+    name = "quotes"
+
+    [history.trades]
+    where = "type = 'trade'"
+    columns = { symbol = "string", price = "double", volume = "bigint" }
+
+    [history.large]
+    from = "trades"
+    select = "volume > 1000"
+    publish = "quotes.large"
+
+    [state.high]
+    from = "large"
+    by = "symbol"
+    window_s = 86400
+    collapse = { high = "highest(price)" }
+    publish = "quotes.high"
+
+A TOML file may have its nodes in any order, and all that graphs have except Python functions.
+"""
+
+from __future__ import annotations
+
+import runpy
+import tomllib
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tidings.errors import FlowError
+from tidings.filters.text import write_literal
+from tidings.pipeline.flow.edges import KEYS_MAX, Collapse, Edge, Expand, Merge, Read, Select, Transform
+from tidings.pipeline.flow.graph import Draft, Graph, arrange
+from tidings.pipeline.flow.rules import parse_rule
+
+BUILT_IN: dict[str, str] = {}
+"""Graphs that come with tidings: name, and the module whose attribute `graph` it is."""
+FILE_SIZE_MAX = 1 << 20
+"""Bytes of a file in TOML."""
+
+
+class HistoryTable(Struct, frozen=True, forbid_unknown_fields=True, rename={"after": "from"}):
+    """Table `[history.NAME]` of a file."""
+
+    after: str | list[str] = ()  # type: ignore[assignment]
+    where: str | None = None
+    columns: dict[str, str] | None = None
+    select: str | None = None
+    transform: dict[str, str] | None = None
+    expand: bool = False
+    publish: str | None = None
+
+
+class StateTable(Struct, frozen=True, forbid_unknown_fields=True, rename={"after": "from"}):
+    """Table `[state.NAME]` of a file."""
+
+    after: str
+    collapse: dict[str, str]
+    by: str | list[str] = ()  # type: ignore[assignment]
+    window_s: float | None = None
+    late_s: float | None = None
+    keys_max: int = KEYS_MAX
+    publish: str | None = None
+
+
+class GraphTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whole file."""
+
+    name: str | None = None
+    late: str | None = None
+    history: dict[str, Any] = {}
+    state: dict[str, Any] = {}
+
+
+def load(path_or_name: str | Path) -> Graph:
+    """Return the graph in a TOML file, the one that a Python file makes, or one that comes with tidings.
+
+    FlowError names the file and the place in it.
+    """
+    name = str(path_or_name)
+    if name in BUILT_IN:
+        graph: Graph = import_module(BUILT_IN[name]).graph
+        return graph
+    path = Path(path_or_name)
+    if path.suffix == ".py":
+        return _from_python(path)
+    if path.suffix == ".toml":
+        return parse_graph(_text(path), path.stem, str(path))
+    known = f" (there are {', '.join(BUILT_IN)})" if BUILT_IN else ""
+    raise FlowError(name, f"is no file in TOML or Python, and no graph of tidings{known}")
+
+
+def _text(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise FlowError(str(path), error.strerror or "can't be read") from None
+    if len(raw) > FILE_SIZE_MAX:
+        raise FlowError(str(path), f"has {len(raw)} bytes; at most {FILE_SIZE_MAX} are allowed")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise FlowError(str(path), "is no text in UTF-8") from None
+
+
+def _from_python(path: Path) -> Graph:
+    if not path.is_file():
+        raise FlowError(str(path), "there is no such file")
+    values = runpy.run_path(str(path), run_name="flow").values()
+    found = list({id(value): value for value in values if isinstance(value, Graph)}.values())
+    if len(found) != 1:
+        raise FlowError(str(path), f"must make one graph, and has {len(found)}; use tidings.flows.graph")
+    return found[0]
+
+
+def parse_graph(text: str, name: str = "graph", place: str = "graph") -> Graph:
+    """Return the graph in a text in TOML; without a name of its own it has the given one."""
+    try:
+        found = tomllib.loads(text)
+        table = msgspec.convert(found, GraphTable)
+    except tomllib.TOMLDecodeError as error:
+        raise FlowError(place, str(error)) from None
+    except msgspec.ValidationError as error:
+        raise FlowError(place, str(error)) from None
+    drafts = [*_histories(table.history, place), *_states(table.state, place)]
+    return arrange(table.name or name, drafts, table.late, place)
+
+
+def _histories(tables: Mapping[str, Any], place: str) -> Iterator[Draft]:
+    for name, found in tables.items():
+        where = f"{place}, [history.{name}]"
+        table = _converted(found, HistoryTable, where)
+        after = (table.after,) if isinstance(table.after, str) else tuple(table.after)
+        edges = list(_edges(table, name, after))
+        if len(edges) != 1:
+            kinds = "where and columns, or from with one of select, transform or expand"
+            raise FlowError(where, f"needs one edge: {kinds}; a merge has several names in from alone")
+        yield Draft(name, edges[0], after, table.publish, where)
+
+
+def _edges(table: HistoryTable, name: str, after: tuple[str, ...]) -> Iterator[Edge]:
+    if table.where is not None or table.columns is not None or not after:
+        default = f"type = {write_literal(name)}"
+        yield Read(default if table.where is None else table.where, table.columns or {})
+    if table.select is not None:
+        yield Select(table.select)
+    if table.transform is not None:
+        yield Transform(table.transform)
+    if table.expand:
+        yield Expand()
+    if len(after) > 1 and table.select is None and table.transform is None and not table.expand:
+        yield Merge()
+
+
+def _states(tables: Mapping[str, Any], place: str) -> Iterator[Draft]:
+    for name, found in tables.items():
+        where = f"{place}, [state.{name}]"
+        table = _converted(found, StateTable, where)
+        try:
+            rules = {result: parse_rule(text) for result, text in table.collapse.items()}
+        except ValueError as error:
+            raise FlowError(where, str(error)) from None
+        by = (table.by,) if isinstance(table.by, str) else tuple(table.by)
+        edge = Collapse(by, rules, table.window_s, table.late_s, table.keys_max)
+        yield Draft(name, edge, (table.after,), table.publish, where)
+
+
+def _converted(found: Any, kind: type[Any], place: str) -> Any:
+    try:
+        return msgspec.convert(found, kind)
+    except msgspec.ValidationError as error:
+        raise FlowError(place, str(error)) from None

@@ -1,0 +1,75 @@
+"""Rules by which a collapse reduces the events of a key to one row.
+
+Each of them merges exactly: the result is the same in whatever parts the events are collapsed, and in
+whatever order, so a batch and a stream agree. Nulls are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from tidings.filters.kinds import Kind
+from tidings.pipeline.flow.types import INTEGERS, Columns, kind_of_type
+
+
+class Rule(Struct, frozen=True):
+    """One rule: its name, and the column that it reads; None: whole rows."""
+
+    rule: str
+    column: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.rule}({self.column or ''})"
+
+
+class RuleKind(Struct, frozen=True):
+    """Kind of rule: whether it needs a column, of numbers only, and the type of its result."""
+
+    result: Callable[[str], str]
+    needs_column: bool = True
+    numbers_only: bool = False
+
+
+def _same(type: str) -> str:
+    return type
+
+
+RULES = {
+    "count": RuleKind(lambda _: "bigint", needs_column=False),
+    "total": RuleKind(lambda type: "bigint" if type in INTEGERS else "double", numbers_only=True),
+    "mean": RuleKind(lambda _: "double", numbers_only=True),
+    "lowest": RuleKind(_same),
+    "highest": RuleKind(_same),
+    "latest": RuleKind(_same),
+    "first": RuleKind(_same),
+}
+"""All rules by their names."""
+_TEXT = re.compile(r"\s*(?P<rule>\w+)\s*\(\s*(?P<column>[^()]*?)\s*\)\s*")
+
+
+def parse_rule(text: str) -> Rule:
+    """Return the rule of a text such as `highest(price)`; ValueError says what is wrong."""
+    found = _TEXT.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no rule; write one such as highest(price)")
+    return Rule(found["rule"], found["column"] or None)
+
+
+def result_type(rule: Rule, columns: Columns) -> str:
+    """Return the type of a rule's result over these columns; ValueError says why it can't be applied."""
+    kind = RULES.get(rule.rule)
+    if kind is None:
+        raise ValueError(f"there is no rule {rule.rule!r}; the rules are {', '.join(RULES)}")
+    if rule.column is None:
+        if kind.needs_column:
+            raise ValueError(f"{rule.rule} needs a column, such as {rule.rule}(price)")
+        return kind.result("bigint")
+    type = columns.get(rule.column)
+    if type is None:
+        raise ValueError(f"{rule} reads a column that does not exist; the columns are {', '.join(columns)}")
+    if kind.numbers_only and kind_of_type(type) is not Kind.NUMBER:
+        raise ValueError(f"{rule} needs numbers, but {rule.column} is {type}")
+    return kind.result(type)
