@@ -8,16 +8,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidings.errors import MissingExtra
+from tidings.filters.functions import FUNCTIONS
 from tidings.filters.intervals import EVERYTHING, points, prefixed
 from tidings.filters.patterns import (
     PATTERN_LENGTH_MAX,
     implied_by_like,
     implied_by_matches,
-    prepare_contains,
-    prepare_ends_with,
     prepare_like,
     prepare_matches,
-    prepare_starts_with,
 )
 
 # Newlines, the last code point and those beside the surrogates are where orders and dots go wrong.
@@ -140,9 +138,10 @@ def test_a_place_in_a_pattern_is_one_code_point() -> None:
 
 @given(texts, texts)
 def test_beginning_end_and_inside_are_those_of_the_string(part: str, text: str) -> None:
-    assert prepare_starts_with(part)(text) == (text[: len(part)] == part)
-    assert prepare_ends_with(part)(text) == (part == text[len(text) - len(part) :] and len(part) <= len(text))
-    assert prepare_contains(part)(text) == any(text[i : i + len(part)] == part for i in range(len(text) + 1))
+    begins, ends, has = (FUNCTIONS[name].prepare(part) for name in ("STARTS_WITH", "ENDS_WITH", "CONTAINS"))
+    assert begins(text) == (text[: len(part)] == part)
+    assert ends(text) == (part == text[len(text) - len(part) :] and len(part) <= len(text))
+    assert has(text) == any(text[i : i + len(part)] == part for i in range(len(text) + 1))
 
 
 def test_a_regular_expression_is_searched_for_unless_anchored() -> None:

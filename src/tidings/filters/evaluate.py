@@ -24,24 +24,72 @@ class Tests(Fold[EventTest, Read]):
     """Conditions as functions of an event, and expressions as functions that return their value."""
 
     def all_of(self, operands: tuple[Condition, ...]) -> EventTest:
-        return _all_of([self.condition(operand) for operand in operands])
+        tests = [self.condition(operand) for operand in operands]
+
+        def all_hold(event: Event) -> bool | None:
+            answer: bool | None = True
+            for test in tests:
+                held = test(event)
+                if held is False:
+                    return False
+                if held is None:
+                    answer = None
+            return answer
+
+        return all_hold
 
     def any_of(self, operands: tuple[Condition, ...]) -> EventTest:
-        return _any_of([self.condition(operand) for operand in operands])
+        tests = [self.condition(operand) for operand in operands]
+
+        def any_holds(event: Event) -> bool | None:
+            answer: bool | None = False
+            for test in tests:
+                held = test(event)
+                if held:
+                    return True
+                if held is None:
+                    answer = None
+            return answer
+
+        return any_holds
 
     def opposite(self, operand: Condition) -> EventTest:
         test = self.condition(operand)
         return lambda event: None if (answer := test(event)) is None else not answer
 
     def compared_with(self, operator: str, name: str, constant: Value) -> EventTest:
-        return _compared_with(operator, self.named(name), constant)
+        read, holds = self.named(name), OPERATORS[operator]
+        if kind_of(constant) is Kind.NUMBER:
+
+            def compare_number(event: Event) -> bool | None:
+                value = read(event)
+                if type(value) is float:
+                    return holds(value, constant) if value == value else None
+                return holds(value, constant) if type(value) is int else None
+
+            return compare_number
+
+        same = type(constant)
+        return lambda event: holds(value, constant) if type(value := read(event)) is same else None
 
     def compared(self, operator: str, left: Expression, right: Expression) -> EventTest:
         first, second = self.value(left), self.value(right)
         return lambda event: compare(operator, first(event), second(event))
 
     def among(self, name: str, values: tuple[Value, ...]) -> EventTest:
-        return _among(self.named(name), values)
+        """Join equalities by OR, for which IN is short: unknown while one of them is and none is true."""
+        read = self.named(name)
+        members = {kind: frozenset(alike) for kind, alike in by_kind(values).items()}
+        otherwise = False if len(members) == 1 else None
+
+        def test(event: Event) -> bool | None:
+            value = read(event)
+            if value is None or value != value:
+                return None
+            found = members.get(kind_of(value))
+            return None if found is None else (value in found) or otherwise
+
+        return test
 
     def is_null(self, name: str) -> EventTest:
         read = self.named(name)
@@ -73,80 +121,17 @@ class Tests(Fold[EventTest, Read]):
 
     def called(self, call: FunctionCall) -> Read:
         test = FUNCTIONS[call.function].prepare(*call.constants)
-        return _called(test, [self.named(name) for name in call.names])
+        reads = [self.named(name) for name in call.names]
+        if len(reads) == 1:
+            (only,) = reads
+            return lambda event: None if (value := only(event)) is None else test(value)
+
+        def called(event: Event) -> Value | None:
+            values = [read(event) for read in reads]
+            return None if None in values else test(*values)
+
+        return called
 
 
 condition_test = Tests().condition
 """Return the function that says whether an event meets a condition."""
-
-
-def _called(test: Callable[..., Value | None], reads: list[Read]) -> Read:
-    if len(reads) == 1:
-        (only,) = reads
-        return lambda event: None if (value := only(event)) is None else test(value)
-
-    def call(event: Event) -> Value | None:
-        values = [read(event) for read in reads]
-        return None if None in values else test(*values)
-
-    return call
-
-
-def _compared_with(operator: str, read: Read, constant: Value) -> EventTest:
-    holds = OPERATORS[operator]
-    kind = kind_of(constant)
-    if kind is Kind.NUMBER:
-
-        def compare_number(event: Event) -> bool | None:
-            value = read(event)
-            if type(value) is float:
-                return holds(value, constant) if value == value else None
-            return holds(value, constant) if type(value) is int else None
-
-        return compare_number
-
-    same = type(constant)
-    return lambda event: holds(value, constant) if type(value := read(event)) is same else None
-
-
-def _among(read: Read, values: tuple[Value, ...]) -> EventTest:
-    """Join equalities by OR, for which IN is short: unknown while one of them is and none is true."""
-    members = {kind: frozenset(alike) for kind, alike in by_kind(values).items()}
-    otherwise = False if len(members) == 1 else None
-
-    def test(event: Event) -> bool | None:
-        value = read(event)
-        if value is None or value != value:
-            return None
-        found = members.get(kind_of(value))
-        return None if found is None else (value in found) or otherwise
-
-    return test
-
-
-def _all_of(tests: list[EventTest]) -> EventTest:
-    def all_hold(event: Event) -> bool | None:
-        answer: bool | None = True
-        for test in tests:
-            held = test(event)
-            if held is False:
-                return False
-            if held is None:
-                answer = None
-        return answer
-
-    return all_hold
-
-
-def _any_of(tests: list[EventTest]) -> EventTest:
-    def any_holds(event: Event) -> bool | None:
-        answer: bool | None = False
-        for test in tests:
-            held = test(event)
-            if held:
-                return True
-            if held is None:
-                answer = None
-        return answer
-
-    return any_holds

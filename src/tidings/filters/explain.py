@@ -8,6 +8,7 @@ matches exactly when the filter does.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Literal as OneOf
 
 from msgspec import Struct
@@ -63,7 +64,7 @@ def explain(condition: Condition, event: Event) -> Explanation:
             reasons = tuple(reason for part in parts for reason in part.reasons)
             return Explanation(reasons, sum(part.distance for part in parts))
         case Or(operands) if any(map(parts_of, operands)):
-            return min((explain(operand, event) for operand in operands), key=_distance)
+            return min((explain(operand, event) for operand in operands), key=attrgetter("distance"))
     return _explain_simple(condition, event)
 
 
@@ -75,10 +76,6 @@ def _explain_simple(condition: Condition, event: Event) -> Explanation:
     values = {name: _tests.named(name)(event) for name in sorted(names_in(condition))}
     reason = Reason(write(condition), "unknown" if answer is None else "false", values)
     return Explanation((reason,), TYPE_WEIGHT if "type" in values else 1)
-
-
-def _distance(explanation: Explanation) -> int:
-    return explanation.distance
 
 
 def _shown(value: Value | None) -> str:

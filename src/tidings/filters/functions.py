@@ -10,6 +10,8 @@ compared and indexed without knowing the function.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from operator import methodcaller
 from typing import Literal
 
 from msgspec import Struct
@@ -17,18 +19,12 @@ from msgspec import Struct
 from tidings.event.values import Value
 from tidings.filters.constraint import Constraint
 from tidings.filters.geometry import implied_by_within, prepare_distance, prepare_within
-from tidings.filters.intervals import Intervals
+from tidings.filters.intervals import EVERYTHING, Intervals, prefixed
 from tidings.filters.patterns import (
-    implied_by_contains,
-    implied_by_ends_with,
     implied_by_like,
     implied_by_matches,
-    implied_by_starts_with,
-    prepare_contains,
-    prepare_ends_with,
     prepare_like,
     prepare_matches,
-    prepare_starts_with,
 )
 from tidings.filters.taxonomy import implied_by_is_a, prepare_is_a
 from tidings.filters.topics import implied_by_topic, implied_by_under, prepare_topic, prepare_under
@@ -84,6 +80,16 @@ def _string_function(
     return Function(name, (1, 1), (1, constants_max), "condition", prepare_texts, implied_by_texts, usage)
 
 
+def _method(name: str, usage: str, method: str, implied: Callable[[str], tuple[Intervals, bool]]) -> Function:
+    """Return a condition that is a method of the string, given the constant."""
+    return _string_function(name, usage, 1, partial(methodcaller, method), implied)
+
+
+def _any_string(part: str) -> tuple[Intervals, bool]:
+    """Return all strings: exact for the empty part only."""
+    return EVERYTHING, not part
+
+
 def _texts(name: str, constants: tuple[Value, ...]) -> tuple[str, ...]:
     for constant in constants:
         if not isinstance(constant, str):
@@ -94,13 +100,11 @@ def _texts(name: str, constants: tuple[Value, ...]) -> tuple[str, ...]:
 FUNCTIONS: dict[str, Function] = {
     function.name: function
     for function in (
-        _string_function(
-            "STARTS_WITH", "STARTS_WITH(name, 'prefix')", 1, prepare_starts_with, implied_by_starts_with
+        _method(
+            "STARTS_WITH", "STARTS_WITH(name, 'prefix')", "startswith", lambda text: (prefixed(text), True)
         ),
-        _string_function(
-            "ENDS_WITH", "ENDS_WITH(name, 'suffix')", 1, prepare_ends_with, implied_by_ends_with
-        ),
-        _string_function("CONTAINS", "CONTAINS(name, 'part')", 1, prepare_contains, implied_by_contains),
+        _method("ENDS_WITH", "ENDS_WITH(name, 'suffix')", "endswith", _any_string),
+        _method("CONTAINS", "CONTAINS(name, 'part')", "__contains__", _any_string),
         _string_function(
             "MATCHES", "MATCHES(name, 'regular expression')", 1, prepare_matches, implied_by_matches
         ),

@@ -17,7 +17,7 @@ from typing import Any, TypeGuard
 from tidings.errors import MissingExtra
 from tidings.event.values import Value
 from tidings.filters.constraint import ANY_STRING, Constraint
-from tidings.filters.intervals import AFTER, BEFORE, Intervals
+from tidings.filters.intervals import between
 
 POINTS_MAX = 10_000
 """Corners in an area."""
@@ -72,11 +72,7 @@ def implied_by_within(names: int, area: Value) -> tuple[tuple[Constraint, ...], 
     if names == 1:
         return (ANY_STRING,), False
     x_low, y_low, x_high, y_high = shape.bounds
-    return (_between(x_low, x_high), _between(y_low, y_high)), is_box
-
-
-def _between(low: float, high: float) -> Constraint:
-    return Constraint(numbers=Intervals(False, ((low, BEFORE), (high, AFTER))))
+    return (Constraint(between(x_low, x_high)), Constraint(between(y_low, y_high))), is_box
 
 
 def _read_area(area: Value) -> tuple[Any, bool]:

@@ -1,4 +1,4 @@
-"""Conditions on the text of a string: LIKE, its beginning, end and inside, and regular expressions.
+"""Conditions on the text of a string: LIKE and regular expressions.
 
 Whatever the pattern and the text, no test backtracks. A LIKE pattern is cut at its `%` into runs of fixed
 length; the first and the last have their place, and each one between is searched from left to right, once,
@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, partial
 from itertools import groupby
-from operator import eq, methodcaller
+from operator import eq
 from typing import Any, NamedTuple
 
 from tidings.errors import MissingExtra
-from tidings.filters.intervals import EVERYTHING, Intervals, points, prefixed
+from tidings.filters.intervals import Intervals, points, prefixed
 
 PATTERN_LENGTH_MAX = 1_000
 """Code points in a pattern of LIKE or MATCHES."""
@@ -44,36 +44,6 @@ class Needed(NamedTuple):
     """Whether it is at the end."""
     is_all: bool = False
     """Whether the pattern matches all strings that contain it so."""
-
-
-def prepare_starts_with(prefix: str) -> Holds:
-    """Return a test whether a string begins with the prefix."""
-    return methodcaller("startswith", prefix)
-
-
-def implied_by_starts_with(prefix: str) -> tuple[Intervals, bool]:
-    """The strings with that prefix: exact."""
-    return prefixed(prefix), True
-
-
-def prepare_ends_with(suffix: str) -> Holds:
-    """Return a test whether a string ends with the suffix."""
-    return methodcaller("endswith", suffix)
-
-
-def implied_by_ends_with(suffix: str) -> tuple[Intervals, bool]:
-    """Any string: exact for the empty suffix only."""
-    return EVERYTHING, not suffix
-
-
-def prepare_contains(part: str) -> Holds:
-    """Return a test whether a string contains the part."""
-    return methodcaller("__contains__", part)
-
-
-def implied_by_contains(part: str) -> tuple[Intervals, bool]:
-    """Any string: exact for the empty part only."""
-    return EVERYTHING, not part
 
 
 def prepare_like(pattern: str, escape: str | None = None) -> Holds:
