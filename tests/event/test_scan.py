@@ -16,9 +16,9 @@ from strategies import events
 from tidings.errors import CodecError
 from tidings.event import Batch, Event, Value
 from tidings.event import scan as scanner
-from tidings.event.scan import offsets, scan_rows
+from tidings.event.scan import scan_rows
 from tidings.event.values import us_from_time
-from tidings.event.wire import HEAD_SIZE, offsets_of
+from tidings.event.wire import HEAD_SIZE
 from tidings.matching.clues import SCANNED_HEADER
 from tidings.matching.lanes import Lanes
 
@@ -89,14 +89,6 @@ def test_lanes_hold_what_the_decoded_event_holds(made: list[Event], data: st.Dat
             np.testing.assert_array_equal(got, [wanted[kind] for kind in KINDS], err_msg=name)
 
 
-@given(st.lists(events(), max_size=5))
-def test_offsets_are_those_of_the_walk_in_python(made: list[Event]) -> None:
-    raw = b"".join(
-        [b"\xdd", len(made).to_bytes(4, "big"), *(Batch.of([event]).raw[HEAD_SIZE:] for event in made)]
-    )
-    assert offsets(raw) == offsets_of(raw)
-
-
 def wire(*attributes: bytes, header: bytes = b"\xc0", body: bytes = b"\xc0") -> Batch:
     """A batch of one event with a map of these raw items."""
     items = bytes([0x80 + len(attributes) // 2]) + b"".join(attributes)
@@ -156,8 +148,6 @@ def test_cut_bytes_are_refused(event: Event, data: st.DataObject) -> None:
     cut = data.draw(st.integers(HEAD_SIZE, len(raw) - 1))
     with pytest.raises(CodecError):
         scanned(Batch(raw[:cut]), [*event.values, "type", "priority"])
-    with pytest.raises(CodecError):
-        offsets(raw[:cut])
 
 
 @given(events(), st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=4))
@@ -165,12 +155,8 @@ def test_mutated_bytes_are_read_or_refused(event: Event, changes: list[tuple[int
     raw = bytearray(Batch.of([event, event]).raw)
     for place, byte in changes:
         raw[HEAD_SIZE + place % (len(raw) - HEAD_SIZE)] = byte
-    for read in (
-        lambda: scanned(Batch(bytes(raw)), [*event.values, "type"], [b"a"]),
-        lambda: offsets(bytes(raw)),
-    ):
-        with suppress(CodecError):
-            read()
+    with suppress(CodecError):
+        scanned(Batch(bytes(raw)), [*event.values, "type"], [b"a"])
 
 
 @given(st.binary(max_size=60))
@@ -180,20 +166,8 @@ def test_mutated_bytes_are_read_or_refused(event: Event, changes: list[tuple[int
 @example(b"\x96\x01\xa1t\x00\x80\xc0\xc6\xff\xff\xff\xff")
 def test_junk_is_read_or_refused(junk: bytes) -> None:
     raw = b"\xdd\x00\x00\x00\x02" + junk
-    for read in (lambda: scanned(Batch(raw), ["x", "type", "time"]), lambda: offsets(raw)):
-        with suppress(CodecError):
-            read()
-
-
-def test_a_count_that_can_not_be_true_is_refused_before_room_is_made_for_it() -> None:
-    with pytest.raises(CodecError):
-        offsets(b"\xdd\xff\xff\xff\xff\x90")
-
-
-def test_bytes_behind_the_last_event_are_refused() -> None:
-    raw = Batch.of([Event("t")]).raw + b"\x00"
-    with pytest.raises(CodecError, match="1 bytes follow"):
-        offsets(raw)
+    with suppress(CodecError):
+        scanned(Batch(raw), ["x", "type", "time"])
 
 
 def test_what_the_scan_takes_has_the_rows_that_the_decoder_gives() -> None:

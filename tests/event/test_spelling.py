@@ -6,7 +6,7 @@ import pytest
 
 from tidings import Event
 from tidings.errors import EventError
-from tidings.event.spelling import field_meant, keyword_meant
+from tidings.event.header import field_meant, keyword_meant
 from tidings.event.values import HEADER_NAMES
 
 MEANT = {

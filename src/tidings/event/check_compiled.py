@@ -32,6 +32,7 @@ from tidings.event.texts import (
     insert,
     int32_at,
     int64_at,
+    unsigned_at,
     word_at,
 )
 from tidings.event.values import ATTRIBUTES_MAX, NAME_LENGTH_MAX, RESERVED, TIME_US_MAX, TIME_US_MIN
@@ -136,14 +137,6 @@ def check_certain(raw: bytes) -> Checked | None:
 # Items of msgpack
 
 
-@njit(nogil=True, cache=True)
-def _unsigned(at: Int, size: Int) -> Int:
-    value = np.uint64(0)
-    for place in range(at, at + size):
-        value = (value << np.uint64(8)) | np.uint64(byte_at(place))
-    return value
-
-
 @njit(nogil=True, cache=True, forceinline=True)
 def _item(at: Int, end: Int, facts: Int) -> tuple[Int, Int, Int, Int]:
     """Return (kind, start of its data, their size, start of the next item); inlined to save a quarter."""
@@ -155,7 +148,7 @@ def _item(at: Int, end: Int, facts: Int) -> tuple[Int, Int, Int, Int]:
     if field > 0:
         if at + field > end:
             return _NOTHING, at, 0, at
-        size += np.int64(_unsigned(at, field))
+        size += np.int64(unsigned_at(at, field))
         at += field
     if at + size > end:
         return _NOTHING, at, 0, at
@@ -168,7 +161,7 @@ def _members(at: Int, end: Int) -> tuple[Int, Int]:
     if at < end and byte_at(at) & 0xF0 == 0x80:
         return byte_at(at) & 0x0F, at + 1
     if at + 3 <= end and byte_at(at) == 0xDE:
-        return np.int64(_unsigned(at + 1, 2)), at + 3
+        return np.int64(unsigned_at(at + 1, 2)), at + 3
     return _DOUBTFUL, at
 
 
@@ -178,7 +171,7 @@ def _integer(at: Int, size: Int) -> tuple[bool, Int]:
     head = byte_at(at - 1)
     if size == 0:
         return True, np.int64(np.int8(head))
-    bits = np.int64(_unsigned(at, size))
+    bits = np.int64(unsigned_at(at, size))
     if head >= 0xD0:
         return True, (bits << (64 - 8 * size)) >> (64 - 8 * size)
     return bool(bits >= 0), bits
@@ -275,12 +268,12 @@ def _is_time(at: Int, size: Int) -> Any:
         return False
     seconds, nanoseconds = np.int64(0), np.int64(0)
     if size == 5:
-        seconds = np.int64(_unsigned(at + 1, 4))
+        seconds = np.int64(unsigned_at(at + 1, 4))
     elif size == 9:
-        both = _unsigned(at + 1, 8)
+        both = unsigned_at(at + 1, 8)
         seconds, nanoseconds = np.int64(both & np.uint64(0x3FFFFFFFF)), np.int64(both >> np.uint64(34))
     elif size == 13:
-        nanoseconds, seconds = np.int64(_unsigned(at + 1, 4)), np.int64(_unsigned(at + 5, 8))
+        nanoseconds, seconds = np.int64(unsigned_at(at + 1, 4)), np.int64(unsigned_at(at + 5, 8))
     else:
         return False
     if nanoseconds > 999_999_999 or not _TIME_S_MIN <= seconds <= _TIME_S_MAX:
@@ -315,8 +308,8 @@ def _is_number(what: Int, at: Int, size: Int, most: Any) -> Any:
     if what != _FLOAT:
         return False
     if size == 8:
-        return 0.0 <= np.uint64(_unsigned(at, size)).view(np.float64) <= most
-    return 0.0 <= np.uint32(_unsigned(at, size)).view(np.float32) <= most
+        return 0.0 <= np.uint64(unsigned_at(at, size)).view(np.float64) <= most
+    return 0.0 <= np.uint32(unsigned_at(at, size)).view(np.float32) <= most
 
 
 @njit(nogil=True, cache=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
@@ -125,7 +126,7 @@ def _with_ours(context: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
 def _fits(name: str, value: Value) -> bool:
     """Whether an attribute can be a context attribute of that name as it is."""
     if name == "dataschema":
-        return isinstance(value, str) and _is_uri(value)
+        return _is_like(_URI, value)
     return name not in _CONTEXT and _EXTENSION.fullmatch(name) is not None and _is_extension_value(value)
 
 
@@ -210,42 +211,23 @@ def _check(context: Mapping[str, Any]) -> None:
             raise CodecError(place_of(name), f"{value!r} is not what CloudEvents 1.0 allows here")
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and _TEXT.fullmatch(value) is not None
-
-
-def _is_uri(value: object) -> bool:
-    return isinstance(value, str) and _URI.fullmatch(value) is not None
-
-
-def _is_uri_reference(value: object) -> bool:
-    return isinstance(value, str) and _URI_REFERENCE.fullmatch(value) is not None
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, str) and _TIME.fullmatch(value) is not None
-
-
-def _is_media_type(value: object) -> bool:
-    return isinstance(value, str) and _MEDIA_TYPE.fullmatch(value) is not None
+def _is_like(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 def _is_extension_value(value: object) -> bool:
     if isinstance(value, int):
         return -(2**31) <= value < 2**31
-    return value == "" or _is_text(value)
+    return value == "" or _is_like(_TEXT, value)
 
 
 _CHECKS: dict[str, Callable[[object], bool]] = {
     "specversion": lambda value: value == "1.0",
-    "id": _is_text,
-    "source": _is_uri_reference,
-    "type": _is_text,
-    "subject": _is_text,
-    "time": _is_time,
-    "datacontenttype": _is_media_type,
-    "dataschema": _is_uri,
-    OURS: _is_text,
+    **dict.fromkeys(("id", "type", "subject", OURS), partial(_is_like, _TEXT)),
+    "source": partial(_is_like, _URI_REFERENCE),
+    "time": partial(_is_like, _TIME),
+    "datacontenttype": partial(_is_like, _MEDIA_TYPE),
+    "dataschema": partial(_is_like, _URI),
 }
 # Names that mean something in CloudEvents, and those that an extension and a header field of ours share.
 _CONTEXT = frozenset({*_CHECKS, *_DATA})

@@ -28,9 +28,9 @@ from tidings.event.header import (
     Route,
     TimeUs,
     header_of,
+    keyword_meant,
     read_field,
 )
-from tidings.event.spelling import keyword_meant
 from tidings.event.values import (
     INT_MAX,
     JMS_ALIASES,

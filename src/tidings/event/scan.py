@@ -19,16 +19,13 @@ left to the decoder.
 
 from __future__ import annotations
 
-from array import array
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-from tidings.errors import CodecError
 from tidings.event.texts import (
     Bytes,
     Cuts,
@@ -44,9 +41,9 @@ from tidings.event.texts import (
     float_at,
     int32_at,
     int64_at,
+    unsigned_at,
     write_float,
 )
-from tidings.event.wire import HEAD_SIZE, count_in_head
 
 NUMBER, BOOLEAN, TIME, STRING, STRING_ORDER, BLOB, BLOB_ORDER, TEXT_PLACE, PRESENCE = range(9)
 KINDS: Final = 9
@@ -119,14 +116,6 @@ _as_single: Any = intrinsic(_as_single_code)
 
 
 @njit(nogil=True, cache=True)
-def _big_endian(at: Int, size: Int) -> Int:
-    value = np.uint64(0)
-    for place in range(at, at + size):
-        value = (value << np.uint64(8)) | np.uint64(byte_at(place))
-    return value
-
-
-@njit(nogil=True, cache=True)
 def _item(at: Int, end: Int) -> tuple[Int, Int, Int, Int]:  # noqa: C901 - one format, one table
     """Return (kind, start of its data, their size or the number of its items, start of the next item)."""
     if at >= end:
@@ -171,7 +160,7 @@ def _item(at: Int, end: Int) -> tuple[Int, Int, Int, Int]:  # noqa: C901 - one f
     if field > 0:
         if at + field > end:
             return _BAD, 0, 0, 0
-        size = np.int64(_big_endian(at, field))
+        size = np.int64(unsigned_at(at, field))
         at += field
     if what in (_ARRAY, _MAP):
         return what, at, size, at
@@ -209,7 +198,7 @@ def _number(what: Int, at: Int, size: Int) -> Any:
     """Return an int or a float as float64; integers of more than 53 bits are rounded."""
     if size == 0:
         return np.float64(np.int8(byte_at(at)))
-    bits = _big_endian(at, size)
+    bits = unsigned_at(at, size)
     if what == _FLOAT:
         return _as_double(bits) if size == 8 else _as_single(bits)
     if byte_at(at - 1) >= 0xD0:
@@ -223,14 +212,14 @@ def _moment(at: Int, size: Int) -> Any:
     """Return a timestamp in microseconds, rounded half up as the decoder does; NaN when it is none."""
     seconds, nanoseconds = np.int64(0), np.int64(0)
     if size == 4:
-        seconds = np.int64(_big_endian(at, 4))
+        seconds = np.int64(unsigned_at(at, 4))
     elif size == 8:
-        both = _big_endian(at, 8)
+        both = unsigned_at(at, 8)
         seconds = np.int64(both & np.uint64(0x3FFFFFFFF))
         nanoseconds = np.int64(both >> np.uint64(34))
     else:
-        nanoseconds = np.int64(_big_endian(at, 4))
-        seconds = np.int64(_big_endian(at + 4, 8))
+        nanoseconds = np.int64(unsigned_at(at, 4))
+        seconds = np.int64(unsigned_at(at + 4, 8))
     if nanoseconds > 999_999_999 or not _TIME_S_MIN <= seconds <= _TIME_S_MAX:
         return np.nan
     return np.float64(seconds * 1_000_000 + (nanoseconds + 500) // 1000)
@@ -360,30 +349,3 @@ def scan_rows(data: Bytes, at: Int, count: Int, plan: Longs, values: Floats) -> 
             return number, place - begin
         place = following
     return count, place - begin
-
-
-@njit(nogil=True, cache=True)
-def _starts(data: Bytes, starts: npt.NDArray[np.uint64]) -> Int:
-    begin = data.ctypes.data
-    end, place = begin + len(data), begin + np.int64(starts[0])
-    for number in range(1, len(starts)):
-        place = _skip(place, end)
-        if place < 0:
-            return number - 1
-        starts[number] = place - begin
-    return len(starts) - 1
-
-
-def offsets(raw: bytes) -> array[int]:
-    """Return the offset of each event of an array, and the end of the last one."""
-    count = count_in_head(raw)
-    if count > len(raw):
-        raise CodecError("$", f"{count} events do not fit {len(raw)} bytes")
-    starts = np.empty(count + 1, np.uint64)
-    starts[0] = HEAD_SIZE
-    walked = _starts(np.frombuffer(raw, np.uint8), starts)
-    if walked < count:
-        raise CodecError(f"$[{walked}]", "is cut short or no msgpack")
-    if starts[count] < len(raw):
-        raise CodecError("$", f"{len(raw) - int(starts[count])} bytes follow the last event")
-    return array("Q", starts.tobytes())

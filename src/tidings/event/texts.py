@@ -122,8 +122,8 @@ _fold: Any = intrinsic(_fold_code)
 
 
 @njit(nogil=True, cache=True)
-def _tail(at: Int, size: Int) -> Int:
-    """Return less than eight bytes as one word."""
+def unsigned_at(at: Int, size: Int) -> Int:
+    """Return up to eight bytes as one word, the first of them highest."""
     word = np.uint64(0)
     for place in range(at, at + size):
         word = (word << np.uint64(8)) | np.uint64(byte_at(place))
@@ -138,7 +138,7 @@ def _hash(at: Int, size: Int, seed: Int) -> Int:
         mixed = _fold(mixed ^ word_at(at), np.uint64(0xD6E8FEB86659FD93))
         at += 8
         size -= 8
-    return _fold(mixed ^ _tail(at, size), np.uint64(0xA0761D6478BD642F) ^ np.uint64(seed))
+    return _fold(mixed ^ unsigned_at(at, size), np.uint64(0xA0761D6478BD642F) ^ np.uint64(seed))
 
 
 @njit(nogil=True, cache=True)
@@ -149,7 +149,7 @@ def _same(one: Int, other: Int, size: Int) -> Any:
         one += 8
         other += 8
         size -= 8
-    return _tail(one, size) == _tail(other, size)
+    return unsigned_at(one, size) == unsigned_at(other, size)
 
 
 @njit(nogil=True, cache=True)

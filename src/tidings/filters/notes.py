@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from tidings.event.header import DELIVERIES, PRIORITY_MAX, ROUTES
-from tidings.event.spelling import field_meant
+from tidings.event.header import DELIVERIES, PRIORITY_MAX, ROUTES, field_meant
 from tidings.event.values import RESERVED
 from tidings.filters.constraint import ANY_STRING, Constraint
 from tidings.filters.intervals import EVERYTHING, between, compared, intersection_of, points
