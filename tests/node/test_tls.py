@@ -18,6 +18,7 @@ from node.secured import PASSWORD, TOKEN, Secured
 import tidings
 from tidings import Event
 from tidings.errors import AddressError, Disconnected, NotAllowed, Refused, TidingsError, UserError
+from tidings.node import ports
 from tidings.node.assembly import CoreSettings
 from tidings.node.driver import Driver
 from tidings.node.ports import Port, listen_tcp
@@ -336,15 +337,19 @@ def test_what_is_no_handshake_ends_the_connection_at_once(
     on_loop(scenario())
 
 
-def test_a_handshake_that_is_not_finished_is_cut_off(on_loop: Run, secured: Secured) -> None:
+def test_a_handshake_that_is_not_finished_is_cut_off(
+    on_loop: Run, secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "HANDSHAKE_S_MAX", 0.05)
+
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         driver = Driver(MemoryStore("n"), loop, CoreSettings(lasts=False))
         files = (secured.ca, secured.path / "node.pem", secured.path / "node.key")
         context = port_context(node_context(*files), lambda: 10, lambda: None)
-        server, address = await listen_tcp(lambda: Port(driver, 10), "127.0.0.1", 0, context, 0.05)
+        server, place = await listen_tcp(lambda: Port(driver, 10), "127.0.0.1", 0, context)
         await server.start_serving()
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(place.rpartition(":")[2]))
         writer.write(client_hello()[:100])
         assert await asyncio.wait_for(_rest(reader), ANSWER_S_MAX) == b""
         writer.close()

@@ -137,29 +137,33 @@ def caller_of(transport: asyncio.BaseTransport) -> PeerInfo:
 
 
 async def listen_tcp(
-    make: Callable[[], Port],
+    make: Callable[[], asyncio.Protocol],
     host: str,
     port: int,
     context: SSLContext | None = None,
-    handshake_s_max: float = HANDSHAKE_S_MAX,
+    kind: str = "",
 ) -> tuple[asyncio.Server, str]:
-    """Take connections on a TCP port, 0 for a free one, with TLS if there is a context for it.
+    """Listen on a TCP port, 0 for a free one, with TLS if there is a context for it.
 
-    The server, and the address it has.
+    Return the server, which accepts connections when it is started, and its place, `HOST:PORT`. UserError,
+    which names the kind of port, if it can't be had.
     """
-    loop = asyncio.get_running_loop()
     limits: dict[str, Any] = {}
     if context is not None:
-        limits = {"ssl_handshake_timeout": handshake_s_max, "ssl_shutdown_timeout": PART_S_MAX}
+        limits = {"ssl_handshake_timeout": HANDSHAKE_S_MAX, "ssl_shutdown_timeout": PART_S_MAX}
+    loop = asyncio.get_running_loop()
     try:
         server = await loop.create_server(
             make, host, port, backlog=BACKLOG, start_serving=False, ssl=context, **limits
         )
     except OSError as error:
-        raise UserError(f"can't listen on {host}:{port}: {error.strerror}") from None
-    number = server.sockets[0].getsockname()[1]
-    scheme = "tidings" if context is None else "tidings+tls"
-    return server, f"{scheme}://{f'[{host}]' if ':' in host else host}:{number}"
+        raise UserError(f"can't listen on {kind}{host}:{port}: {error.strerror}") from None
+    return server, place_of(server, host)
+
+
+def place_of(server: asyncio.Server, host: str) -> str:
+    """Return where a server listens, as it stands in a URL."""
+    return f"{f'[{host}]' if ':' in host else host}:{server.sockets[0].getsockname()[1]}"
 
 
 async def listen_unix(make: Callable[[], Port], path: Path) -> tuple[asyncio.Server, str]:

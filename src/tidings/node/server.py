@@ -21,9 +21,9 @@ from tidings.node import compiled, logs, metrics
 from tidings.node.assembly import Archiving, CoreSettings, NodeService
 from tidings.node.config import NodeConfig, check_host
 from tidings.node.driver import Driver, SteadyClock
-from tidings.node.http import HttpError, Responder
+from tidings.node.http import PLAIN_TEXT, HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
-from tidings.node.ports import Port, close_server, connect_pipe, listen_tcp, raise_descriptor_limit
+from tidings.node.ports import Port, close_server, connect_pipe, listen_tcp, place_of, raise_descriptor_limit
 from tidings.node.threads import SharedDatabase
 from tidings.node.unix import SOCKET, Temporary, UnixServer, sweep
 from tidings.peers.registry import Neighbours, Upstream, parse_peers
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from tidings.node.guard import Guard
     from tidings.node.sealing import SealingProcess
 
-PLAIN_TEXT = "text/plain; charset=utf-8"
 Phase = Literal["starting", "serving", "stopping"]
 """What a node does; a node in a program's own process has no ports, and stays with the first."""
 JOURNAL = "gateway.journal"
@@ -227,7 +226,10 @@ class Node:
         if self._connections_max < config.connections_max:
             logs.warning("the system allows fewer connections", connections_max=self._connections_max)
         if config.tcp_port is not None:
-            self._add(*await listen_tcp(self._make_port, config.host, config.tcp_port, self._context()))
+            context = self._context()
+            server, place = await listen_tcp(self._make_port, config.host, config.tcp_port, context)
+            self._servers.append(server)
+            self.addresses.append(f"{'tidings' if context is None else 'tidings+tls'}://{place}")
         if config.unix is not None:
             self.addresses.append(await self._listen_unix(Path(config.unix)))
         if config.http_port is not None:
@@ -333,16 +335,11 @@ class Node:
 
         return self._guard.open(room, fail)
 
-    def _add(self, server: asyncio.Server, address: str) -> None:
-        self._servers.append(server)
-        self.addresses.append(address)
-
     async def _serve_metrics(self, port: int) -> None:
         host = self.config.loopback
         pages = {"/metrics": self._metrics, "/healthz": self._health, "/readyz": self._readiness}
         self._http = await Responder(pages).serve(host, port)
-        number = self._http.sockets[0].getsockname()[1]
-        self.metrics_address = f"http://{f'[{host}]' if ':' in host else host}:{number}/metrics"
+        self.metrics_address = f"http://{place_of(self._http, host)}/metrics"
 
     def attach(self, client: asyncio.Protocol) -> None:
         """Connect a client in this process, on this loop."""

@@ -16,8 +16,8 @@ from node.peers import run, running
 import tidings
 from tests.gateway.world import is_known
 from tidings.node.gateway import web, web_port, web_session
-from tidings.node.gateway.web_request import BODY_SIZE_MAX, HEAD_SIZE_MAX, check_page, parse_head
-from tidings.node.http import HttpError
+from tidings.node.gateway.web_session import SINGLE
+from tidings.node.http import BODY_SIZE_MAX, REQUEST_SIZE_MAX, HttpError, check_page, parse_head
 
 
 def test_a_network_that_posts_and_polls_is_asked_when_someone_subscribes() -> None:
@@ -343,7 +343,7 @@ def test_a_head_that_is_too_large_and_too_many_connections_are_refused() -> None
             async with rig.client() as second:
                 answered = await second.answer()
                 assert (answered.status, answered.fields["retry-after"]) == (503, "1")
-            first.ask("GET", "/sensors/n", filler="x" * HEAD_SIZE_MAX)
+            first.ask("GET", "/sensors/n", filler="x" * REQUEST_SIZE_MAX)
             assert (await first.answer()).status == 431
 
     run(scenario())
@@ -397,14 +397,14 @@ def test_who_never_fetches_what_is_said_is_given_up(monkeypatch: pytest.MonkeyPa
 )
 def test_a_head_that_could_be_understood_in_two_ways_is_refused(head: bytes) -> None:
     with pytest.raises(HttpError) as refused:
-        parse_head(head)
+        parse_head(head, SINGLE)
     assert refused.value.status == 400
 
 
 @given(head=st.binary(max_size=300), start=st.sampled_from([b"", b"POST /sensors HTTP/1.1\r\n", b"GET /"]))
 def test_whatever_comes_is_a_request_or_refused(head: bytes, start: bytes) -> None:
     try:
-        request = parse_head(start + head.replace(b"\r\n\r\n", b"") + b"\r\n\r\n")
+        request = parse_head(start + head.replace(b"\r\n\r\n", b"") + b"\r\n\r\n", SINGLE)
         assert request.size <= BODY_SIZE_MAX
         check_page(request, frozenset(), is_tls=False)
     except HttpError as error:
@@ -413,7 +413,8 @@ def test_whatever_comes_is_a_request_or_refused(head: bytes, start: bytes) -> No
 
 def test_a_request_says_whether_it_is_the_last() -> None:
     def is_last(version: str, connection: str) -> bool:
-        return parse_head(f"GET / HTTP/{version}\r\nConnection: {connection}\r\n\r\n".encode()).is_last
+        head = f"GET / HTTP/{version}\r\nConnection: {connection}\r\n\r\n".encode()
+        return parse_head(head, SINGLE).is_last
 
     assert is_last("1.1", "close")
     assert is_last("1.0", "x")

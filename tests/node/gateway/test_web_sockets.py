@@ -20,8 +20,8 @@ import tidings
 from tests.gateway.world import is_known
 from tidings.gateway.gateway import ERRORS_MAX
 from tidings.node.gateway import websocket
-from tidings.node.gateway.web_request import BODY_SIZE_MAX
 from tidings.node.gateway.websocket import is_whole
+from tidings.node.http import BODY_SIZE_MAX
 from tidings.steps import finish
 
 

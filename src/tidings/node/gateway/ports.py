@@ -14,7 +14,7 @@ from tidings.errors import UserError
 from tidings.gateway.hub import Hub
 from tidings.gateway.networks import DatagramAddress
 from tidings.node import logs
-from tidings.node.ports import BACKLOG, HANDSHAKE_S_MAX, PART_S_MAX, caller_of
+from tidings.node.ports import PART_S_MAX, caller_of, listen_tcp
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -158,7 +158,9 @@ async def listen(
 ) -> GatewayPorts:
     """Open TCP and UDP under one number, 0 for a free one; UserError if that fails."""
     for _ in range(FREE_TRIES):
-        server = await _listen_tcp(hub, host, port, connections_max, context)
+        server, place = await listen_tcp(
+            lambda: SensorPort(hub, connections_max), host, port, context, kind="tcp "
+        )
         number = server.sockets[0].getsockname()[1]
         try:
             transport, datagrams = await asyncio.get_running_loop().create_datagram_endpoint(
@@ -170,27 +172,5 @@ async def listen(
             if port != 0:
                 raise problem from None
         else:
-            return GatewayPorts(
-                server, transport, datagrams, f"{f'[{host}]' if ':' in host else host}:{number}"
-            )
+            return GatewayPorts(server, transport, datagrams, place)
     raise problem
-
-
-async def _listen_tcp(
-    hub: Hub, host: str, port: int, connections_max: int, context: SSLContext | None
-) -> asyncio.Server:
-    limits: dict[str, Any] = {}
-    if context is not None:
-        limits = {"ssl_handshake_timeout": HANDSHAKE_S_MAX, "ssl_shutdown_timeout": PART_S_MAX}
-    try:
-        return await asyncio.get_running_loop().create_server(
-            lambda: SensorPort(hub, connections_max),
-            host,
-            port,
-            backlog=BACKLOG,
-            start_serving=False,
-            ssl=context,
-            **limits,
-        )
-    except OSError as error:
-        raise UserError(f"can't listen on tcp {host}:{port}: {error.strerror}") from None

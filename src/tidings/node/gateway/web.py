@@ -13,19 +13,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from tidings.errors import UserError
 from tidings.gateway.hub import Hub
 from tidings.gateway.intake import NetworkReader
 from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Error, Register, Sensing
 from tidings.gateway.work import WorkClient
 from tidings.node.gateway.web_port import WebPort
-from tidings.node.gateway.web_request import COOKIE, WebAnswer, WebRequest, check_page, preflight
-from tidings.node.gateway.web_session import Visit, Visits, as_array, refused
-from tidings.node.http import HttpError
-from tidings.node.ports import BACKLOG, HANDSHAKE_S_MAX, PART_S_MAX
+from tidings.node.gateway.web_session import (
+    COOKIE,
+    Visit,
+    Visits,
+    WebAnswer,
+    as_array,
+    preflight,
+    refused,
+    token_of,
+)
+from tidings.node.http import HttpError, HttpRequest, check_page
+from tidings.node.ports import listen_tcp
 from tidings.protocol.access import PeerInfo
 from tidings.steps import Steps
 
@@ -65,21 +72,10 @@ class Web:
 
     async def serve(self, host: str, port: int, context: SSLContext | None = None) -> str:
         """Listen there, 0 for a free port, with TLS if there is a context for it; return the address."""
-        limits: dict[str, Any] = {}
         self._is_tls = context is not None
-        if context is not None:
-            limits = {"ssl_handshake_timeout": HANDSHAKE_S_MAX, "ssl_shutdown_timeout": PART_S_MAX}
-        loop = asyncio.get_running_loop()
-        try:
-            self._server = await loop.create_server(
-                lambda: WebPort(self), host, port, backlog=BACKLOG, ssl=context, **limits
-            )
-        except OSError as error:
-            raise UserError(f"can't listen on http {host}:{port}: {error.strerror}") from None
-        number = self._server.sockets[0].getsockname()[1]
-        return (
-            f"{'https' if self._is_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{number}{PATH}"
-        )
+        self._server, place = await listen_tcp(lambda: WebPort(self), host, port, context, kind="http ")
+        await self._server.start_serving()
+        return f"{'https' if self._is_tls else 'http'}://{place}{PATH}"
 
     def close(self) -> None:
         """Accept nothing more, and close all connections."""
@@ -97,7 +93,7 @@ class Web:
 
     # Requests
 
-    def check(self, request: WebRequest) -> str | None:
+    def check(self, request: HttpRequest) -> str | None:
         """Refuse what must not be answered, before its body is read; the origin of a page that is listed."""
         origin = check_page(request, self._origins, self._is_tls)
         methods = {PATH: ("GET", "POST")}.get(request.path, ("GET",))
@@ -108,7 +104,7 @@ class Web:
         return origin
 
     async def answer(
-        self, request: WebRequest, body: bytes, caller: PeerInfo, origin: str | None, client: WorkClient
+        self, request: HttpRequest, body: bytes, caller: PeerInfo, origin: str | None, client: WorkClient
     ) -> WebAnswer:
         """Answer a request; HttpError if it can't be served.
 
@@ -125,12 +121,12 @@ class Web:
         return await self._fetch(request)
 
     async def _post(
-        self, request: WebRequest, body: bytes, caller: PeerInfo, client: WorkClient
+        self, request: HttpRequest, body: bytes, caller: PeerInfo, client: WorkClient
     ) -> WebAnswer:
         if self.hub.is_full:
             raise HttpError(503, "the node does not take more now: try again in a second")
         registers, numbered, is_clear = await self._wait_done(client, _look_at(body))
-        token = request.token
+        token = token_of(request)
         visit = None if token is None else self.visits.find(token, self._clock())
         if visit is None:
             if registers:
@@ -178,11 +174,12 @@ class Web:
             "Access-Control-Expose-Headers": "Sensing-Token",
         }
 
-    async def _fetch(self, request: WebRequest) -> WebAnswer:
+    async def _fetch(self, request: HttpRequest) -> WebAnswer:
         """Return the messages for one network, as soon as there are some."""
-        if request.token is None:
+        token = token_of(request)
+        if token is None:
             raise HttpError(403, "the token that was given when the network was registered is needed")
-        visit, sensing_id = self.visits.find(request.token, self._clock()), request.path[len(PATH) + 1 :]
+        visit, sensing_id = self.visits.find(token, self._clock()), request.path[len(PATH) + 1 :]
         if sensing_id not in visit.ids:
             raise HttpError(404, "this network was not registered with this token")
         wait_s = _seconds(request.query.get("wait", "0"))

@@ -13,16 +13,9 @@ from typing import TYPE_CHECKING, cast
 from tidings.errors import MissingExtra
 from tidings.gateway.work import WorkClient
 from tidings.node import logs
-from tidings.node.gateway.web_request import (
-    HEAD_SIZE_MAX,
-    WebRequest,
-    allowing,
-    encode_response,
-    parse_head,
-    refusal,
-)
+from tidings.node.gateway.web_session import SINGLE, WebAnswer, allowing, refusal
 from tidings.node.gateway.websocket import GONE, WRITE_BUFFER_MAX, WebSocket
-from tidings.node.http import HttpError
+from tidings.node.http import HEAD_END, REQUEST_SIZE_MAX, HttpError, HttpRequest, encode_response, parse_head
 from tidings.node.ports import PART_S_MAX, caller_of
 from tidings.protocol.access import PeerInfo
 
@@ -48,7 +41,7 @@ class WebPort(asyncio.Protocol):
         self._client = WorkClient()
         self._held = bytearray()
         self._is_parting = False
-        self._head: tuple[WebRequest, str | None, int] | None = None  # the size is that of the body
+        self._head: tuple[HttpRequest, str | None, int] | None = None  # the size is that of the body
         self._task: asyncio.Task[None] | None = None
         self._socket: WebSocket | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -113,12 +106,12 @@ class WebPort(asyncio.Protocol):
 
     def _read_head(self) -> bool:
         """Read a head; return whether it is there, and its body comes next."""
-        head, end, rest = self._held.partition(b"\r\n\r\n")
-        if not end and len(self._held) <= HEAD_SIZE_MAX:
+        head, end, rest = self._held.partition(HEAD_END)
+        if not end and len(self._held) <= REQUEST_SIZE_MAX:
             return False
-        if len(head) > HEAD_SIZE_MAX:
-            raise HttpError(431, f"the head of a request has at most {HEAD_SIZE_MAX} bytes")
-        request = parse_head(bytes(head + end))
+        if len(head) > REQUEST_SIZE_MAX:
+            raise HttpError(431, f"the head of a request has at most {REQUEST_SIZE_MAX} bytes")
+        request = parse_head(bytes(head + end), SINGLE)
         origin = self._web.check(request)
         if request.is_websocket and request.method == "GET":
             self._upgrade(request, bytes(head + end), bytes(rest))
@@ -138,7 +131,7 @@ class WebPort(asyncio.Protocol):
         self._transport.pause_reading()
         self._task = self._loop.create_task(self._answer(request, body, origin))
 
-    def _upgrade(self, request: WebRequest, head: bytes, rest: bytes) -> None:
+    def _upgrade(self, request: HttpRequest, head: bytes, rest: bytes) -> None:
         self._stop_waiting()
         self._held.clear()
         try:
@@ -153,7 +146,7 @@ class WebPort(asyncio.Protocol):
 
     # Answering
 
-    async def _answer(self, request: WebRequest, body: bytes, origin: str | None) -> None:
+    async def _answer(self, request: HttpRequest, body: bytes, origin: str | None) -> None:
         try:
             answer = await self._web.answer(request, body, self._caller, origin, self._client)
         except HttpError as error:
@@ -162,8 +155,7 @@ class WebPort(asyncio.Protocol):
             logs.error("a request could not be answered", problem=repr(error))
             answer = refusal(HttpError(500, "the request could not be answered"))
         self._task = None
-        fields = {**allowing(origin), **answer.fields}
-        self._transport.write(encode_response(answer.status, answer.body, fields, request.is_last))
+        self._write(answer, request.is_last, origin)
         if request.is_last:
             self._part()
         elif not self._transport.is_closing():
@@ -171,6 +163,12 @@ class WebPort(asyncio.Protocol):
             self._wait(REQUEST_S_MAX if self._held else IDLE_S_MAX, self._give_up)
             if self._held:
                 self._go_on()
+
+    def _write(self, answer: WebAnswer, is_last: bool, origin: str | None = None) -> None:
+        fields = {"Cache-Control": "no-store", **allowing(origin), **answer.fields}
+        self._transport.write(
+            encode_response(answer.status, "application/json", answer.body, fields, is_last)
+        )
 
     def _refuse(self, error: HttpError) -> None:
         """Answer an invalid request; where the next one begins is not known then.
@@ -181,7 +179,7 @@ class WebPort(asyncio.Protocol):
         answer = refusal(error)
         self._is_parting = True
         self._held.clear()
-        self._transport.write(encode_response(answer.status, answer.body, answer.fields, is_last=True))
+        self._write(answer, is_last=True)
         if self._transport.can_write_eof():
             self._transport.write_eof()
         self._wait(LINGER_S, self._part)

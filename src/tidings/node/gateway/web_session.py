@@ -3,6 +3,8 @@
 To the hub a *visit* is a connection like any other. It begins with the first request that registers a network
 and is known by its token from then on; it ends when nothing was heard for its lease, or when its messages are
 not fetched. A request that registers nothing is a visit of its own, and leaves nothing behind.
+
+Here are the answers to requests, too, and the fields by which pages of listed origins may read them.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import msgspec
 from msgspec import Struct
 
 from tidings.gateway.hub import Hub
+from tidings.gateway.messages import Error, encode
 from tidings.gateway.networks import bounded_lease
-from tidings.node.http import HttpError
+from tidings.node.http import HttpError, HttpRequest
 from tidings.protocol.access import PeerInfo
 
 VISITS_MAX = 10_000
@@ -26,6 +29,20 @@ VISITS_MAX = 10_000
 WAITING_MAX = 1_000
 """Messages that wait for one network to fetch them, before it is given up."""
 TOKEN_SIZE = 24
+COOKIE = "tidings-network"
+TOKEN = "sensing-token"
+"""Field by which a network that keeps no cookies identifies itself, in requests and answers."""
+SINGLE = {
+    "authorization",
+    "content-length",
+    "cookie",
+    "host",
+    "origin",
+    "transfer-encoding",
+    "upgrade",
+    TOKEN,
+}
+"""Fields that a request must not have twice."""
 
 _COMMANDS = (b'{"subscribe"', b'{"unsubscribe"', b'{"redirect"')
 _ANSWERS = (b'{"ack"', b'{"error"')
@@ -172,3 +189,44 @@ def refused(lines: Iterable[bytes]) -> set[str]:
 def as_array(lines: Iterable[bytes]) -> bytes:
     """Return messages as one array of JSON."""
     return b"[" + b",".join(line.rstrip(b"\n") for line in lines) + b"]"
+
+
+# Requests and answers
+
+
+def token_of(request: HttpRequest) -> str | None:
+    """Return the token of a visit, if there is one."""
+    for part in request.fields.get("cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE:
+            return value
+    return request.fields.get(TOKEN)
+
+
+class WebAnswer(Struct, frozen=True):
+    """Answer to a request."""
+
+    status: int
+    body: bytes = b""
+    fields: dict[str, str] = {}
+
+
+def allowing(origin: str | None) -> dict[str, str]:
+    """Return the fields that let a page of a listed origin read the answer."""
+    return {} if origin is None else {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
+
+
+def preflight(origin: str) -> dict[str, str]:
+    """Return the fields that tell a browser what a page of a listed origin may send."""
+    return {
+        **allowing(origin),
+        "Access-Control-Allow-Methods": "GET, POST",
+        "Access-Control-Allow-Headers": "Content-Type, Sensing-Token, Authorization",
+        "Access-Control-Max-Age": "600",
+    }
+
+
+def refusal(error: HttpError) -> WebAnswer:
+    """Return an error as the protocol has it, in an array like any other answer."""
+    fields = {"Retry-After": "1"} if error.status == 503 else {}
+    return WebAnswer(error.status, b"[" + encode(Error(str(error))).rstrip() + b"]", fields)

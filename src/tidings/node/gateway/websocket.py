@@ -17,8 +17,7 @@ from tidings.gateway.hub import Hub
 from tidings.gateway.intake import NetworkReader
 from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Error, encode
-from tidings.node.gateway.web_request import BODY_SIZE_MAX
-from tidings.node.http import HttpError
+from tidings.node.http import BODY_SIZE_MAX, HttpError
 from tidings.protocol.access import PeerInfo
 from tidings.steps import Steps
 
