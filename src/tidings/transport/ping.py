@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from tidings.errors import CodecError, Disconnected, NoAnswer, TidingsError
 from tidings.ids import new_system
-from tidings.protocol.frames import Frame, FrameReader, encode
+from tidings.protocol.frames import FRAME_MAX, Frame, FrameReader, encode
 from tidings.protocol.messages import VERSION, Bye, Failure, Hello, Ping, Pong, Welcome, error_of
 from tidings.transport.credentials import CredentialsProvider
 from tidings.transport.dial import ConnectTo, Hopeless
@@ -35,7 +36,12 @@ async def ping(reach: ConnectTo, says: CredentialsProvider, timeout_s: float) ->
     Raises Disconnected if nothing or something else listens there, NoAnswer after `timeout_s`, NotAllowed or
     Refused if the node says so instead.
     """
-    pinger = Pinger(says)
+
+    def hello() -> Hello:
+        user, secret = says()
+        return Hello([VERSION], new_system(os.urandom), 0, user=user, secret=secret)
+
+    pinger = Pinger(hello)
     try:
         async with asyncio.timeout(timeout_s):
             await reach(pinger)
@@ -53,23 +59,25 @@ async def ping(reach: ConnectTo, says: CredentialsProvider, timeout_s: float) ->
 
 
 class Pinger(asyncio.Protocol):
-    """Connection that greets a node, pings it once, and notes the answer."""
+    """Connection that greets a node, pings it once, and notes the answer.
 
-    def __init__(self, says: CredentialsProvider) -> None:
+    `hello` is called when there is a transport.
+    """
+
+    def __init__(self, hello: Callable[[], Hello]) -> None:
         self._loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[PingAnswer] = self._loop.create_future()
-        self._says = says
-        self._frames = FrameReader()
+        self.welcome: Welcome | None = None
+        self._hello = hello
+        self._frames = FrameReader(FRAME_MAX)
         self._transport: asyncio.Transport | None = None
-        self._welcome: Welcome | None = None
         self._is_gone = asyncio.Event()
         self._sent_at = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet the node."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are none of asyncio's classes
-        user, secret = self._says()
-        self._transport.write(encode(Hello([VERSION], new_system(os.urandom), 0, user=user, secret=secret)))
+        self._transport.write(encode(self._hello()))
 
     def data_received(self, data: bytes) -> None:
         """Handle messages of the node."""
@@ -82,12 +90,12 @@ class Pinger(asyncio.Protocol):
     def _hear(self, frame: Frame) -> None:
         message, _ = frame
         if isinstance(message, Welcome):
-            self._welcome, self._sent_at = message, self._loop.time()
+            self.welcome, self._sent_at = message, self._loop.time()
             assert self._transport is not None
             self._transport.write(encode(Ping(1)))
-        elif isinstance(message, Pong) and self._welcome is not None and not self.answer.done():
+        elif isinstance(message, Pong) and self.welcome is not None and not self.answer.done():
             took_s = self._loop.time() - self._sent_at
-            self.answer.set_result(PingAnswer(self._welcome.node, self._welcome.name, took_s))
+            self.answer.set_result(PingAnswer(self.welcome.node, self.welcome.name, took_s))
         elif isinstance(message, Bye):
             self._fail(error_of(Failure(message.code, message.text)))
 

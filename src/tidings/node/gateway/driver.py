@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from tidings.backoff import Backoff
-from tidings.errors import CodecError, Disconnected, TidingsError
+from tidings.errors import TidingsError
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.hub import Clocks, Hub
 from tidings.gateway.peer import Entrance
@@ -27,12 +27,12 @@ from tidings.node.gateway.journal import Journal, Life
 from tidings.node.gateway.ports import GatewayPorts, listen
 from tidings.node.ports import raise_descriptor_limit
 from tidings.protocol.connection import Connection
-from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
-from tidings.protocol.messages import VERSION, Bye, Hello, Welcome
+from tidings.protocol.messages import VERSION, Hello
 from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials
 from tidings.transport.dial import ConnectTo, Hopeless, dial
 from tidings.transport.link import Link
+from tidings.transport.ping import Pinger
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -261,50 +261,23 @@ def name_at(node: str, credentials: Credentials) -> str:
 
 async def _wait_counter(reach: ConnectTo, name: str, credentials: Credentials, life: Life) -> int:
     """Return the node's counter of an earlier gateway, waiting for a node that is away."""
+
+    def hello() -> Hello:
+        user, secret = credentials.says()
+        return Hello([VERSION], life.system, life.epoch, name, None, 0, user, secret)
+
     backoff = Backoff(random.random)
     while True:
-        probe = Probe(life, name, credentials)
+        pinger = Pinger(hello)
         try:
             async with asyncio.timeout(PROBE_S_MAX):
-                await reach(probe)
-                return await probe.counter
+                await reach(pinger)
+                await pinger.answer
         except Hopeless as hopeless:
             raise hopeless.error from None
-        except (OSError, TimeoutError, CodecError):
+        except (OSError, TimeoutError, TidingsError):
             await asyncio.sleep(backoff.next_s())
-
-
-class Probe(asyncio.Protocol):
-    """Greets a node in the name of an earlier life, and disconnects when the answer has come."""
-
-    def __init__(self, life: Life, name: str, credentials: Credentials) -> None:
-        self.counter: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._life = life
-        self._name = name
-        self._credentials = credentials
-        self._frames = FrameReader(FRAME_MAX)
-        self._transport: asyncio.WriteTransport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called once, first."""
-        self._transport = transport  # type: ignore[assignment]  # uvloop's are none of asyncio's classes
-        user, secret = self._credentials.says()
-        life = self._life
-        self._transport.write(
-            encode(Hello([VERSION], life.system, life.epoch, self._name, None, 0, user, secret))
-        )
-
-    def data_received(self, data: bytes) -> None:
-        """Called whenever bytes have come."""
-        for message, _ in self._frames.feed(data):
-            if isinstance(message, Welcome) and not self.counter.done():
-                self.counter.set_result(message.counter)
-                self._transport.write(encode(Bye()))
-                self._transport.close()
-            elif isinstance(message, Bye):
-                self._transport.close()
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        """Called once, last."""
-        if not self.counter.done():
-            self.counter.set_exception(Disconnected("the node has ended the connection"))
+        finally:
+            await pinger.close()
+        if pinger.welcome is not None:
+            return pinger.welcome.counter
