@@ -14,11 +14,10 @@ from protocol.clients import Client, run
 from protocol.rig import Rig
 from tidings import Event
 from tidings.ids import StoredIds
-from tidings.protocol import unsure
+from tidings.protocol import publications as module
 from tidings.protocol.frames import FrameReader
 from tidings.protocol.messages import DONE, GIVE_BACK, HANDLE, Commit, Settle
-from tidings.protocol.publications import Publications
-from tidings.protocol.unsure import UnsureEvents
+from tidings.protocol.publications import Publications, UnsureEvents
 
 WINDOW = 1 << 30
 NEW_YEAR = "2026-01-01T00:00:00Z"
@@ -104,8 +103,8 @@ def test_an_event_that_is_sent_again_has_the_number_that_it_had_there() -> None:
 
 
 def test_the_oldest_events_are_forgotten_beyond_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unsure, "UNSURE_MAX", 3)
-    monkeypatch.setattr(unsure, "UNSURE_SIZE_MAX", 100)
+    monkeypatch.setattr(module, "UNSURE_MAX", 3)
+    monkeypatch.setattr(module, "UNSURE_SIZE_MAX", 100)
     known, events = UnsureEvents(), [Event("t", body=bytes(10)) for _ in range(5)]
     for counter, event in enumerate(events, 1):
         known.add(event, "a", 0, counter)

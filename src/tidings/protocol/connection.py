@@ -41,7 +41,7 @@ from tidings.protocol.messages import (
     Welcome,
     error_of,
 )
-from tidings.protocol.publications import Publications
+from tidings.protocol.publications import Publications, UnsureEvents
 from tidings.protocol.subscriber import (
     ClientAdvertisement,
     ClientSubscription,
@@ -49,7 +49,6 @@ from tidings.protocol.subscriber import (
     Subscriber,
     Wanted,
 )
-from tidings.protocol.unsure import UnsureEvents
 from tidings.replies import Deferred, resolved
 
 T = TypeVar("T")

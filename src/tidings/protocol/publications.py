@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain, compress, groupby
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from tidings.errors import EventError
@@ -40,6 +40,10 @@ PUT_SIZE_MAX = FRAME_MAX - 2048
 """The same for an event that is put into a queue, whose name stands before it."""
 REFUSALS_MAX = 65_536
 """Refusals that nobody has asked for yet; beyond that the oldest are forgotten."""
+UNSURE_MAX = 65_536
+"""Unsure events that are remembered; the oldest are forgotten first, and sent again with a new number."""
+UNSURE_SIZE_MAX = 8 << 20
+"""Bytes of the bodies of these events, about as many as the send buffer holds."""
 
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_items = msgspec.msgpack.Decoder(list[Raw]).decode
@@ -259,18 +263,14 @@ class Publications:
             run.may_be_done = True
         self._waiting.extendleft(reversed(again))
         self._stream.resume(window)
-        self._give_up(
-            run
-            for run in self._waiting
-            if run.last <= counter or not (is_same_boot or run.is_kept or not run.was_sent)
-        )
+        waiting, self._waiting = self._waiting, deque()
+        for run in waiting:
+            if run.last > counter and (is_same_boot or run.is_kept or not run.was_sent):
+                self._waiting.append(run)
+            else:
+                self.size -= run.size
         if self.is_empty:
             self.accepted = self.last  # what was given up is as safe as it asked to be
-
-    def _give_up(self, runs: Iterable[PublicationRun]) -> None:
-        gone = set(runs)
-        self.size -= sum(run.size for run in gone)
-        self._waiting = deque(run for run in self._waiting if run not in gone)
 
     def refuse(self, refusal: Refusal) -> None:
         """The node has not done what has these counters.
@@ -298,6 +298,56 @@ class Publications:
             return {}
         known = [one for one in counters if one <= self.accepted and one in self._refused]
         return {counter: self._refused.pop(counter) for counter in known}
+
+
+class _Unsure(Struct, gc=False):
+    event: Event  # kept, so that no other event has its identity
+    counters: list[int]
+    size: int
+
+
+class UnsureEvents:
+    """Events whose sender does not know whether the node has them: sent again, they keep their numbers.
+
+    A put or publication that was sent and not answered in time stays in the numbered stream, so the node does
+    it once if it can be reached again. The usual retry loop sends the same event again meanwhile; then the
+    caller waits for the item that is under way, and there is no second one.
+
+    An event is recognised as the object that it is, together with the place that it was sent to: a queue, or
+    the exchange (a queue without a name), and a transaction. Events can't be referred to weakly, so they are
+    kept here, and the oldest are forgotten beyond the limits.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, str, int], _Unsure] = {}
+        """The events; empty unless a call has failed. Callers test that first, as it costs nothing."""
+        self._size = 0
+
+    def add(self, event: Event, queue: str, transaction: int, counter: int) -> None:
+        """Remember under which counter an event was sent to a place."""
+        key = id(event), queue, transaction
+        known = self.known.get(key)
+        if known is None:
+            size = len(event.body or b"")
+            known = self.known[key] = _Unsure(event, [], size)
+            self._size += size
+        known.counters.append(counter)
+        while len(self.known) > UNSURE_MAX or (self._size > UNSURE_SIZE_MAX and len(self.known) > 1):
+            self._forget(next(iter(self.known)))
+
+    def take(self, event: Event, queue: str, transaction: int) -> int:
+        """Return the counter of an event that is sent again, and forget it; 0 if it is not known."""
+        key = id(event), queue, transaction
+        known = self.known.get(key)
+        if known is None:
+            return 0
+        counter = known.counters.pop(0)
+        if not known.counters:
+            self._forget(key)
+        return counter
+
+    def _forget(self, key: tuple[int, str, int]) -> None:
+        self._size -= self.known.pop(key).size
 
 
 def _without(run: PublicationRun, counters: set[int], withdrawn: set[int]) -> list[PublicationRun]:
