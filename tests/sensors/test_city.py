@@ -8,12 +8,12 @@ import pytest
 
 from tests.gateway.whole import decode_object
 from tidings.gateway.messages import Sensing, Sensor, SubscribeSensors
-from tidings.sensors.city import CITY, DAY_S, DUST, HARBOUR_M, KINDS, SIZE_M, CityNetwork, Signal, Spot
+from tidings.sensors.city import CITY, DAY_S, DUST, HARBOUR_M, KINDS, SIZE_M, CityNetwork, Load, Signal, Spot
 
 
 def network(number: int = 1, **options: Any) -> CityNetwork:
-    given = {"sensors": 6, "types": tuple(KINDS), "readings": 2, "period_s": 10.0, "speed": 0.0, "seed": 3}
-    return CityNetwork(number, **{**given, "always": True, **options})
+    given = {"sensors": 6, "readings": 2, "rate": 0.1, "seed": 3, "always": True}
+    return CityNetwork(number, Load(**{**given, **options}))
 
 
 def messages(of: CityNetwork, count: int) -> list[str]:
@@ -27,7 +27,7 @@ def test_the_same_seed_gives_the_same_readings() -> None:
 
 
 def test_messages_are_what_a_gateway_understands() -> None:
-    city = network(number=4, speed=12.0)
+    city = network(number=4, mobility=12.0)
     for line in messages(city, 20):
         (said,) = decode_object(line.encode())
         assert isinstance(said, Sensing)
@@ -67,7 +67,7 @@ def test_a_bus_drives_at_its_speed_and_stays_in_town() -> None:
 
 
 def test_only_buses_move_and_they_register_for_the_whole_town() -> None:
-    street, bus = network(number=1, speed=10.0), network(number=4, speed=10.0)
+    street, bus = network(number=1, mobility=10.0), network(number=4, mobility=10.0)
     assert not street.spot.moves
     assert bus.core.area == CITY
     places = {
@@ -108,7 +108,7 @@ def test_one_that_always_sends_knows_what_nobody_wanted() -> None:
 def test_where_there_is_smog_the_air_is_full_of_dust_and_networks_stand_close_together() -> None:
     def means(smoggy: bool) -> dict[str, float]:
         values: dict[str, list[float]] = {kind: [] for kind in KINDS}
-        for line in messages(network(number=4, speed=12.0, smoggy=smoggy), 200):
+        for line in messages(network(number=4, mobility=12.0, smog=4 if smoggy else 0), 200):
             (said,) = decode_object(line.encode())
             assert isinstance(said, Sensing)
             for one in said.sensors:

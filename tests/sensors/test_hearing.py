@@ -4,8 +4,8 @@ import pytest
 
 from tidings.errors import CodecError
 from tidings.gateway.messages import Ack, Error, Sensor, SubscribeSensors, UnsubscribeSensors, encode
-from tidings.sensors import hearing
-from tidings.sensors.hearing import Ear
+from tidings.sensors import network
+from tidings.sensors.network import Ear
 
 SAID = [
     SubscribeSensors("bus", [Sensor("a", min_value=1, max_value=2.5), Sensor("b")], cookie="c0"),
@@ -47,7 +47,7 @@ def test_what_is_no_message_is_an_error(junk: bytes) -> None:
 
 
 def test_a_message_without_an_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hearing, "LINE_SIZE_MAX", 100)
+    monkeypatch.setattr(network, "LINE_SIZE_MAX", 100)
     ear = Ear()
     ear.feed(b"x" * 100)
     with pytest.raises(CodecError, match="longer than 100 bytes"):

@@ -14,8 +14,8 @@ from sensors.gateways import TestGateway, run, wait_until
 from tidings.errors import AddressError, ConfigError, UserError
 from tidings.gateway.messages import Ack, Sensor, encode
 from tidings.sensors import speaker
-from tidings.sensors.hearing import Heard
 from tidings.sensors.link import GatewayLink, GatewayPlace, host_and_port, place_of
+from tidings.sensors.network import Heard
 from tidings.sensors.speaker import Speaker
 
 

@@ -11,8 +11,9 @@ from sensors.gateways import TestGateway, wait_until
 
 from tidings.errors import Disconnected, UserError
 from tidings.sensors import simulation
+from tidings.sensors.city import Load
 from tidings.sensors.link import GatewayPlace
-from tidings.sensors.simulation import Load, Simulation, Tally, stamp_of
+from tidings.sensors.simulation import Simulation, Tally, stamp_of
 
 PATIENCE_S = ANSWER_S
 DUST = "type = 'air.pm10'"

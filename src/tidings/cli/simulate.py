@@ -137,9 +137,9 @@ def run_sensors(
     Values follow a daily curve, with noise and outliers. With --always they are sent without demand, as
     sensors do that can't be controlled.
     """
-    from tidings.sensors.city import KINDS
+    from tidings.sensors.city import KINDS, Load
     from tidings.sensors.link import place_of
-    from tidings.sensors.simulation import Load, Simulation
+    from tidings.sensors.simulation import Simulation
 
     place = place_of(gateway, udp=udp, tls=tls, ca=ca, token=token_file)
     load = Load(

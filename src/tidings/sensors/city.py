@@ -12,6 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from tidings.gateway.messages import Point, Sensor
 from tidings.sensors.network import SensorNetwork
@@ -118,6 +119,31 @@ class Spot:
         )
 
 
+class Load(Struct, frozen=True, kw_only=True):
+    """Simulated load. `rate`: messages per second and network, 0: as many as the connections take.
+
+    `smog`: number of networks that stand close together, where the air is bad.
+    """
+
+    networks: int = 1
+    sensors: int = 10
+    types: Sequence[str] = tuple(KINDS)
+    rate: float = 2.0
+    readings: int = 1
+    mobility: float = 0.0
+    churn: float = 0.0
+    smog: int = 0
+    seed: int = 0
+    duration_s: float | None = None
+    always: bool = False
+    connections: int | None = None
+
+    @property
+    def period_s(self) -> float:
+        """Time between two messages of a network; one second if they go as fast as they can."""
+        return 1 / self.rate if self.rate else 1.0
+
+
 class CityMessage(NamedTuple):
     """Message that is ready to be sent."""
 
@@ -130,31 +156,18 @@ class CityNetwork:
     """Simulated network: the core with the requests of the gateway, and the city around it.
 
     Its messages are put together from pieces that were encoded before, since there are very many of them.
-    `smoggy`: it stands in the corner where the air is bad.
     """
 
-    def __init__(
-        self,
-        number: int,
-        *,
-        sensors: int,
-        types: Sequence[str],
-        readings: int,
-        period_s: float,
-        speed: float,
-        seed: int,
-        always: bool,
-        lease_s: float | None = None,
-        smoggy: bool = False,
-    ) -> None:
-        random = Random(f"{seed}/{number}")
+    def __init__(self, number: int, load: Load, lease_s: float | None = None) -> None:
+        random, types = Random(f"{load.seed}/{number}"), load.types
+        smoggy = number <= load.smog
         drives = number % BUSES == 0 and not smoggy
-        self.spot = Spot(random, speed if drives else 0.0, HARBOUR_M if smoggy else SIZE_M)
+        self.spot = Spot(random, load.mobility if drives else 0.0, HARBOUR_M if smoggy else SIZE_M)
         self.core = SensorNetwork(
             f"{'bus' if self.spot.moves else 'street'}-{number}",
-            [_sensor(index, types[(number + index) % len(types)]) for index in range(sensors)],
+            [_sensor(index, types[(number + index) % len(types)]) for index in range(load.sensors)],
             area=list(CITY) if self.spot.moves else [Point(self.spot.x, self.spot.y)],
-            always=always,
+            always=load.always,
             lease_s=lease_s,
         )
         self._signals = {
@@ -163,8 +176,8 @@ class CityNetwork:
         self._heads = {name: _head(sensor) for name, sensor in self.core.sensors.items()}
         self._opening = f'{{"sensing":{{"sensing-id":{_json(self.core.sensing_id)},"sensors":['
         self._names = list(self.core.sensors)
-        self._readings = min(readings, sensors)
-        self._period_s = period_s
+        self._readings = min(load.readings, load.sensors)
+        self._period_s = load.period_s
         self._next = 0
         self._time_s = MORNING_S
 

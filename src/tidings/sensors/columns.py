@@ -109,21 +109,7 @@ def _checked(single: dict[str, str], values: dict[str, str], others: dict[str, s
     for name in ("area", "sensing-id"):
         if name in others:
             raise ConfigError(PLACE, name, "is made from other columns, and can't be one")
-    return _made(single, values, others)
-
-
-def _made(single: dict[str, str], values: dict[str, str], others: dict[str, str]) -> RecordingColumns:
-    known = single.get
-    return RecordingColumns(
-        single["timestamp"],
-        single["name"],
-        tuple(values.items()),
-        known("value"),
-        known("type"),
-        known("posx"),
-        known("posy"),
-        tuple(others.items()),
-    )
+    return RecordingColumns(**single, values=tuple(values.items()), others=tuple(others.items()))
 
 
 def guess_columns(header: Sequence[str], place: str) -> RecordingColumns:
@@ -144,7 +130,7 @@ def guess_columns(header: Sequence[str], place: str) -> RecordingColumns:
             place, "", f"say with --columns which column is what; there are {_listed(header)}"
         ) from None
     ordered = sorted(values.items(), key=lambda pair: list(header).index(pair[1]))
-    return _made(found, dict(ordered), {})
+    return RecordingColumns(**found, values=tuple(ordered), others=())
 
 
 def _listed(header: Sequence[str]) -> str:

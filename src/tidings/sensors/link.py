@@ -18,7 +18,7 @@ from msgspec import UNSET, Struct
 
 from tidings.backoff import Backoff
 from tidings.errors import AddressError, CodecError, Disconnected, UserError
-from tidings.sensors.hearing import Ear, Heard
+from tidings.sensors.network import Ear, Heard
 from tidings.transport.credentials import Credentials
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def place_of(
         raise UserError("a token is sent over TLS only; use --tls or --ca")
     place = GatewayPlace(host, port, udp, is_tls, ca, token)
     login_line(place)
-    tls_context(place)
+    tls_context(place.tls, ca)
     return place
 
 
@@ -128,10 +128,6 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
         """Whether more may be sent without piling up here."""
         return self._has_room.is_set()
 
-    async def wait_room(self) -> None:
-        """Wait until more may be sent."""
-        await self._has_room.wait()
-
     def send(self, data: bytes) -> None:
         """Send whole lines, or as a datagram one line; does nothing without a connection."""
         if self._transport is not None:
@@ -182,7 +178,7 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
                 await loop.create_datagram_endpoint(lambda: self, remote_addr=(place.host, place.port))
                 return
             self._login = login_line(place)
-            context = tls_context(place)
+            context = tls_context(place.tls, place.ca)
             transport, _ = await loop.create_connection(lambda: self, place.host, place.port, ssl=context)
             # A port of this machine without a listener may become that of our own end: we would hear us.
             if transport.get_extra_info("sockname") == transport.get_extra_info("peername"):
@@ -248,13 +244,13 @@ def login_line(place: GatewayPlace) -> bytes:
     return msgspec.json.encode({"login": {"token": credentials.says()[1]}}) + b"\n"
 
 
-def tls_context(place: GatewayPlace) -> SSLContext | None:
-    """Return the TLS context for the gateway, if any; ConfigError if the file of the CA is invalid."""
-    if not place.tls:
+def tls_context(is_tls: bool, ca: Path | None) -> SSLContext | None:
+    """Return the TLS context for a server, if any; ConfigError if the file of the CA is invalid."""
+    if not is_tls:
         return None
     from tidings.transport.tls import client_context
 
-    return client_context(place.ca, None, None)
+    return client_context(ca, None, None)
 
 
 def sensing_id_of(message: Heard) -> str | None:

@@ -141,12 +141,9 @@ class Bridge:
             on_switched=self._switched,
             tell=self._tell,
         )
-        self.session = self._new_session(broker, filters or topics.filters)
-
-    def _new_session(self, broker: MqttBroker, filters: list[str]) -> MqttSession:
-        return session_class()(
+        self.session = session_class()(
             broker,
-            filters,
+            filters or topics.filters,
             on_message=self._take,
             on_connected=self._connected,
             on_disconnected=self._inbox.disconnected,

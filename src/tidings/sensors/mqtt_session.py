@@ -22,7 +22,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tidings.backoff import Backoff
 from tidings.errors import Disconnected
-from tidings.sensors.link import RETRY_S_MIN
+from tidings.sensors.link import RETRY_S_MIN, tls_context
 from tidings.transport.credentials import Credentials
 
 SESSION_S = 7 * 86_400
@@ -174,14 +174,7 @@ class MqttSession:
             protocol=aiomqtt.ProtocolVersion.V5,
             clean_start=False,
             properties=properties,
-            tls_context=self._tls(),
+            tls_context=tls_context(broker.tls, broker.ca),
             timeout=ANSWER_S_MAX,
             logger=logs,
         )
-
-    def _tls(self) -> Any:
-        if not self._broker.tls:
-            return None
-        from tidings.transport.tls import client_context
-
-        return client_context(self._broker.ca, None, None)

@@ -5,12 +5,13 @@ A network that numbers its messages keeps each until it is acknowledged, and sen
 order, over a new connection; the gateway counts repeats once. One that sends datagrams renews its lease, and
 repeats messages that were not acknowledged in time.
 
-Requests outlive a broken connection: until the gateway changes them, they are the best guess.
+Requests outlive a broken connection: until the gateway changes them, they are the best guess. Unknown members
+and messages of a gateway are ignored, so that it may be newer than the network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import Any
 
@@ -19,6 +20,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
 from tidings.backoff import Backoff
+from tidings.errors import CodecError
 from tidings.gateway.messages import (
     Ack,
     Deregister,
@@ -28,8 +30,8 @@ from tidings.gateway.messages import (
     Register,
     Sensor,
     SubscribeSensors,
+    UnsubscribeSensors,
 )
-from tidings.sensors.hearing import Heard
 from tidings.timers import renewal_s
 
 WAITING_MAX = 1_000
@@ -43,10 +45,13 @@ Over a connection nothing is lost, but a gateway may be unable to accept a messa
 """
 SENSORS_PER_DATAGRAM = 200
 """Sensors in one register message that must fit into a datagram."""
+LINE_SIZE_MAX = 4 << 20
+"""Bytes of one message of a gateway: it may name each of ten thousand sensors."""
 
 SensorReading = Mapping[str, Any]
 """`name`, `type`, `value`, and perhaps `timestamp`, `area` and other members."""
 Number = int | float
+Heard = SubscribeSensors | UnsubscribeSensors | Ack | Error | Redirect
 
 
 class SendLine(Struct, frozen=True):
@@ -190,7 +195,7 @@ class SensorNetwork:
         A network that numbers its messages must not be full.
         """
         assert not self.is_full, "the caller waits until some have arrived"
-        wanted = list(readings) if self.always else self._chosen(readings, now)
+        wanted = [one for one in readings if self.always or self.take(one["name"], one.get("value"), now)]
         if not wanted:
             return [] if tag is None else [Arrived(tag)]
         if self._seq is None:
@@ -200,9 +205,6 @@ class SensorNetwork:
         line = encode_sensing(self.sensing_id, wanted, self._seq)
         self._waiting[self._seq] = _Waiting(line, tag, self._repeat_s, now)
         return [SendLine(line)] if self.is_connected else []
-
-    def _chosen(self, readings: Iterable[SensorReading], now: float) -> list[SensorReading]:
-        return [one for one in readings if self.take(one["name"], one.get("value"), now)]
 
     def take(self, name: str, value: Any, now: float) -> bool:
         """Whether a reading is in demand, and not too soon after the one before; then it counts as sent."""
@@ -319,3 +321,49 @@ def _say(title: str, message: Register | Deregister) -> SendLine:
     """Encode a message of ours; unset members are left out."""
     members = {name.replace("_", "-"): value for name, value in asdict(message).items() if value is not None}
     return SendLine(_encode({title: members}) + b"\n")
+
+
+# Messages of a gateway
+
+
+class _Line(Struct):
+    subscribe: SubscribeSensors | None = None
+    unsubscribe: UnsubscribeSensors | None = None
+    ack: Ack | None = None
+    error: Error | None = None
+    redirect: Redirect | None = None
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+class Ear:
+    """Decodes the messages of one connection. A datagram is passed whole, to `feed_whole`."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Heard]:
+        """Return the messages that are complete; CodecError if one is invalid, or has no end."""
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        if len(self._rest) > LINE_SIZE_MAX:
+            raise CodecError("$", f"a message of the gateway is longer than {LINE_SIZE_MAX:,} bytes")
+        return [message for line in lines for message in messages_in(line)]
+
+    def feed_whole(self, data: bytes) -> list[Heard]:
+        """Return the messages of a datagram."""
+        return [message for line in data.split(b"\n") for message in messages_in(line)]
+
+
+def messages_in(line: bytes) -> Iterator[Heard]:
+    """Yield the message on a line, if it is known."""
+    if not line.strip():
+        return
+    try:
+        decoded = _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CodecError("$", f"no message of a gateway: {error}") from None
+    for message in (decoded.subscribe, decoded.unsubscribe, decoded.ack, decoded.error, decoded.redirect):
+        if message is not None:
+            yield message

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from random import Random
@@ -16,10 +16,9 @@ from random import Random
 from msgspec import Struct
 
 from tidings.errors import UserError
-from tidings.sensors.city import KINDS, CityNetwork
-from tidings.sensors.hearing import Heard
+from tidings.sensors.city import CityNetwork, Load
 from tidings.sensors.link import GatewayLink, GatewayPlace, sensing_id_of, wait_connected
-from tidings.sensors.network import SendLine, SensorEffect, Switched, Troubled
+from tidings.sensors.network import Heard, SendLine, SensorEffect, Switched, Troubled
 from tidings.timers import Alarms
 
 CONNECTING_MAX = 64
@@ -36,26 +35,6 @@ TICK_S = 0.01
 """Time between two ticks of the wheel."""
 CONNECT_S_MAX = 30.0
 REPORT_S = 1.0
-
-
-class Load(Struct, frozen=True, kw_only=True):
-    """Simulated load. `rate`: messages per second and network, 0: as many as the connections take.
-
-    `smog`: number of networks that stand close together, where the air is bad.
-    """
-
-    networks: int = 1
-    sensors: int = 10
-    types: Sequence[str] = tuple(KINDS)
-    rate: float = 2.0
-    readings: int = 1
-    mobility: float = 0.0
-    churn: float = 0.0
-    smog: int = 0
-    seed: int = 0
-    duration_s: float | None = None
-    always: bool = False
-    connections: int | None = None
 
 
 class Tally(Struct):
@@ -89,35 +68,32 @@ class Simulation:
         self._report = report or (lambda _: None)
         self._random = Random(f"{load.seed}/churn")
         self._numbers = 0
-        self._period_s = 1 / load.rate if load.rate else 1.0
         gate = asyncio.Semaphore(CONNECTING_MAX)
         wanted = min(load.connections or load.networks, load.networks)
-        self._groups = [SensorGroup(self, place, gate) for _ in range(wanted)]
+        self.groups = [SensorGroup(self, place, gate) for _ in range(wanted)]
+        """Connections, each with its networks."""
         self._begin = time.monotonic()
         self._timers = Alarms()
-
-    @property
-    def groups(self) -> list[SensorGroup]:
-        """Connections, each with its networks."""
-        return self._groups
 
     async def run(self) -> Tally:
         """Connect, send until the time is over, and deregister."""
         for index in range(self._load.networks):
-            self._groups[index % len(self._groups)].add(self._new_network())
-        tasks = [asyncio.ensure_future(group.link.run()) for group in self._groups]
+            self.groups[index % len(self.groups)].add(self._new_network())
+        tasks = [asyncio.ensure_future(group.link.run()) for group in self.groups]
         try:
             await wait_connected(self._is_connected, self._place, CONNECT_S_MAX)
             await self._work()
         finally:
-            self._leave()
+            for group in self.groups:
+                group.leave()
+            self._report(self.tally)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         return self.tally
 
     def _is_connected(self) -> bool:
-        return any(group.link.is_connected for group in self._groups)
+        return any(group.link.is_connected for group in self.groups)
 
     async def _work(self) -> None:
         self._begin = time.monotonic()
@@ -146,13 +122,13 @@ class Simulation:
         begin = self._begin
         self._every(begin, REPORT_S, lambda _: self._report(self.tally))
         if self._load.rate:
-            seats = [(group, seat) for group in self._groups for seat in range(len(group.networks))]
+            seats = [(group, seat) for group in self.groups for seat in range(len(group.networks))]
             for index, (group, seat) in enumerate(seats):
-                start = begin + self._period_s * index / len(seats)
-                self._every(start, self._period_s, partial(group.speak, seat))
+                start = begin + self._load.period_s * index / len(seats)
+                self._every(start, self._load.period_s, partial(group.speak, seat))
         if self._place.udp:
-            for index, group in enumerate(self._groups):
-                start = begin + LEASE_LOOK_S * index / len(self._groups)
+            for index, group in enumerate(self.groups):
+                start = begin + LEASE_LOOK_S * index / len(self.groups)
                 self._every(start, LEASE_LOOK_S, group.wake)
         if self._load.churn:
             self._every(begin, 60.0 / self._load.churn, self._churn)
@@ -171,7 +147,7 @@ class Simulation:
 
     def _churn(self, now: float) -> None:
         """Replace a network by another; or break a connection, which is reopened."""
-        group = self._random.choice(self._groups)
+        group = self._random.choice(self.groups)
         self.tally.left += 1
         if self._random.random() < 0.5 and not self._place.udp:
             group.link.cut()
@@ -179,31 +155,14 @@ class Simulation:
             group.replace(self._random.randrange(len(group.networks)), self._new_network(), now)
 
     def _new_network(self) -> CityNetwork:
-        load = self._load
         self._numbers += 1
-        return CityNetwork(
-            self._numbers,
-            sensors=load.sensors,
-            types=load.types,
-            readings=load.readings,
-            period_s=self._period_s,
-            speed=load.mobility,
-            seed=load.seed,
-            always=load.always,
-            lease_s=LEASE_S if self._place.udp else None,
-            smoggy=self._numbers <= load.smog,
-        )
+        return CityNetwork(self._numbers, self._load, LEASE_S if self._place.udp else None)
 
     async def _flood(self) -> None:
         """Send on each connection as much as it takes."""
         while not self._is_over():
-            sent = [group.flood() for group in self._groups if group.link.has_room]
+            sent = [group.flood() for group in self.groups if group.link.has_room]
             await asyncio.sleep(0 if any(sent) else IDLE_S)
-
-    def _leave(self) -> None:
-        for group in self._groups:
-            group.leave()
-        self._report(self.tally)
 
 
 class SensorGroup:

@@ -13,10 +13,10 @@ from typing import Any, Self
 
 from tidings.errors import NoAnswer
 from tidings.gateway.messages import Sensor
-from tidings.sensors.hearing import Heard
 from tidings.sensors.link import GatewayLink, GatewayPlace, sensing_id_of, wait_connected
 from tidings.sensors.network import (
     Arrived,
+    Heard,
     Redirected,
     SendLine,
     SensorEffect,
@@ -90,13 +90,14 @@ class Speaker:
         """Return the network of that id, which is made if there is none."""
         mouth = self._by_id.get(sensing_id)
         if mouth is None:
-            mouth = self._by_id[sensing_id] = self._mouth_with_room()
-            mouth.networks[sensing_id] = self._new_network(sensing_id)
+            mouth = self._mouths[-1]
+            if len(mouth.networks) >= NETWORKS_PER_LINK:
+                mouth = self._add_mouth()
+            self._by_id[sensing_id] = mouth
+            lease_s = LEASE_S if self._place.udp else None
+            network = SensorNetwork(sensing_id, seq=self._seq, lease_s=lease_s, always=self._always)
+            mouth.networks[sensing_id] = network
         return mouth.networks[sensing_id]
-
-    def _new_network(self, sensing_id: str) -> SensorNetwork:
-        lease_s = LEASE_S if self._place.udp else None
-        return SensorNetwork(sensing_id, seq=self._seq, lease_s=lease_s, always=self._always)
 
     def offer(
         self, sensing_id: str, sensors: Iterable[Sensor], readings: list[SensorReading], tag: Any
@@ -165,10 +166,6 @@ class Speaker:
             self._tell(problem)
 
     # Tasks
-
-    def _mouth_with_room(self) -> _Mouth:
-        last = self._mouths[-1]
-        return last if len(last.networks) < NETWORKS_PER_LINK else self._add_mouth()
 
     def _add_mouth(self) -> _Mouth:
         mouth = _Mouth(self, self._place, self._tell)

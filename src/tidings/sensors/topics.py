@@ -34,19 +34,8 @@ TOPICS_MAX = 10_000
 PAYLOAD_SIZE_MAX = 256 << 10
 """Bytes of a message that is decoded."""
 
-_KEYS = (
-    "topic",
-    "network",
-    "name",
-    "type",
-    "value",
-    "timestamp",
-    "area",
-    "min-value",
-    "max-value",
-    "members",
-)
 _NEEDED = ("topic", "network", "name", "type")
+_KEYS = (*_NEEDED, "value", "timestamp", "area", "min-value", "max-value", "members")
 _OWN = ("name", "type", "value", "timestamp", "area")
 _LEVEL = re.compile(r"(?P<sign>[+#])(?P<name>[A-Za-z_]\w*)?")
 _STEP = re.compile(r"\.(?P<member>[\w-]+)|\[(?P<index>\d{1,6})\]|\[\"(?P<quoted>[^\"]*)\"\]")

@@ -20,8 +20,7 @@ from tidings.gateway.messages import Point, Sensor
 from tidings.gateway.uplink import Uplink
 from tidings.protocol.access import PeerInfo
 from tidings.sensors.city import DAY_S, KINDS, MORNING_S, SIZE_M, Signal, Spot
-from tidings.sensors.hearing import Ear
-from tidings.sensors.network import SendLine, SensorEffect, SensorNetwork, Troubled
+from tidings.sensors.network import Ear, SendLine, SensorEffect, SensorNetwork, Troubled
 from tidings.simulator.city_account import Box, CityAccount, MadeReading, Offered
 from tidings.simulator.client import SimulatedClient
 from tidings.simulator.node import STEP_S, SimulatedNode

@@ -20,8 +20,9 @@ from node.gateway.networks import (
 from node.peers import ANSWER_S_MAX, run, running
 
 import tidings
+from tidings.sensors.city import Load
 from tidings.sensors.link import place_of
-from tidings.sensors.simulation import Load, Simulation, Tally
+from tidings.sensors.simulation import Simulation, Tally
 
 
 def test_what_subscribers_want_is_asked_of_the_sensors_and_arrives() -> None:

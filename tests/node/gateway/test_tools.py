@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 
 import tidings
 from tidings.cli.app import app
+from tidings.sensors.city import Load
 from tidings.sensors.link import place_of
 from tidings.sensors.recording import make_recording
 from tidings.sensors.replay import Player, Recording
-from tidings.sensors.simulation import Load, Simulation
+from tidings.sensors.simulation import Simulation
 
 FLOOD = 20_000
 TEXT = 2_000 * "x"

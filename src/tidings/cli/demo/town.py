@@ -24,8 +24,9 @@ from tidings.cli.demo.query import Query, Said
 from tidings.cli.demo.views import Figures, Line, Note, Summary, Told, judged
 from tidings.errors import InternalError
 from tidings.node.config import PORT, NodeConfig
+from tidings.sensors.city import Load
 from tidings.sensors.link import GatewayPlace
-from tidings.sensors.simulation import Load, Simulation
+from tidings.sensors.simulation import Simulation
 
 if TYPE_CHECKING:
     from tidings.client import Bus
