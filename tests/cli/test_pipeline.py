@@ -17,14 +17,14 @@ from msgspec.structs import replace
 from typer.main import get_command
 
 from tidings.cli.app import app
-from tidings.cli.pipeline import print_summary, print_total, spark_config
+from tidings.cli.pipeline import print_tables, print_total, spark_config
+from tidings.pipeline.city.pipeline import CITY
 from tidings.pipeline.city.rules import Common, Limits
 from tidings.pipeline.city.settings import CitySettings
 from tidings.pipeline.running import BatchProgress, Total
 
 pytest.importorskip("pyspark")
 from tidings.pipeline.city.alarms import COLUMNS as ALARM_COLUMNS
-from tidings.pipeline.city.declarative import TableSummary
 from tidings.pipeline.city.readings import COLUMNS, REASONS
 
 ROOT = Path(__file__).parents[2]
@@ -165,39 +165,50 @@ def test_settings_of_spark_are_taken_as_they_are_typed() -> None:
 
 def test_a_batch_and_the_total_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     progress = BatchProgress(
-        batch=3, rows=2000, rows_s=1000.4, alarms=2, rejected={"late": 5}, lag=17, seconds=2.0
+        batch=3, rows=2000, rows_s=1000.4, published={"alarms": 2}, rejected={"late": 5}, lag=17, seconds=2.0
     )
-    assert str(progress) == "batch 3 · 2,000 readings · 1,000/s · lag 17 · 2 alarms · rejected: 5 late"
+    assert (
+        CITY.report.line(progress)
+        == "batch 3 · 2,000 readings · 1,000/s · lag 17 · 2 alarms · rejected: 5 late"
+    )
     total = Total()
     total.add(progress)
     total.add(progress)
-    print_total(total, json=False)
+    print_total(CITY.report, total, json=False)
     assert capsys.readouterr().out == "4,000 readings in 2 batches, 4 alarms\n  rejected, late: 10\n"
 
 
 def test_readings_that_are_all_in_one_cell_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     progress = BatchProgress(
-        batch=0, rows=2, rows_s=1, alarms=0, rejected={}, lag=0, seconds=2.0, one_cell=True
+        batch=0,
+        rows=2,
+        rows_s=1,
+        published={"alarms": 0},
+        rejected={},
+        lag=0,
+        seconds=2.0,
+        notes={"one_cell": True},
     )
-    assert str(progress).endswith("0 alarms · all in one cell")
+    assert CITY.report.line(progress).endswith("0 alarms · all in one cell")
     total = Total()
     total.add(progress)
-    total.add(replace(progress, one_cell=None))
-    print_total(total, json=False)
+    total.add(replace(progress, notes={"one_cell": None}))
+    print_total(CITY.report, total, json=False)
     told = "all readings are in one cell, though their places differ: choose a smaller --cell-size\n"
     assert capsys.readouterr().out.endswith(told)
-    total.add(replace(progress, one_cell=False))
+    total.add(replace(progress, notes={"one_cell": False}))
     total.add(progress)
-    print_total(total, json=False)
-    summary = TableSummary(raw=5, clean=3, rejected={}, aggregates=1, alarms={}, one_cell=True)
+    print_total(CITY.report, total, json=False)
+    found = {"raw": 5, "clean": 3, "rejected": {}, "aggregates": 1, "alarms": {}, "one_cell": True}
     assert "cell" not in capsys.readouterr().out
-    print_summary(summary, "here", json=False)
+    print_tables(CITY.report, found, "here", json=False)
     assert told in capsys.readouterr().out
 
 
 def test_the_tables_are_told_in_words_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    summary = TableSummary(raw=5, clean=3, rejected={"late": 2}, aggregates=1, alarms={"alarm.max": 1})
-    print_summary(summary, "here", json=False)
+    found = {"raw": 5, "clean": 3, "rejected": {"late": 2}, "aggregates": 1, "alarms": {"alarm.max": 1}}
+    found["one_cell"] = None
+    print_tables(CITY.report, found, "here", json=False)
     assert capsys.readouterr().out.splitlines() == [
         "5 readings: 3 believed, 2 rejected",
         "  rejected, late: 2",
@@ -205,7 +216,7 @@ def test_the_tables_are_told_in_words_and_as_json(capsys: pytest.CaptureFixture[
         "  alarm.max: 1",
         "the tables are in here",
     ]
-    print_summary(summary, "here", json=True)
+    print_tables(CITY.report, found, "here", json=True)
     assert json.loads(capsys.readouterr().out)["clean"] == 3
 
 

@@ -20,9 +20,11 @@ pytest.importorskip("pyspark")
 from pipeline.nodes import Running, running, wait_until
 
 from tidings import Event, blocking
-from tidings.pipeline.city.continuous import ContinuousPlan, sink_name, start
+from tidings.pipeline.city.pipeline import CITY
 from tidings.pipeline.city.settings import CitySettings
+from tidings.pipeline.continuous import ContinuousRun, start
 from tidings.pipeline.running import STATE_STORE, BatchProgress, Stop, watch
+from tidings.pipeline.settings import sink_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,17 +82,18 @@ def test_readings_of_a_node_come_back_as_alarms_and_the_reader_leaves(
 ) -> None:
     spark.conf.set(STORE, STATE_STORE)
     node.publish(*minutes(0, 3, 60.0), *minutes(3, 10, 10.0, "b"), reading(300, 5000.0))
-    settings = CitySettings(node=node.address, rules=rules, starting="earliest")
+    settings = CitySettings(node=node.address, rules=rules, starting="earliest", silent_by="time")
     stop, seen = Stop(), []
 
     def tell(progress: BatchProgress) -> None:
         seen.append(progress)
-        if sum(one.alarms for one in seen) >= 3:
+        if sum(one.published["alarms"] for one in seen) >= 3:
             stop.now()
 
-    plan = ContinuousPlan(settings=settings, trigger_s=0, by_clock=False)
-    query = start(spark, plan, str(tmp_path / "notes"))
-    total = watch(query, tell, stop)
+    plan = CITY.plan(settings, "query")
+    run = ContinuousRun(plan=plan, settings=settings, trigger_s=0)
+    query = start(spark, run, str(tmp_path / "notes"))
+    total = watch(query, tell, stop, plan)
     spark.conf.unset(STORE)
     assert (total.rows, total.rejected) == (11, {"out of range": 1})
     assert alarms(node) == {("alarm.mean", 60.0, None): 3}
@@ -98,8 +101,9 @@ def test_readings_of_a_node_come_back_as_alarms_and_the_reader_leaves(
 
 
 def test_the_sink_has_the_same_name_for_the_same_checkpoint_and_else_a_new_one(tmp_path: Path) -> None:
-    assert sink_name(str(tmp_path)) == sink_name(f"{tmp_path}/x/..") != sink_name("hdfs://host/city")
-    assert sink_name(None) != sink_name(None)
+    name = sink_name("city", str(tmp_path))
+    assert name == sink_name("city", f"{tmp_path}/x/..") != sink_name("city", "hdfs://host/city")
+    assert sink_name("city", None) != sink_name("city", None)
 
 
 # -- as real processes

@@ -8,8 +8,9 @@ import pytest
 
 from tidings.errors import ConfigError
 from tidings.pipeline.city.rules import Common, Limits, parse_rules, read_rules
-from tidings.pipeline.city.settings import NODE, PREFIX, WHERE, CitySettings, project_folder, time_span
+from tidings.pipeline.city.settings import CitySettings, project_folder
 from tidings.pipeline.options import read_options
+from tidings.pipeline.settings import NODE, time_span
 from tidings.sensors.city import KINDS
 
 NESTED = """
@@ -81,11 +82,11 @@ def test_the_rules_of_the_project_believe_all_that_the_simulated_city_sends() ->
 
 
 def test_settings_come_from_sparks_configuration_first_and_then_from_the_environment() -> None:
-    told = {f"{PREFIX}node": "10.0.0.1:7300", f"{PREFIX}where": "value > 3"}
+    told = {"spark.tidings.city.node": "10.0.0.1:7300", "spark.tidings.city.where": "value > 3"}
     environment = {"TIDINGS_NODE": "10.0.0.2:7300", "TIDINGS_CITY_SINK": "mine", "TIDINGS_CA": "/ca.pem"}
-    settings = CitySettings.found(told.get, environment)
+    settings = CitySettings().completed(told.get, environment)
     assert settings == CitySettings(node="10.0.0.1:7300", where="value > 3", sink="mine", ca="/ca.pem")
-    assert CitySettings.found(settings.configuration().get, {}) == settings
+    assert CitySettings().completed(settings.configuration().get, {}) == settings
 
 
 def test_the_options_of_the_format_follow_from_the_settings() -> None:
@@ -94,16 +95,16 @@ def test_the_options_of_the_format_follow_from_the_settings() -> None:
     )
     reach = {"node": "tidings+tls://10.0.0.1:7300", "tokenFile": "/t"}
     assert settings.target() == {**reach, "sink": "city"}
-    assert settings.source() == {
+    assert settings.source("value > 3") == {
         **reach,
-        "where": WHERE,
+        "where": "value > 3",
         "durable": "city",
         "startingOffsets": "earliest",
     }
-    assert read_options(settings.source(), "stream").durable == "city"
+    assert read_options(settings.source("TRUE"), "stream").durable == "city"
     assert CitySettings().reach() == {"node": NODE}
-    assert read_options(CitySettings().source(), "stream").fails_on_loss
-    assert not read_options(CitySettings(allow_loss="true").source(), "stream").fails_on_loss
+    assert read_options(CitySettings().source("TRUE"), "stream").fails_on_loss
+    assert not read_options(CitySettings(allow_loss="true").source("TRUE"), "stream").fails_on_loss
 
 
 def test_settings_overrule_what_the_rules_say_for_all_types(tmp_path: Path) -> None:

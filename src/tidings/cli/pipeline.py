@@ -15,19 +15,19 @@ from tidings.cli.printing import print_json, progress_line
 from tidings.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
-    from tidings.pipeline.city.declarative import TableSummary
-    from tidings.pipeline.city.settings import CitySettings
+    from tidings.pipeline.known import Pipeline
+    from tidings.pipeline.plan import Plan, Use
+    from tidings.pipeline.report import Report
     from tidings.pipeline.running import BatchProgress, Total
+    from tidings.pipeline.settings import RunSettings
 
 app = typer.Typer(no_args_is_help=True)
 
-PIPELINES = ("city",)
-FOLDER = "city-pipeline"
-"""Where the tables of a run go, unless the command says otherwise."""
-ONE_CELL = "all readings are in one cell, though their places differ: choose a smaller --cell-size"
+FOLDER = "{}-pipeline"
+"""Where the tables of a run of a pipeline go, unless the command says otherwise."""
 READINGS = "value IS NOT NULL"
 """Events that a new project reads, unless the command says otherwise."""
-_SPARK = "Spark"
+_SPARK, _CITY = "Spark", "The city pipeline"
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Which pipeline: city.", show_default=False)]
 Node = Annotated[
@@ -39,17 +39,23 @@ Node = Annotated[
         show_default="127.0.0.1:7300",
     ),
 ]
-Where = Annotated[str | None, typer.Option(metavar="FILTER", help="The filter of readings.")]
+Where = Annotated[str | None, typer.Option(metavar="FILTER", help="The filter of events.")]
 Rules = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The limits of plausible values and of alarms.")
+    Path | None,
+    typer.Option(metavar="FILE", help="The limits of plausible values and of alarms.", rich_help_panel=_CITY),
 ]
 Window = Annotated[
-    str | None, typer.Option(metavar="TIME", help="The length of a window, such as '5 minutes'.")
+    str | None,
+    typer.Option(metavar="TIME", help="The length of a window, such as '5 minutes'.", rich_help_panel=_CITY),
 ]
 Watermark = Annotated[
-    str | None, typer.Option(metavar="TIME", help="How long a window waits for late readings.")
+    str | None,
+    typer.Option(metavar="TIME", help="How long a window waits for late readings.", rich_help_panel=_CITY),
 ]
-CellSize = Annotated[float | None, typer.Option(help="The side of a cell, in the units of posx and posy.")]
+CellSize = Annotated[
+    float | None,
+    typer.Option(help="The side of a cell, in the units of posx and posy.", rich_help_panel=_CITY),
+]
 Continuous = Annotated[
     bool, typer.Option("--continuous", help="One query until Ctrl-C or SIGTERM, instead of one run.")
 ]
@@ -57,8 +63,13 @@ Trigger = Annotated[
     str, typer.Option(metavar="TIME", help="With --continuous: how often Spark starts a batch.")
 ]
 SilentBy = Annotated[
-    str,
-    typer.Option(metavar="clock|time", help="With --continuous: measure silence by the clock or event time."),
+    str | None,
+    typer.Option(
+        metavar="clock|time",
+        help="With --continuous: measure silence by the clock or event time.",
+        show_default="clock",
+        rich_help_panel=_CITY,
+    ),
 ]
 Starting = Annotated[
     str | None,
@@ -73,7 +84,7 @@ Checkpoint = Annotated[
     typer.Option(
         metavar="DIR",
         help="The checkpoint, and without --continuous the tables.",
-        show_default=f"./{FOLDER}; with --continuous it is forgotten",
+        show_default=f"./{FOLDER.format('NAME')}; with --continuous it is forgotten",
     ),
 ]
 Durable = Annotated[
@@ -121,7 +132,7 @@ def run(
     cell_size: CellSize = None,
     continuous: Continuous = False,
     trigger: Trigger = "5 seconds",
-    silent_by: SilentBy = "clock",
+    silent_by: SilentBy = None,
     starting: Starting = None,
     checkpoint: Checkpoint = None,
     durable: Durable = None,
@@ -134,37 +145,42 @@ def run(
     json: Json = False,
     **who: Any,
 ) -> None:
-    """Read a node's readings with Spark, and publish aggregates and alarms there.
+    """Read the events of a node with Spark, and publish what a pipeline makes of them.
 
-    Without --continuous the readings since the last run are read into tables, and the command ends.
+    Without --continuous the events since the last run are read into tables, and the command ends.
     """
-    check_name(name)
-    from tidings.pipeline.city.settings import CitySettings, time_span
+    from tidings.pipeline.known import find
+    from tidings.pipeline.settings import time_span
 
-    settings = CitySettings(
-        node=node,
-        where=where,
-        rules=None if rules is None else str(rules.resolve()),
-        window=window,
-        watermark=watermark,
-        cell_size=None if cell_size is None else str(cell_size),
-        starting=starting or (None if continuous else "earliest"),
-        reader=durable,
-        allow_loss="true" if allow_loss else None,
-        sink=sink,
+    pipeline = find(name)
+    own = {
+        "rules": None if rules is None else str(rules.resolve()),
+        "window": window,
+        "watermark": watermark,
+        "cell_size": None if cell_size is None else str(cell_size),
+        "silent_by": silent_by,
+    }
+    common = {
+        "node": node,
+        "where": where,
+        "starting": starting or (None if continuous else "earliest"),
+        "reader": durable,
+        "allow_loss": "true" if allow_loss else None,
+        "sink": sink,
         **who,
-    )
+    }
+    settings = with_own(pipeline, msgspec.structs.replace(pipeline.settings, **common), own)
     config = spark_config(conf or [], archive)
     trigger_s = time_span(trigger, "trigger")
-    check(settings, silent_by)
+    plan = check_run(pipeline, settings, "query" if continuous else "tables")
     if where is not None:
         parse(where, json)  # which prints its notes
-    if continuous and not dry_run:
-        run_query(settings, master, checkpoint, trigger_s, silent_by == "clock", config, json)
-    elif continuous:
-        tell_dry(settings, json)
+    if not continuous:
+        run_tables(pipeline, settings, master, checkpoint, dry_run, config, json)
+    elif dry_run:
+        tell_dry(plan, settings, json)
     else:
-        run_tables(settings, master, checkpoint, dry_run, config, json)
+        run_query(pipeline, plan, settings, master, checkpoint, trigger_s, config, json)
 
 
 @app.command()
@@ -177,8 +193,8 @@ def init(
     json: Json = False,
 ) -> None:
     """Write a Declarative Pipelines project of about 20 lines that reads a node into tables."""
-    from tidings.pipeline.city.settings import NODE
     from tidings.pipeline.new_project import write_project
+    from tidings.pipeline.settings import NODE
 
     parse(READINGS if where is None else where, json)
     folder = write_project(name, Path(), node or NODE, where or READINGS)
@@ -211,10 +227,13 @@ def pack(
 # What was typed
 
 
-def check_name(name: str) -> None:
-    """Raise UserError if there is no such pipeline."""
-    if name not in PIPELINES:
-        raise UserError(f"there is no pipeline {name!r}; there is {', '.join(PIPELINES)}")
+def with_own(pipeline: Pipeline, settings: RunSettings, own: dict[str, str | None]) -> RunSettings:
+    """Return the settings with those that only some pipelines have; UserError if this one does not."""
+    given = {name: value for name, value in own.items() if value is not None}
+    for name in given:
+        if name not in settings.__struct_fields__:
+            raise UserError(f"--{name.replace('_', '-')} is no option of the pipeline {pipeline.name!r}")
+    return msgspec.structs.replace(settings, **given)
 
 
 def spark_config(pairs: list[str], archive: Path | None) -> dict[str, str]:
@@ -233,26 +252,26 @@ def spark_config(pairs: list[str], archive: Path | None) -> dict[str, str]:
     return config
 
 
-def check(settings: CitySettings, silent_by: str) -> None:
-    """Raise an error for mistakes that can be found before Spark is started, which takes a while."""
+def check_run(pipeline: Pipeline, settings: RunSettings, use: Use) -> Plan:
+    """Return the plan; raise an error for mistakes that can be found before Spark is started."""
     from tidings.pipeline.options import read_options
     from tidings.pipeline.session import check_packages
 
-    if silent_by not in ("clock", "time"):
-        raise ConfigError("--silent-by", "", f"{silent_by!r} is neither clock nor time")
     check_packages()
-    read_options(settings.source(), "stream")
-    settings.loaded_rules()
+    plan = pipeline.plan(settings, use)
+    for source in plan.sources:
+        read_options(settings.source(source.where), "stream")
+    return plan
 
 
-def check_nodes(settings: CitySettings, master: str | None) -> None:
+def check_nodes(settings: RunSettings, master: str | None) -> None:
     """Raise Disconnected if a node is not there, as far as this machine can tell."""
     from tidings.cli.connection import find_node
-    from tidings.pipeline.options import read_options
+    from tidings.pipeline.options import reach_of
 
     if (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
         return  # Spark runs elsewhere, and may reach what this machine does not
-    for address in read_options(settings.source(), "stream").reach.nodes:
+    for address in reach_of(settings.reach()).nodes:
         find_node(address)
 
 
@@ -260,25 +279,26 @@ def check_nodes(settings: CitySettings, master: str | None) -> None:
 
 
 def run_query(
-    settings: CitySettings,
+    pipeline: Pipeline,
+    plan: Plan,
+    settings: RunSettings,
     master: str | None,
     checkpoint: str | None,
     trigger_s: float,
-    by_clock: bool,
     config: dict[str, str],
     json: bool,
 ) -> None:
     """Run the continuous query; a line for each micro-batch, and the totals at the end."""
-    from tidings.pipeline.city.continuous import ContinuousPlan, run_continuously
+    from tidings.pipeline.continuous import ContinuousRun, run_continuously
     from tidings.pipeline.running import Stop
 
     check_nodes(settings, master)
-    plan = ContinuousPlan(
+    run = ContinuousRun(
+        plan=plan,
         settings=settings,
         master=master,
         checkpoint=checkpoint,
         trigger_s=trigger_s,
-        by_clock=by_clock,
         config=config,
     )
     stop = Stop()
@@ -286,45 +306,45 @@ def run_query(
 
         def tell(progress: BatchProgress) -> None:
             if json:
-                print_json(progress)
-            elif progress.rows or progress.alarms:
-                show(str(progress))
+                print_json(pipeline.report.fields(progress))
+            elif progress.rows or any(progress.published.values()):
+                show(pipeline.report.line(progress))
 
         show("starting Spark")
-        total = run_continuously(plan, tell, stop, lambda: print_started(json))
-    print_total(total, json)
+        total = run_continuously(run, tell, stop, lambda: print_started(pipeline.name, json))
+    print_total(pipeline.report, total, json)
 
 
-def print_started(json: bool) -> None:
+def print_started(name: str, json: bool) -> None:
     """Say that the query runs."""
     if json:
         print_json({"state": "running"})
     else:
-        typer.echo("the city pipeline runs; Ctrl-C ends it", err=True)
+        typer.echo(f"the {name} pipeline runs; Ctrl-C ends it", err=True)
 
 
-def print_total(total: Total, json: bool) -> None:
+def print_total(report: Report, total: Total, json: bool) -> None:
     """Print the totals of a query."""
     if json:
-        print_json({"state": "stopped", **msgspec.to_builtins(total)})
+        print_json({"state": "stopped", **report.fields(total)})
         return
-    typer.echo(f"{total.rows:,} readings in {total.batches:,} batches, {total.alarms:,} alarms")
-    for reason, count in sorted(total.rejected.items()):
-        typer.echo(f"  rejected, {reason}: {count:,}")
-    if total.one_cell:
-        typer.echo(ONE_CELL)
+    for line in report.total_lines(total):
+        typer.echo(line)
 
 
-def tell_dry(settings: CitySettings, json: bool) -> None:
+def tell_dry(plan: Plan, settings: RunSettings, json: bool) -> None:
     """Print what would be read and written; errors were raised before."""
+    sources = [settings.source(source.where) for source in plan.sources]
     if json:
-        print_json({"source": settings.source(), "sink": settings.target()})
-    else:
-        typer.echo(f"reads {settings.reach()['node']} where {settings.source()['where']}")
+        print_json({"source": sources[0], "sources": sources, "sink": settings.target()})
+        return
+    for source in sources:
+        typer.echo(f"reads {source['node']} where {source['where']}")
 
 
 def run_tables(
-    settings: CitySettings,
+    pipeline: Pipeline,
+    settings: RunSettings,
     master: str | None,
     checkpoint: str | None,
     dry_run: bool,
@@ -332,31 +352,26 @@ def run_tables(
     json: bool,
 ) -> None:
     """Run the declarative project once; its steps as they end, and what the tables hold then."""
-    from tidings.pipeline.city.declarative import DeclarativeRun, run_once
+    from tidings.pipeline.declarative import DeclarativeRun, run_once
 
     check_nodes(settings, master)
-    folder = checkpoint or FOLDER
-    run = DeclarativeRun(settings=settings, folder=folder, master=master, dry=dry_run, config=config)
+    folder = checkpoint or FOLDER.format(pipeline.name)
+    run = DeclarativeRun(
+        pipeline=pipeline, settings=settings, folder=folder, master=master, dry=dry_run, config=config
+    )
     with progress_line(not json) as show:
         show("starting Spark")
-        summary = run_once(run, show)
-    print_summary(summary, folder, json)
+        found = run_once(run, show)
+    print_tables(pipeline.report, found, folder, json)
 
 
-def print_summary(summary: TableSummary | None, folder: str, json: bool) -> None:
+def print_tables(report: Report, found: dict[str, Any] | None, folder: str, json: bool) -> None:
     """Print the contents of the tables."""
     if json:
-        print_json({"dry": True} if summary is None else summary)
-    elif summary is None:
+        print_json({"dry": True} if found is None else found)
+    elif found is None:
         typer.echo("the pipeline is in order; nothing was read")
     else:
-        rejected = sum(summary.rejected.values())
-        typer.echo(f"{summary.raw:,} readings: {summary.clean:,} believed, {rejected:,} rejected")
-        for reason, count in sorted(summary.rejected.items()):
-            typer.echo(f"  rejected, {reason}: {count:,}")
-        typer.echo(f"{summary.aggregates:,} rows of aggregates, {sum(summary.alarms.values()):,} alarms")
-        for type, count in sorted(summary.alarms.items()):
-            typer.echo(f"  {type}: {count:,}")
-        if summary.one_cell:
-            typer.echo(ONE_CELL)
+        for line in report.table_lines(found):
+            typer.echo(line)
         typer.echo(f"the tables are in {folder}")

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tidings.pipeline.plan import Plan
+
 LOOK_S = 0.5
 """Time between two polls of a query."""
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 """State store that Spark needs for timers."""
+ALL, NOTES = "all", "notes"
+"""Count of all rows in what a step observes, and the name of the observation of facts."""
 _OURS = re.compile(r"tidings\.errors\.(?P<kind>\w+): (?P<problem>.+)")
 
 
@@ -35,25 +39,27 @@ class BatchProgress(Struct, frozen=True, kw_only=True):
 
     batch: int
     rows: int
-    """Readings taken."""
+    """Events read."""
     rows_s: float
-    """Readings per second."""
-    alarms: int
+    """Events per second."""
+    published: dict[str, int]
+    """Events published, by the step of the pipeline that made them."""
     rejected: dict[str, int]
-    """Readings rejected, by reason; only reasons that occurred."""
+    """Events rejected, by reason; only reasons that occurred."""
     lag: int | None
     """Positions that the node has and the query has not read yet; None: unknown."""
     seconds: float
     """Duration of the batch."""
-    one_cell: bool | None = None
-    """Whether readings at different places are all in one cell; None: no two places differ."""
+    notes: dict[str, bool | None] = {}
+    """Further facts about the rows, by the pipeline; None: unknown."""
 
-    def __str__(self) -> str:
+    def line(self, what: str) -> str:
+        """Return it as a line; `what` is the word for the rows."""
         refused = ", ".join(f"{count} {reason}" for reason, count in self.rejected.items())
         lag = "?" if self.lag is None else f"{self.lag:,}"
-        parts = [f"batch {self.batch}", f"{self.rows:,} readings", f"{self.rows_s:,.0f}/s", f"lag {lag}"]
-        parts += [f"{self.alarms} alarms"] + ([f"rejected: {refused}"] if refused else [])
-        return " · ".join(parts + (["all in one cell"] if self.one_cell else []))
+        parts = [f"batch {self.batch}", f"{self.rows:,} {what}", f"{self.rows_s:,.0f}/s", f"lag {lag}"]
+        parts += [f"{count:,} {name}" for name, count in self.published.items()]
+        return " · ".join(parts + ([f"rejected: {refused}"] if refused else []))
 
 
 class Total(Struct):
@@ -61,19 +67,21 @@ class Total(Struct):
 
     batches: int = 0
     rows: int = 0
-    alarms: int = 0
+    published: dict[str, int] = msgspec.field(default_factory=dict)
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
-    one_cell: bool | None = None
+    notes: dict[str, bool | None] = msgspec.field(default_factory=dict)
+    """Whether a fact held in all batches in which it was known."""
 
     def add(self, progress: BatchProgress) -> None:
         """Add the counts of one batch."""
         self.batches += 1
         self.rows += progress.rows
-        self.alarms += progress.alarms
-        if progress.one_cell is not None:
-            self.one_cell = progress.one_cell and self.one_cell is not False
-        for reason, count in progress.rejected.items():
-            self.rejected[reason] = self.rejected.get(reason, 0) + count
+        for sums, counts in ((self.published, progress.published), (self.rejected, progress.rejected)):
+            for name, count in counts.items():
+                sums[name] = sums.get(name, 0) + count
+        for name, fact in progress.notes.items():
+            known = self.notes.get(name)
+            self.notes[name] = known if fact is None else fact and known is not False
 
 
 class Stop:
@@ -113,7 +121,7 @@ class Stop:
                 signal.signal(number, handler)
 
 
-def watch(query: StreamingQuery, tell: Callable[[BatchProgress], None], stop: Stop) -> Total:
+def watch(query: StreamingQuery, tell: Callable[[BatchProgress], None], stop: Stop, plan: Plan) -> Total:
     """Report each micro-batch until the end is requested, then stop the query; PeerError if it fails."""
     total = Total()
     seen = -1
@@ -127,7 +135,7 @@ def watch(query: StreamingQuery, tell: Callable[[BatchProgress], None], stop: St
             for reported in query.recentProgress:
                 if reported["batchId"] > seen:
                     seen = reported["batchId"]
-                    progress = read_progress(reported)
+                    progress = read_progress(reported, plan)
                     total.add(progress)
                     tell(progress)
         problem = query.exception()
@@ -139,25 +147,35 @@ def watch(query: StreamingQuery, tell: Callable[[BatchProgress], None], stop: St
     return total
 
 
-def read_progress(progress: Mapping[str, Any]) -> BatchProgress:
-    """Read Spark's progress of a micro-batch; see `flow.counted` for the counts in it."""
+def read_progress(progress: Mapping[str, Any], plan: Plan) -> BatchProgress:
+    """Read Spark's progress of a micro-batch.
+
+    The steps of the plan observe counts under the names of sources and steps: of all rows, and of those that
+    are rejected by their reasons.
+    """
     observed = {name: _counts(row) for name, row in (progress["observedMetrics"] or {}).items()}
-    readings = observed.get("readings", {})
-    operators = progress["stateOperators"] or []
-    reasons = {**readings, "duplicate": _duplicates(operators), "late": _late(operators)}
-    rejected = {reason: count for reason, count in reasons.items() if reason != "all" and count}
+    counts = {step.name: observed.get(step.name, {}).get(ALL, 0) for step in plan.published}
+    rows = sum(observed.get(source.name, {}).get(ALL, 0) for source in plan.sources)
     seconds = progress["batchDuration"] / 1000
-    rows = readings.get("all", 0)
     return BatchProgress(
         batch=progress["batchId"],
         rows=rows,
         rows_s=rows / seconds if seconds else 0.0,
-        alarms=observed.get("alarms", {}).get("all", 0),
-        rejected=rejected,
+        published=counts,
+        rejected=_rejected(observed, progress["stateOperators"] or []),
         lag=_lag(progress["sources"] or []),
         seconds=seconds,
-        one_cell=observed.get("cells", {}).get("one"),
+        notes=observed.get(NOTES, {}),
     )
+
+
+def _rejected(observed: dict[str, dict[str, Any]], operators: list[Any]) -> dict[str, int]:
+    reasons: dict[str, int] = {}
+    for name, row in observed.items():
+        if name != NOTES:
+            reasons |= {reason: count for reason, count in row.items() if reason != ALL}
+    reasons |= {"duplicate": _duplicates(operators), "late": _late(operators)}
+    return {reason: count for reason, count in reasons.items() if count}
 
 
 def _counts(row: Any) -> dict[str, Any]:
@@ -169,7 +187,7 @@ def _duplicates(operators: list[Any]) -> int:
 
 
 def _late(operators: list[Any]) -> int:
-    """Count readings too late for their window. Late ones are dropped before the other operators."""
+    """Count rows too late for their window. Late ones are dropped before the other operators."""
     dedup = [one for one in operators if one["operatorName"].startswith("dedupe")]
     return sum(one["numRowsDroppedByWatermark"] for one in dedup)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 
-from tidings.pipeline.city.readings import seconds
 from tidings.pipeline.city.rules import CityRules
+from tidings.pipeline.plan import interval
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,7 +28,7 @@ def aggregates(df: DataFrame, rules: CityRules) -> DataFrame:
     """
     size = rules.common.cell_size
     is_placed = _is_on_map("posx", size) & _is_on_map("posy", size)
-    window = F.window("time", seconds(rules.common.window_s)).alias("window")
+    window = F.window("time", interval(rules.common.window_s)).alias("window")
     groups = df.groupBy(
         window,
         F.col("type"),

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own exa
 from pyspark.sql.window import Window
 
 from tidings.pipeline.city.rules import CityRules, Limits
+from tidings.pipeline.plan import interval
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -76,25 +77,25 @@ def judged(df: DataFrame, rules: CityRules) -> DataFrame:
     return df.withColumn("reason", reason)
 
 
-def clean(
-    df: DataFrame, rules: CityRules, by: str | None = "time", streaming: bool | None = None
-) -> DataFrame:
+def clean(df: DataFrame, rules: CityRules) -> DataFrame:
     """Return the valid raw readings, each id once.
 
-    A stream gets a watermark on the column `by`; None: it has one. With one on `time` windows can follow, and
-    readings later than `late_s` are dropped; with one on `received` next to nothing comes late.
+    A stream gets a watermark on `time`, so that windows can follow: readings later than `late_s` are dropped.
     """
-    return believed(judged(df, rules), rules, by, streaming)
+    valid = good(judged(df, rules))
+    timed = valid.withWatermark("time", interval(rules.common.late_s)) if df.isStreaming else valid
+    return each_once(timed, df.isStreaming)
 
 
-def believed(
-    df: DataFrame, rules: CityRules, by: str | None = "time", streaming: bool | None = None
-) -> DataFrame:
-    """Return the valid ones of judged readings, as `clean` does."""
-    good = df.where(F.col("reason").isNull()).select(*COLUMNS)
-    if df.isStreaming if streaming is None else streaming:
-        timed = good if by is None else good.withWatermark(by, seconds(rules.common.late_s))
-        return timed.dropDuplicatesWithinWatermark(["id"])
+def good(judged: DataFrame) -> DataFrame:
+    """Return the valid ones of judged readings."""
+    return judged.where(F.col("reason").isNull()).select(*COLUMNS)
+
+
+def each_once(good: DataFrame, streaming: bool) -> DataFrame:
+    """Return readings, each id once; a stream needs a watermark, within which ids are remembered."""
+    if streaming:
+        return good.dropDuplicatesWithinWatermark(["id"])
     first = Window.partitionBy("id").orderBy(F.col("received").asc_nulls_last(), "node", "position")
     return good.withColumn("nth", F.row_number().over(first)).where("nth = 1").select(*COLUMNS)
 
@@ -147,8 +148,3 @@ def limit(rules: CityRules, name: str, type: str = "type") -> Column:
 def is_below(column: str, type: str) -> Column:
     """Whether a column has this type, or one below it."""
     return (F.col(column) == type) | F.col(column).startswith(f"{type}.")
-
-
-def seconds(number: float) -> str:
-    """Return a time span as Spark takes it."""
-    return f"{round(number * 1_000_000)} microseconds"

@@ -1,8 +1,8 @@
-"""City pipeline as a declarative project, run once: over the events since the last run.
+"""A pipeline as a declarative project, run once: over the events since the last run.
 
-The tables, Spark's checkpoints, and the catalog that knows the tables lie in one folder, so the next run goes
-on where this one ended. On a Spark Connect server (`SPARK_REMOTE`) the tables are those of the server's
-catalog, and only the checkpoints lie where the run says.
+The project, its tables, Spark's checkpoints, and the catalog that knows the tables lie in one folder, so the
+next run goes on where this one ended. On a Spark Connect server (`SPARK_REMOTE`) the tables are those of the
+server's catalog, and only the checkpoints lie where the run says.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import dataclasses
 import io
 import os
 import socket
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,11 +22,12 @@ import msgspec
 from msgspec import Struct
 
 from tidings.errors import UserError
-from tidings.pipeline.city.continuous import NAME, sink_name
-from tidings.pipeline.city.rules import CityRules
-from tidings.pipeline.city.settings import SPEC, CitySettings, project_folder
+from tidings.pipeline.known import Pipeline
+from tidings.pipeline.plan import Plan
+from tidings.pipeline.project import SPEC_FILE, project_files, write_files
 from tidings.pipeline.running import failure
 from tidings.pipeline.session import spark_session
+from tidings.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
     from pyspark.pipelines.cli import PipelineSpec
@@ -36,48 +38,61 @@ CONNECT_PORT = 15_002
 
 
 class DeclarativeRun(Struct, frozen=True, kw_only=True):
-    """One run of the declarative project."""
+    """One run of a declarative project."""
 
-    settings: CitySettings
+    pipeline: Pipeline
+    settings: RunSettings
     folder: str
     """Folder of everything: on this machine, or a place that all of Spark reaches (hdfs://…)."""
     master: str | None = None
     dry: bool = False
     config: Mapping[str, str] = {}
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the folder is not on this machine."""
+        return "://" in self.folder
 
-class TableSummary(Struct, frozen=True, kw_only=True):
-    """Contents of the tables after a run."""
-
-    raw: int
-    clean: int
-    rejected: dict[str, int]
-    aggregates: int
-    alarms: dict[str, int]
-    one_cell: bool | None = None
-    """Whether clean readings at different places are all in one cell; None: no two places differ."""
+    @property
+    def storage(self) -> str:
+        """Place of the checkpoints, as Spark takes it."""
+        return (
+            f"{self.folder}/notes" if self.is_elsewhere else (Path(self.folder).resolve() / "notes").as_uri()
+        )
 
 
-def run_once(run: DeclarativeRun, tell: Callable[[str], None]) -> TableSummary | None:
-    """Run the project; return None if it was only checked (`dry`). PeerError if Spark refuses."""
-    settings = run.settings
-    if settings.sink is None:
-        settings = msgspec.structs.replace(settings, sink=sink_name(run.folder))
+def run_once(run: DeclarativeRun, tell: Callable[[str], None]) -> dict[str, Any] | None:
+    """Run the project, and return the contents of its tables; None if it was only checked (`dry`).
+
+    PeerError if Spark refuses.
+    """
+    settings = run.settings.named(run.folder)
     if settings.reader is None:
         settings = msgspec.structs.replace(settings, reader=settings.sink)
-    if not run.dry and "://" not in run.folder:
-        Path(run.folder).mkdir(parents=True, exist_ok=True)
-    spark = _session(run, settings)
-    try:
-        _carry_out(spark, run, settings, tell)
-        return None if run.dry else _summary(spark, settings.loaded_rules())
-    except Exception as error:
-        raise failure(error) from error
-    finally:
-        spark.stop()
+    plan = run.pipeline.plan(settings, "tables")
+    with _project(run, plan) as project:
+        spark = _session(run, settings)
+        try:
+            _carry_out(spark, run, settings, project, tell)
+            return None if run.dry else run.pipeline.report.tables(spark, plan, settings)
+        except Exception as error:
+            raise failure(error) from error
+        finally:
+            spark.stop()
 
 
-def _session(run: DeclarativeRun, settings: CitySettings) -> SparkSession:
+@contextlib.contextmanager
+def _project(run: DeclarativeRun, plan: Plan) -> Iterator[Path]:
+    """Write the project beside the tables, or, if it is not to stay there, for as long as the block lasts."""
+    files = project_files(plan, run.pipeline.origin, run.storage)
+    with tempfile.TemporaryDirectory(prefix=f"tidings-{plan.name}-") as passing:
+        is_kept = not run.dry and not run.is_elsewhere
+        folder = Path(run.folder) / "project" if is_kept else Path(passing)
+        write_files(folder, files)
+        yield folder
+
+
+def _session(run: DeclarativeRun, settings: RunSettings) -> SparkSession:
     """Open a session of Spark Connect, on which declarative pipelines run: a server's, or our own."""
     config = {**settings.configuration(), **run.config}
     master = run.master or os.environ.get("SPARK_REMOTE") or "local[*]"
@@ -88,7 +103,7 @@ def _session(run: DeclarativeRun, settings: CitySettings) -> SparkSession:
         config = {"spark.ui.enabled": "false", **_catalog(Path(run.folder)), **config}
     with warnings.catch_warnings():  # it warns of each setting that it can't change in a running session
         warnings.simplefilter("ignore", UserWarning)
-        return spark_session(master, NAME, **config)
+        return spark_session(master, f"tidings {run.pipeline.name}", **config)
 
 
 def _catalog(folder: Path) -> dict[str, str]:
@@ -116,53 +131,37 @@ def _check_port() -> None:
 
 
 def _carry_out(
-    spark: SparkSession, run: DeclarativeRun, settings: CitySettings, tell: Callable[[str], None]
+    spark: SparkSession,
+    run: DeclarativeRun,
+    settings: RunSettings,
+    project: Path,
+    tell: Callable[[str], None],
 ) -> None:
     """Do what `spark-pipelines run` does, with the settings and the folder of this run."""
     from pyspark.pipelines.cli import load_pipeline_spec, register_definitions
     from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
     from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
 
-    path = project_folder() / SPEC
-    spec = _told(load_pipeline_spec(path), run, settings)
+    spec = _configured(load_pipeline_spec(project / SPEC_FILE), {**settings.configuration(), **run.config})
     graph = create_dataflow_graph(spark, spec.catalog, spec.database, spec.configuration)
     for key, value in spec.configuration.items():
         spark.conf.set(key, value)
     with contextlib.redirect_stdout(io.StringIO()):  # it prints its imports
         registry = SparkConnectGraphElementRegistry(spark, graph)
-        register_definitions(path, registry, spec, spark, graph)
+        register_definitions(project / SPEC_FILE, registry, spec, spark, graph)
     events = start_run(spark, graph, [], False, [], run.dry, spec.storage)
     for message in _messages(events):
         tell(message)
 
 
-def _told(spec: PipelineSpec, run: DeclarativeRun, settings: CitySettings) -> PipelineSpec:
+def _configured(spec: PipelineSpec, configuration: Mapping[str, str]) -> PipelineSpec:
     from pyspark.pipelines.cli import LibrariesGlob
 
-    is_there = "://" in run.folder
-    storage = f"{run.folder}/notes" if is_there else (Path(run.folder).resolve() / "notes").as_uri()
-    configuration = {**spec.configuration, **settings.configuration(), **run.config}
     globs = [LibrariesGlob(one.include.removesuffix("/*")) for one in spec.libraries]  # as they were written
-    return dataclasses.replace(spec, storage=storage, configuration=configuration, libraries=globs)
+    return dataclasses.replace(spec, configuration={**spec.configuration, **configuration}, libraries=globs)
 
 
 def _messages(events: Iterator[dict[str, Any]]) -> Iterator[str]:
     for event in events:
         if "pipeline_event_result" in event:
             yield event["pipeline_event_result"].event.message
-
-
-def _summary(spark: SparkSession, rules: CityRules) -> TableSummary:
-    from tidings.pipeline.city.aggregates import in_one_cell
-
-    def by(table: str, column: str) -> dict[str, int]:
-        return {row[column]: row["count"] for row in spark.table(table).groupBy(column).count().collect()}
-
-    return TableSummary(
-        raw=spark.table("raw").count(),
-        clean=spark.table("clean").count(),
-        rejected=by("rejected", "reason"),
-        aggregates=spark.table("aggregates").count(),
-        alarms=by("alarms", "type"),
-        one_cell=spark.table("clean").agg(in_one_cell(rules)).collect()[0][0],
-    )
