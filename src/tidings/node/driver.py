@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import partial
 from math import inf
 from traceback import format_exc
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,7 +35,7 @@ from tidings.protocol.broker import Anyone
 from tidings.protocol.service import BlockingCall
 from tidings.protocol.session import Session
 from tidings.protocol.stored_consumer import StoredConsumer
-from tidings.store.interface import Operation, Store, StoredBatch
+from tidings.store.interface import Operation, Store
 from tidings.store.thread import StoreThread
 from tidings.turns import Turns
 
@@ -338,37 +339,30 @@ class Driver:
             else:
                 asked = stream.place, READ_SIZE_MAX, stream.subscription.filter
                 found = ask(self.history.batches, *asked)
-            self._then(found, stream, self._take)
+            self._then(found, stream, stream.take)
         else:
             begin = self._store.ask_aside(self.history.position_at, stream.since_us)
-            self._then(begin, stream, self._begin_at)
+            self._then(begin, stream, partial(self._begin_at, stream))
 
-    def _then(
-        self,
-        future: Future[Answer],
-        stream: StoredConsumer,
-        use: Callable[[StoredConsumer, Future[Answer]], None],
-    ) -> None:
+    def _begin_at(self, stream: StoredConsumer, position: int) -> None:
+        stream.begin(position)
+        self._read(stream)
+
+    def _then(self, future: Future[Answer], stream: StoredConsumer, use: Callable[[Answer], None]) -> None:
+        """Have the store's answer used on the loop."""
+
         def tell(done: Future[Answer]) -> None:
             if not done.cancelled():
                 self._loop.call_soon_threadsafe(take, done)
 
         def take(done: Future[Answer]) -> None:
             self._asked -= 1
-            use(stream, done)
+            if self._is_sound(stream, done):
+                use(done.result())
+                self.schedule()
 
         self._asked += 1
         future.add_done_callback(tell)
-
-    def _begin_at(self, stream: StoredConsumer, found: Future[int]) -> None:
-        if self._is_sound(stream, found):
-            stream.begin(found.result())
-            self._read(stream)
-
-    def _take(self, stream: StoredConsumer, read: Future[list[StoredBatch]]) -> None:
-        if self._is_sound(stream, read):
-            stream.take(read.result())
-            self.schedule()
 
     def _is_sound(self, stream: StoredConsumer, answer: Future[Any]) -> bool:
         """Whether the store has answered; if not, the client gets an error, and may try again."""

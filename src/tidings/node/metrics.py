@@ -77,26 +77,13 @@ def durable_gauges(
     durables: Iterable[Mapping[str, Any]], ages_s: Mapping[tuple[str, str], float]
 ) -> Iterable[Metric]:
     """Yield depth and oldest age of each durable subscription; the age is 0 where nothing waits."""
-    labelled = [
-        (
-            {"name": one["name"], "owner": one["owner"]},
-            one["depth"],
-            ages_s.get((one["owner"], one["name"]), 0.0),
-        )
-        for one in durables
-    ]
-    yield Metric(
-        "tidings_durable_depth",
-        "gauge",
-        "Stored events behind the cursor of a durable subscription.",
-        [(labels, float(depth)) for labels, depth, _ in labelled],
-    )
-    yield Metric(
-        "tidings_durable_oldest_age_seconds",
-        "gauge",
-        "Age of the oldest stored event behind the cursor.",
-        [(labels, age_s) for labels, _, age_s in labelled],
-    )
+    named = [({"name": one["name"], "owner": one["owner"]}, one) for one in durables]
+    depths = [(labels, float(one["depth"])) for labels, one in named]
+    help = "Stored events behind the cursor of a durable subscription."
+    yield Metric("tidings_durable_depth", "gauge", help, depths)
+    ages = [(labels, ages_s.get((one["owner"], one["name"]), 0.0)) for labels, one in named]
+    help = "Age of the oldest stored event behind the cursor."
+    yield Metric("tidings_durable_oldest_age_seconds", "gauge", help, ages)
 
 
 def peer_gauges(peers: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
