@@ -126,7 +126,9 @@ def test_who_subscribed_after_what_was_lost_is_not_told_of_it() -> None:
     bob = rig.peer("b")
     bob.subscribe(1, UNINDEXED)
     rig.broker.announce(Event("t", n=1, m=2))
-    bob.session._subscriptions.subscribe(SubscribeRequest(2, UNINDEXED, credit=1_000))  # before it is matched
+    bob.session._subscriptions.subscribe(
+        SubscribeRequest(UNINDEXED, number=2, credit=1_000)
+    )  # before it is matched
     waiting = bob.session._subscriptions._backlog
     assert waiting is not None
     assert waiting.lose_oldest()

@@ -50,10 +50,9 @@ def inbox_name(user: str, system: str) -> str:
     return f"{INBOX}{user}/{system}" if user else f"{INBOX}{system}"
 
 
-class SubscribeRequest(Struct, frozen=True):
-    """The arguments of a subscribe request."""
+class Wanted(Struct, frozen=True, omit_defaults=True):
+    """The wish of a subscription: the arguments of the subscribe request that do not change."""
 
-    number: Number
     filter: str = ""
     durable: Name | None = None
     since: int | None = None  # a position
@@ -62,9 +61,25 @@ class SubscribeRequest(Struct, frozen=True):
     passive: bool = False
     on_slow: OnSlow = "drop-oldest"
     slow_key: str | None = None
-    credit: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
     order: Literal["oldest", "newest"] = "oldest"
     queue: str | None = None  # copies of what is put into it, instead of what is published
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether it has a place in the stored stream from the beginning."""
+        return self.durable is not None or self.since is not None or self.since_us is not None
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it has a place in the stored stream but nothing at the node that would remember it."""
+        return self.durable is None and (self.is_stored or self.on_slow == "spill")
+
+
+class SubscribeRequest(Wanted, frozen=True, kw_only=True):
+    """The arguments of a subscribe request."""
+
+    number: Number
+    credit: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
 
     def check(self) -> None:
         """Refuse options that exclude each other, rather than ignore some of them."""
@@ -78,18 +93,6 @@ class SubscribeRequest(Struct, frozen=True):
             raise Refused("protocol", "order='newest' needs a durable subscription")
         if (self.on_slow == "latest") is not bool(self.slow_key):
             raise Refused("protocol", "on_slow='latest' and slow_key, its attribute, need each other")
-
-    @property
-    def options(self) -> bytes:
-        """The stored options of a durable subscription, as msgpack."""
-        options = {"passive": self.passive, "newest": self.order == "newest"}
-        said = {name: True for name, is_set in options.items() if is_set}
-        return msgspec.msgpack.encode(said) if said else b""
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether it has a place in the stored stream from the beginning."""
-        return self.durable is not None or self.since is not None or self.since_us is not None
 
 
 class UnsubscribeRequest(Struct, frozen=True):

@@ -7,8 +7,8 @@ A client gives each subscription credit, a number of events. What exceeds it wai
 | --- | --- |
 | drop-oldest | the oldest that wait are dropped, and their number is reported to the client |
 | latest | only the newest event for each value of one attribute waits |
-| block | publishers get no acceptance until there is room again, so their windows fill (`blocking.py`) |
-| spill | events are stored and read back when there is credit (`streams.py`) |
+| block | publishers get no acceptance until there is room, so their windows fill (`blocking_consumer.py`) |
+| spill | events are stored and read back when there is credit (`stored_consumer.py`) |
 
 `deliver` is on the hot path: it works on batches and plain calls.
 """

@@ -3,9 +3,9 @@
 A cursor says which events its owner wants of the stream, and up to which position it needs nothing any more.
 One with a name is stored, and outlives connections and restarts; others end with their session. While nobody
 takes what matches, the cursor itself is the sink of its subscription, and only has stored what it needs; a
-*consumer* that is there is the sink then, such as the stream to a client (`streams.py`). A cursor that has
-none, and only has events kept, is an *archive*. What every cursor has passed is needed by nobody, and is
-given up now and then.
+*consumer* that is there is the sink then, such as the stream to a client (`stored_consumer.py`). A cursor
+that has none, and only has events kept, is an *archive*. What every cursor has passed is needed by nobody,
+and is given up now and then.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ class Cursors:
             if not options_of(record).log:
                 self._open(Cursor(self._broker, record))
             elif key in terms:
-                self._open_archive(Archive(self._broker, record, terms.pop(key)))
+                self._open(Archive(self._broker, record, terms.pop(key)))
             else:
                 self._broker.store(Drop(record.name, record.owner))
         for key in terms:
@@ -296,16 +296,13 @@ class Cursors:
     def open_archive(self, archive: Archive) -> None:
         """Keep a new archive with a name, and its terms."""
         self.open(archive)
-        self._archives[archive.key] = archive
         archive.renew(archive.terms)
 
     def _open(self, cursor: Cursor) -> None:
         self._named[cursor.key] = cursor
+        if isinstance(cursor, Archive):
+            self._archives[cursor.key] = cursor
         self.add(cursor)
-
-    def _open_archive(self, archive: Archive) -> None:
-        self._archives[archive.key] = archive
-        self._open(archive)
 
     def find(self, owner: str, name: str) -> Cursor | None:
         """The cursor of that owner and name, if there is one."""

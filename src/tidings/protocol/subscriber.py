@@ -16,11 +16,10 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from msgspec import Struct
-
 from tidings.errors import CodecError, TidingsError
 from tidings.event import Batch
 from tidings.ids import Origin
+from tidings.protocol.arguments import Wanted as Wanted
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Acknowledge, Credit, Deliver
 from tidings.replies import Deferred
@@ -30,7 +29,14 @@ ORIGINS_MAX = 256
 """Origins of which it is remembered what came last; beyond that, the one longest silent is forgotten."""
 
 
-class Subscriber(Protocol):
+class EndListener(Protocol):
+    """What both a subscriber and a listener to interest hear."""
+
+    def ended(self, reason: str) -> None:
+        """Nothing more will come; called once, and not when the application itself has ended it."""
+
+
+class Subscriber(EndListener, Protocol):
     """Receiver of a subscription's events; called by the core, in the order of arrival."""
 
     def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:
@@ -38,38 +44,6 @@ class Subscriber(Protocol):
 
     def gap(self, dropped: int, reason: str) -> None:
         """Events were lost: so many, or 0 if nobody knows how many."""
-
-    def ended(self, reason: str) -> None:
-        """End the subscription; called once, and not when the application itself has ended it."""
-
-
-class Wanted(Struct, frozen=True, omit_defaults=True):
-    """The wish of a subscription: the arguments of the subscribe request that do not change."""
-
-    filter: str = ""
-    durable: str | None = None
-    since: int | None = None
-    since_us: int | None = None
-    last: bool = False
-    passive: bool = False
-    on_slow: str = "drop-oldest"
-    slow_key: str | None = None
-    order: str = "oldest"
-    queue: str | None = None  # what is put into this one, instead of what is published
-
-    @property
-    def is_stream(self) -> bool:
-        """Whether it has a place in the stored stream but nothing at the node that would remember it."""
-        return self.durable is None and (
-            self.since is not None or self.since_us is not None or self.on_slow == "spill"
-        )
-
-
-class EndListener(Protocol):
-    """What both a subscriber and a listener to interest hear."""
-
-    def ended(self, reason: str) -> None:
-        """Nothing more will come; not called when the application itself has ended it."""
 
 
 class Opening:
@@ -237,14 +211,11 @@ def _positions(raw: bytes, count: int) -> array[int]:
     return positions
 
 
-class InterestListener(Protocol):
+class InterestListener(EndListener, Protocol):
     """Listener to the demand for an advertisement."""
 
     def changed(self, filters: list[str]) -> None:
         """These filters want it now; called whenever they change, and after each new connection."""
-
-    def ended(self, reason: str) -> None:
-        """End the notifications; called once, and not when the application itself has withdrawn it."""
 
 
 class ClientAdvertisement(Opening):

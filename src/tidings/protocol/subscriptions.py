@@ -25,7 +25,7 @@ from tidings.protocol.arguments import (
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.blocking_consumer import BlockingConsumer
 from tidings.protocol.consumer import Consumer, DroppingConsumer, LatestConsumer
-from tidings.protocol.cursors import Cursor, CursorConsumer
+from tidings.protocol.cursors import Cursor, CursorConsumer, Options
 from tidings.protocol.frames import encode
 from tidings.protocol.last_values import LastValuesSink, last_values
 from tidings.protocol.memory import filter_size
@@ -245,7 +245,7 @@ class Subscriptions:
             return cursor
         if cursor.filter != asked:
             raise Refused("exists", f"{name!r} exists with the filter {cursor.filter}")
-        if cursor.options != wanted.options:
+        if cursor.options != _options(wanted):
             raise Refused("exists", f"{name!r} exists with another order, or is passive or not")
         if cursor.consumer is not None:
             self._check_latest(name, cursor.consumer)
@@ -262,7 +262,7 @@ class Subscriptions:
 
     def _cursor(self, name: str, wanted: SubscribeRequest, filter: Filter, asked: Filter) -> Cursor:
         start = self._start(wanted) - 1
-        record = Durable(name, self._session.owner, str(asked), start, start, wanted.options)
+        record = Durable(name, self._session.owner, str(asked), start, start, _options(wanted))
         cursor = Cursor(self._broker, record, asked)
         cursor.allow(filter, self._session.bound)
         cursor.since_us = wanted.since_us
@@ -363,6 +363,11 @@ class Subscriptions:
         consumer = self._consumers.get(message.subscription)
         if consumer is not None:
             consumer.grant(message.total)
+
+
+def _options(wanted: SubscribeRequest) -> bytes:
+    """The stored options of a durable subscription."""
+    return Options(passive=wanted.passive, newest=wanted.order == "newest").encode()
 
 
 def _understood(text: str, narrow: Callable[[Filter], Filter]) -> tuple[Filter, Filter]:
