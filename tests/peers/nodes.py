@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 from protocol.guarded import Book
@@ -26,7 +27,6 @@ from tidings.protocol.access import Rule
 from tidings.protocol.connection import Connection
 from tidings.protocol.session import Session
 from tidings.queues.description import TRANSMISSION, Description
-from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 from tidings.transport.credentials import Credentials
@@ -63,9 +63,10 @@ class Kept:
         reply = self._later()
         return reply if self.is_there else None
 
-    def queue(self, peer: str, queue: str) -> MessageQueue:
+    def outgoing(self, peer: str, queue: str) -> SimpleNamespace:
         name = f"{TRANSMISSION}{queue}@{peer}"
-        return self._rig.queues.get(name) or self._rig.queues.create(Description(name=name))
+        found = self._rig.queues.get(name) or self._rig.queues.create(Description(name=name))
+        return SimpleNamespace(queue=found)
 
 
 class Link:

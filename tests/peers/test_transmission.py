@@ -288,7 +288,7 @@ def test_one_that_does_not_keep_the_order_is_not_forwarded() -> None:
     near.run()
     assert ann.refusals == [(1, 1, "queue")]
     with pytest.raises(QueueError, match="order of arrival"):
-        near.transmission.queue("far", "jobs")
+        near.transmission.outgoing("far", "jobs")
 
 
 def test_a_transmission_queue_that_is_made_anew_has_a_stream_of_its_own() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from tidings.errors import CodecError, NotAllowed, QueueNotFound, TidingsError
+from tidings.errors import CodecError, NotAllowed, QueueError, QueueNotFound, TidingsError
 from tidings.event import Batch
 from tidings.exchange import Subscription
 from tidings.filters import Filter
@@ -40,7 +40,7 @@ FOUND_MAX = 10_000
 
 
 class PeerQueue(QueueRef):
-    """One queue of one peer."""
+    """One queue of one peer; `QueueRef` says what its methods do."""
 
     def __init__(self, relay: PeerClient, queue: str, transmission: Transmission) -> None:
         self._relay = relay
@@ -49,52 +49,50 @@ class PeerQueue(QueueRef):
 
     @property
     def address(self) -> str:
-        """`name@node`."""
         return f"{self._queue}@{self._relay.peer.name}"
 
     def stand_in(self) -> MessageQueue:
-        """The queue of this node that a transaction puts into instead."""
-        return self._transmission.queue(self._relay.peer.name, self._queue)
+        return self._transmission.outgoing(self._relay.peer.name, self._queue).queue
 
     def follow(self, session: Session, message: QueuedMessage) -> Deferred[None] | None:
-        """Return the reply on a message that was just put there."""
         told = self._transmission.follow(session, self._relay.peer.name, self._queue, message.number)
         return None if told is None else self._named(told)
 
     def describe(self) -> Deferred[Description]:
-        """Return the description."""
-        return self._relay.describe(self._queue)
+        return self._named(self._relay.describe(self._queue))
 
     def put(self, session: Session, batch: Batch) -> Sequence[Deferred[None]]:
-        """Put events."""
         told = self._transmission.put(session, self._relay.peer.name, self._queue, batch)
         return [self._named(reply) for reply in told]
 
     def get(self, wanted: GetRequest) -> Deferred[GetReply]:
-        """Get messages."""
-        return self._relay.get(self._queue, wanted)
+        return self._named(self._relay.get(self._queue, wanted))
 
     def settle(self, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
-        """Say what becomes of a message that was got."""
-        return self._relay.settle(self._queue, number, delivery, outcome, text)
+        return self._named(self._relay.settle(number, delivery, outcome, text))
 
     def release(self, number: int, delivery: int, delay_s: float) -> Deferred[None]:
-        """Give back a message that was got, with a delay."""
-        return self._relay.settle(self._queue, number, delivery, GIVE_BACK, "", delay_s)
+        return self._named(self._relay.settle(number, delivery, GIVE_BACK, "", delay_s))
 
     def part(self, number: int, delivery: int, index: int) -> Deferred[bytes]:
-        """Return a further part of the body of a message."""
         asked = {"queue": self._queue, "number": number, "delivery": delivery, "index": index}
         return self._named(self._relay.ask("part", asked, AWAY_S))
 
     def renew(self, identity: str, lease_s: float) -> Deferred[float]:
-        """Let a message live so long from now on."""
         asked = {"queue": self._queue, "id": identity, "lease_s": lease_s}
         return self._named(self._relay.ask("queue.renew", asked, AWAY_S))
 
     def _named(self, reply: Deferred[Any]) -> Deferred[Any]:
-        """A reply of the peer's whose error names the queue as it is called here."""
-        return reply.map(_same, partial(self._relay.named, self._queue))
+        """A reply of the peer's whose error has the names used here."""
+
+        def named(error: TidingsError) -> TidingsError:
+            if isinstance(error, QueueError):
+                return type(error)(self.address, error.problem)
+            if isinstance(error, NotAllowed):
+                return NotAllowed(f"node {self._relay.peer.name}: {error}")
+            return error
+
+        return reply.map(_same, named)
 
     def purge(self, _filter: Filter | None) -> Deferred[int]:
         """Refuse: the queue is managed at its node."""

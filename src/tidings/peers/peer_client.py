@@ -1,9 +1,10 @@
 """The client of one peer: sends requests and settlements over its connection, and receives copies.
 
-The peer answers as a node answers any client, and its errors are passed on unchanged, with the queue called
-`name@node`. Messages are held there by this node, whose connection numbers its items and repeats them after a
-cut. During a cut a `get` waits for as long as it may, any other request for AWAY_S; one that can't wait fails
-at once, as the node is away. Describing a queue then returns its last known description.
+The peer answers as a node answers any client, and its errors are passed on unchanged; `PeerQueue` calls the
+queue `name@node` in them. Messages are held there by this node, whose connection numbers its items and
+repeats them after a cut. During a cut a `get` waits for as long as it may, any other request for AWAY_S; one
+that can't wait fails at once, as the node is away. Describing a queue then returns its last known
+description.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from tidings.errors import CodecError, Disconnected, NotAllowed, QueueError, TidingsError
+from tidings.errors import CodecError, Disconnected, TidingsError
 from tidings.peers.registry import Peer
 from tidings.protocol.calls import Call
 from tidings.protocol.connection import Connection
@@ -51,7 +52,7 @@ class PeerClient:
         """Has the driver send what was said; called after each thing."""
         self.connection: Connection | None = None
         self.known: dict[str, Description] = {}
-        self._settling: deque[tuple[int, str, Deferred[None]]] = deque()
+        self._settling: deque[tuple[int, Deferred[None]]] = deque()
         self._was_up = False
         self._is_given_up = True  # it has been away for too long to be waited for
 
@@ -112,7 +113,7 @@ class PeerClient:
             if isinstance(error, Disconnected):
                 reply.resolve(self.last_known(queue))
             else:
-                reply.fail(self.named(queue, error))
+                reply.fail(error)
 
         # By the id of the node, so that it asks nobody else.
         asked = self.ask("queue.describe", {"queue": f"{queue}@{self.peer.node}"}, DESCRIBE_S)
@@ -139,28 +140,14 @@ class PeerClient:
         if not self.is_up and (cannot_wait or self.connection is None):
             return failed(self.away())
         arguments = msgspec.to_builtins(replace(wanted, queue=queue))
-        getting = PeerGet(self, queue, arguments, wanted.wait_s)
+        getting = PeerGet(self, "get", arguments, wanted.wait_s)
         getting.begin()
         return getting.reply
-
-    def named(self, queue: str, error: TidingsError) -> TidingsError:
-        """Return an error of the peer's with the names used here."""
-        if isinstance(error, QueueError):
-            return type(error)(f"{queue}@{self.peer.name}", error.problem)
-        if isinstance(error, NotAllowed):
-            return NotAllowed(f"node {self.peer.name}: {error}")
-        return error
 
     # What becomes of messages
 
     def settle(
-        self,
-        queue: str,
-        number: int,
-        delivery: int,
-        outcome: int,
-        text: str,
-        delay_s: float | None = None,
+        self, number: int, delivery: int, outcome: int, text: str, delay_s: float | None = None
     ) -> Deferred[None]:
         """Settle a message; the reply comes when the peer has it, or may not have it."""
         if self.connection is None or self.connection.failure is not None:
@@ -170,20 +157,20 @@ class PeerClient:
         if self._is_given_up and not self.is_up:
             reply.fail(self.away("the settlement of the message is sent when it is back"))
         else:
-            self._settling.append((counter, queue, reply))
+            self._settling.append((counter, reply))
         self.flush()
         return reply
 
     def _settle_accepted(self, connection: Connection) -> None:
         publications = connection.publications
         while self._settling and self._settling[0][0] <= publications.accepted:
-            counter, queue, reply = self._settling.popleft()
+            counter, reply = self._settling.popleft()
             failure = publications.refusal(counter)
-            reply.take(None, None if failure is None else self.named(queue, error_of(failure)))
+            reply.take(None, None if failure is None else error_of(failure))
 
     def _fail_settling(self) -> None:
         settling, self._settling = self._settling, deque()
-        for _, _, reply in settling:
+        for _, reply in settling:
             reply.fail(self.away("whether it has the settlement of the message is not known"))
 
 
@@ -222,13 +209,9 @@ class PeerCall:
         self.finish(result, None)
 
     def fail(self, error: TidingsError) -> None:
-        """Fail the request."""
-        self.finish(None, self._told(error))
-
-    def _told(self, error: TidingsError) -> TidingsError:
-        """An error as it is told: what the connection ended with is that the peer is away."""
+        """Fail the request; what the connection ended with is that the peer is away."""
         is_over = self._connection is not None and self._connection.failure is error
-        return self._relay.away(str(error)) if is_over else error
+        self.finish(None, self._relay.away(str(error)) if is_over else error)
 
     def _late(self, _now: float) -> None:
         self.give_up(self._relay.away(f"it has not answered within {self._wait_s:g} s"))
@@ -254,16 +237,6 @@ class PeerGet(PeerCall):
 
     The peer waits for the requested time, anew after each cut; so the time is watched here.
     """
-
-    def __init__(
-        self, relay: PeerClient, queue: str, arguments: dict[str, Any], wait_s: float | None
-    ) -> None:
-        super().__init__(relay, "get", arguments, wait_s)
-        self._queue = queue
-
-    def fail(self, error: TidingsError) -> None:
-        """Fail the request."""
-        self.finish(None, self._relay.named(self._queue, self._told(error)))
 
     def _answered(self, result: Any) -> None:
         try:

@@ -197,12 +197,8 @@ class Transmission(Service):
 
     # Putting
 
-    def queue(self, peer: str, queue: str) -> MessageQueue:
-        """The queue in which what is for a queue of a peer waits, made if there is none."""
-        return self.outgoing(peer, queue).queue
-
     def outgoing(self, peer: str, queue: str) -> OutgoingMessage:
-        """The same, with what becomes of its messages."""
+        """Return the queue in which what is for a queue of a peer waits, made if there is none."""
         name = f"{TRANSMISSION}{queue}@{peer}"
         if self._manager.get(name) is None:
             wanted = Description(name=name, expiry=True, redelivery_s=None, deliveries_max=None)
