@@ -68,7 +68,6 @@ class TextLine(logging.Formatter):
     """A line for people: `name=value`, quoted where a value has blanks."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Called by logging for each line."""
         values = "".join(f" {name}={_word(value)}" for name, value in _values(self, record).items())
         return f"{_moment(record)} {record.levelname.lower()} {_escape(record.getMessage())}{values}"
 
@@ -77,7 +76,6 @@ class JsonLine(logging.Formatter):
     """A line for programs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Called by logging for each line."""
         line = {"time": _moment(record), "level": record.levelname.lower(), "event": record.getMessage()}
         return msgspec.json.encode(line | _values(self, record), enc_hook=str).decode()
 

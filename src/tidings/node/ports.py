@@ -66,7 +66,6 @@ class Port(asyncio.Protocol):
     # What asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called once, first."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(WRITE_BUFFER_MAX)
         if self._driver.is_closed:
@@ -78,7 +77,6 @@ class Port(asyncio.Protocol):
             self._session = self._driver.connect(self, caller)
 
     def data_received(self, data: bytes) -> None:
-        """Called whenever bytes have come."""
         if self._session is not None:
             self._driver.receive(self._session, data)
 
@@ -93,7 +91,6 @@ class Port(asyncio.Protocol):
             self._driver.resume(self._session)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Called once, last."""
         if self._session is not None:
             session, self._session = self._session, None
             self._driver.lost(session)
@@ -271,14 +268,14 @@ class PipeEnd(asyncio.Transport):
             self.peer.arrive(bytes(data))
 
     def close(self) -> None:
-        """PipeEnd the pipe when all that was written has arrived."""
+        """End the pipe when all that was written has arrived."""
         if not self._is_closing:
             self._is_closing = True
             self._loop.call_soon(self.peer.hang_up)
             self._loop.call_soon(self.hang_up)
 
     def abort(self) -> None:
-        """PipeEnd it; there is nothing that could hold it up."""
+        """End it; there is nothing that could hold it up."""
         self.close()
 
     def is_closing(self) -> bool:

@@ -218,7 +218,6 @@ class DroppingConsumer(WaitingConsumer):
         self.send(*self._next(self.credit))
 
     def lose_oldest(self) -> bool:
-        """Drop the older half of what waits, as memory is short; whether anything was dropped."""
         left = self.size // 2
         if not self.waiting:
             return False
@@ -228,7 +227,6 @@ class DroppingConsumer(WaitingConsumer):
         return True
 
     def end(self) -> None:
-        """The subscription ends, and what waits for it goes."""
         super().end()
         for part in self.waiting:
             self.session.holdings.remove(part)
@@ -295,7 +293,6 @@ class LatestConsumer(WaitingConsumer):
         self.send(self._next(), (0,))
 
     def lose_oldest(self) -> bool:
-        """Drop the older half of what waits, as memory is short; whether anything was dropped."""
         dropped = -(-len(self.waiting) // 2)
         for _ in range(dropped):
             self._next()
@@ -303,7 +300,6 @@ class LatestConsumer(WaitingConsumer):
         return dropped > 0
 
     def end(self) -> None:
-        """The subscription ends, and what waits for it goes."""
         super().end()
         while self.waiting:
             self._next()

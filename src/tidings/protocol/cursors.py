@@ -252,7 +252,6 @@ class Archive(Cursor):
         """They are in the log, and that is all."""
 
     def dropped(self) -> list[Operation]:
-        """The operations that remove it."""
         return [*super().dropped(), TERMS.drop(self.key)]
 
 

@@ -268,7 +268,6 @@ class NewestFirstConsumer(StoredConsumer):
 
     @property
     def place(self) -> int:
-        """The position of the next read."""
         return self._back if self.is_backward else self.next
 
     @property

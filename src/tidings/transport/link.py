@@ -220,7 +220,6 @@ class Link(Carrier):
     # Sending
 
     def flush(self) -> None:
-        """Write the pending output, in one piece."""
         self.unflushed = 0
         super().flush()
 

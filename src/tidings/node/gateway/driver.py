@@ -69,14 +69,12 @@ class UplinkLink(Link):
         await super().close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by the loop."""
         channel: Any = transport.get_extra_info("socket")
         if channel is not None and channel.family == socket.AF_UNIX:  # other kinds grow by themselves
             channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SYSTEM_BUFFER)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop."""
         super().data_received(data)
         self._uplink.on_progress()
 

@@ -44,7 +44,6 @@ class SensorPort(asyncio.Protocol):
     # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called once, first."""
         self._transport = cast("asyncio.Transport", transport)
         if len(self._hub) >= self._connections_max:
             logs.warning("a sensor connection was turned away", connections=len(self._hub))
@@ -55,7 +54,6 @@ class SensorPort(asyncio.Protocol):
         self._hub.opened(self._key, caller, self.send, self.part, self.pause)
 
     def data_received(self, data: bytes) -> None:
-        """Called whenever bytes have come."""
         self._hub.feed(self._key, data)
 
     def pause_writing(self) -> None:
@@ -63,7 +61,6 @@ class SensorPort(asyncio.Protocol):
         self._transport.abort()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Called once, last."""
         self._hub.closed(self._key)
 
     # Called by the hub
@@ -105,18 +102,15 @@ class Datagrams(asyncio.DatagramProtocol):
         self._hub = hub
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called once, first."""
         datagrams = cast("asyncio.DatagramTransport", transport)
         channel: Any = transport.get_extra_info("socket")
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAM_BUFFER)
         self._hub.send_datagram = datagrams.sendto
 
     def datagram_received(self, data: bytes, address: tuple[Any, ...]) -> None:
-        """Called for each datagram."""
         self._hub.datagram(DatagramAddress(address[0], address[1]), data)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Called once, last."""
         self.is_gone.set()
 
     def error_received(self, exc: Exception) -> None:

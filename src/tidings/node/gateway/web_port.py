@@ -49,7 +49,6 @@ class WebPort(asyncio.Protocol):
     # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called once, first."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(WRITE_BUFFER_MAX)
         self._caller = caller_of(transport)
@@ -60,7 +59,6 @@ class WebPort(asyncio.Protocol):
         self._wait(IDLE_S_MAX, self._transport.close)
 
     def data_received(self, data: bytes) -> None:
-        """Called whenever bytes have come."""
         if self._socket is not None:
             self._socket.feed(data)
         elif not self._is_parting:
@@ -76,7 +74,6 @@ class WebPort(asyncio.Protocol):
         self._transport.abort()
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Called once, last."""
         self._web.ports.discard(self)
         if self._timer is not None:
             self._timer.cancel()
