@@ -24,9 +24,8 @@ from tidings.protocol.calls import OnCut
 from tidings.protocol.connection import Connection
 from tidings.protocol.messages import error_of
 from tidings.replies import Deferred
-from tidings.transport.belonging import Belonging, running_loop
 from tidings.transport.dial import Carrier, ConnectTo, Hopeless
-from tidings.transport.limits import Limits, OutOfTime
+from tidings.transport.limits import Belonging, Limits, OutOfTime, running_loop
 
 CLOSE_S_MAX = 5.0
 """How long closing waits for publications to be accepted, and for the socket to be written out."""
