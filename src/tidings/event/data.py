@@ -77,15 +77,12 @@ def data_fields(value: object, header: dict[str, object]) -> dict[str, object]:
 
 def _written(value: object, content_type: object) -> bytes:
     try:
-        return _encoder_of(content_type)(value, enc_hook=_plain_model)
+        encode = msgspec.json.encode if _is_json(content_type) else msgspec.msgpack.encode
+        return encode(value, enc_hook=_plain_model)
     except (TypeError, ValueError, OverflowError, NotImplementedError, RecursionError) as error:
         if isinstance(error, EventError):
             raise
         raise EventError("$.data", f"{type(value).__name__} can't be written: {error}") from None
-
-
-def _encoder_of(content_type: object) -> Callable[..., bytes]:
-    return msgspec.json.encode if _is_json(content_type) else msgspec.msgpack.encode
 
 
 def _plain_model(value: Any) -> object:

@@ -371,15 +371,11 @@ def _reader(name: str) -> Callable[[Event], Any]:
     return read
 
 
-def _jms_delivery_mode(event: Event) -> str:
-    return "NON_PERSISTENT" if event.delivery == "transient" else "PERSISTENT"
-
-
 # Readers of every header field by each of its names, for filters and `event[name]`.
 HEADER_READERS: dict[str, Callable[[Event], Any]] = {
     **{name: _reader(name) for name in ("type", *FIELD_CHECKS)},
     **{alias: _reader(name) for alias, name in JMS_ALIASES.items()},
     "JMSTimestamp": lambda event: event.time_us // 1000,
-    "JMSDeliveryMode": _jms_delivery_mode,
+    "JMSDeliveryMode": lambda event: "NON_PERSISTENT" if event.delivery == "transient" else "PERSISTENT",
 }
 _SAID = tuple(name for name in FIELD_CHECKS if name not in ("time", "body"))

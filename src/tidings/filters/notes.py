@@ -175,12 +175,9 @@ def _slashed(condition: Condition) -> Iterator[Note]:
         yield from _slashed(part)
     match condition:
         case FunctionCall("TOPIC", ("type",), (str() as pattern,)) if "/" in pattern:
-            hint = f"write {write_literal(_dotted(pattern))}"
+            dotted = pattern.strip("/").replace("/", ".").replace("+", "*").replace("#", ">")
+            hint = f"write {write_literal(dotted)}"
             yield Note(write(condition), "the levels of a type are separated by dots", hint)
-
-
-def _dotted(pattern: str) -> str:
-    return pattern.strip("/").replace("/", ".").replace("+", "*").replace("#", ">")
 
 
 # Conditions that are never true
@@ -207,7 +204,8 @@ class _Search(When):
     def condition(self, node: Condition) -> Normal:
         """Return the alternatives that are possible, and note it if there are none."""
         is_joined = isinstance(node, And | Or | Not)
-        normal = self._possible(super().condition(node) if is_joined else self._quiet.condition(node))
+        found = super().condition(node) if is_joined else self._quiet.condition(node)
+        normal = tuple(one for one in found if not any(self._impossible(one.constraints)))
         if not normal:
             if self._never.isdisjoint(map(id, parts_of(node))):
                 self.notes.append(self._explained(node))
@@ -220,9 +218,6 @@ class _Search(When):
 
     def _simple(self, _node: Condition) -> None:
         """Take no short cut: each condition is checked."""
-
-    def _possible(self, normal: Normal) -> Normal:
-        return tuple(one for one in normal if not any(self._impossible(one.constraints)))
 
     def _impossible(self, constraints: Mapping[str, Constraint]) -> Iterator[str]:
         """Yield the attributes that have none of the values they would need."""

@@ -163,7 +163,7 @@ def _open(raw: bytes | Raw, place: str, levels: int, noted: list[EventError]) ->
 
     A long one is not decoded in one go, but element by element.
     """
-    inner = _opened(raw) if levels and _size(raw) > OPEN_SIZE else None
+    inner = _opened(raw) if levels and memoryview(raw).nbytes > OPEN_SIZE else None
     if inner is None:
         try:
             return _decode(raw)
@@ -184,10 +184,6 @@ def _open(raw: bytes | Raw, place: str, levels: int, noted: list[EventError]) ->
         return elements
     noted.append(EventError(place, problem))
     return BAD
-
-
-def _size(raw: bytes | Raw) -> int:
-    return memoryview(raw).nbytes
 
 
 def _opened(raw: bytes | Raw) -> dict[str, Raw] | list[Raw] | None:

@@ -84,7 +84,7 @@ class Hub:
     ) -> None:
         self.gateway = gateway
         self.work = GatewayWork(clocks.work, soon, log)
-        self.send_datagram: Callable[[bytes, DatagramAddress], None] = _nowhere
+        self.send_datagram: Callable[[bytes, DatagramAddress], None] = lambda _data, _address: None
         self.dropped = 0
         """Datagrams that came while the node accepted nothing."""
         self._uplink = uplink
@@ -94,9 +94,8 @@ class Hub:
         self._clock = clocks.due
         self._log = log
         self._peers: dict[Key, NetworkConnection] = {}
-        self._known: OrderedDict[DatagramAddress, NetworkRights] = (
-            OrderedDict()
-        )  # senders of datagrams, with security
+        # Senders of datagrams, with security.
+        self._known: OrderedDict[DatagramAddress, NetworkRights] = OrderedDict()
         self._half: dict[Key, float] = {}  # since when half an object is there
         self._paused: dict[NetworkConnection, None] = {}  # paused because of the node, or until the next turn
         self._senders = DatagramSenders(self.work)
@@ -495,7 +494,3 @@ class Hub:
             self._paused[peer] = None
         else:
             peer.go_on()
-
-
-def _nowhere(_data: bytes, _address: DatagramAddress) -> None:
-    """Drop a datagram: there is no port for them yet."""

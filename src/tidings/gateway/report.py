@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from tidings.filters.intervals import EVERYTHING, NOTHING, Intervals
-from tidings.gateway.areas import AreaBox
 from tidings.gateway.demand import Want
 from tidings.gateway.interest import SensorInterest
 from tidings.gateway.network_registry import Unregistered
@@ -65,7 +64,7 @@ def _level(want: Want, network: Network) -> Served:
     is_full = (
         types is not None
         and all(_serves_type(want, type, admitted) for type in types if want.admits_type(type))
-        and _is_around(network.box, want)
+        and (network.box is None or network.box.covers(want.box))
     )
     return "full" if is_full else "part"
 
@@ -85,7 +84,3 @@ def _serves_type(want: Want, type: str, admitted: list[Instrument]) -> bool:
         delivered = delivered.union(line)
     has_others = not want.takes_others or any(one.span is None and one.type == type for one in admitted)
     return has_others and bool(lines) and delivered.covers(want.numbers)
-
-
-def _is_around(box: AreaBox | None, want: Want) -> bool:
-    return box is None or box.covers(want.box)

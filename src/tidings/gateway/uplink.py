@@ -58,13 +58,13 @@ class Uplink:
 
     def __init__(self, core: Connection, log: Log, journal: Journaling | None = None) -> None:
         self.core = core
-        self.flush: Callable[[], None] = _nothing
+        self.flush: Callable[[], None] = lambda: None
         """Lets the driver send the output."""
-        self.flush_soon: Callable[[], None] = _nothing
+        self.flush_soon: Callable[[], None] = lambda: None
         """The same, together with all output until the loop runs next."""
-        self.on_progress: Callable[[], None] = _nothing
+        self.on_progress: Callable[[], None] = lambda: None
         """Called when the node may have accepted something."""
-        self.on_demand: Callable[[int, list[str]], None] = _nobody
+        self.on_demand: Callable[[int, list[str]], None] = lambda _number, _filters: None
         """Called with the filters that demand the advertisement of a number."""
         self._log = log
         self._journal = journal
@@ -206,11 +206,3 @@ def _as_json(networks: Iterator[dict[str, Any] | None]) -> Steps[bytes]:
             break
         parts.append(part)
     return b"[" + b",".join(parts) + b"]"
-
-
-def _nothing() -> None:
-    """Do nothing: there is no listener yet."""
-
-
-def _nobody(_number: int, _filters: list[str]) -> None:
-    """Do nothing: there is no listener yet."""

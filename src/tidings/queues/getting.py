@@ -12,7 +12,7 @@ is over meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -194,11 +194,7 @@ class QueueReaders:
 
     def _wait(self, reader: QueueReader, wait_s: float | None, begun_at: float) -> None:
         if wait_s is not None:
-            act = partial(self._time_out, reader)
-            reader.timer = self._manager.timers.at(begun_at + wait_s, act)
-
-    def _time_out(self, reader: QueueReader, _now: float) -> None:
-        self.give_up(reader)
+            reader.timer = self._manager.timers.at(begun_at + wait_s, lambda _now: self.give_up(reader))
 
     def _abandon(self, reader: QueueReader) -> None:
         """Drop a reader's answer: its messages go back as if they had not been delivered."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidings.errors import TidingsError
 from tidings.protocol.ledger import identity_of
 from tidings.protocol.messages import DONE, GIVE_BACK, REJECT, UNOPENED
 from tidings.queues.serving import AT_ONCE
@@ -252,7 +251,7 @@ class InFlightTable:
         self._unconfirmed[number] = None
         if len(self._unconfirmed) > UNCONFIRMED_MAX:
             del self._unconfirmed[next(iter(self._unconfirmed))]
-        reply.then(lambda _none: self._unconfirmed.pop(number, None), _keep)
+        reply.then(lambda _none: self._unconfirmed.pop(number, None))  # one that failed stays unconfirmed
 
     def _expire(self, taken: list[RemoteInFlight], _now: float) -> None:
         """The backend has taken them back."""
@@ -334,10 +333,6 @@ def give_back(hands: Mapping[int, Holding], request: int) -> Steps[None]:
             held.give_back()
         if not count % LOOKED_AT_ONCE:
             yield
-
-
-def _keep(_error: TidingsError) -> None:
-    """A settlement that failed stays unconfirmed."""
 
 
 def identity(session: Session) -> ReaderKey:

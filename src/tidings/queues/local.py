@@ -31,7 +31,7 @@ from tidings.queues.manager import QueueManager
 from tidings.queues.message import QueuedMessage, check_length, sight
 from tidings.queues.queue import MessageQueue
 from tidings.queues.schedule import MARK
-from tidings.queues.serving import AT_ONCE
+from tidings.queues.serving import AT_ONCE, purge
 from tidings.queues.transactions import Transactions
 from tidings.steps import Steps
 
@@ -168,7 +168,7 @@ class LocalQueue:
 
     def purge(self, filter: Filter | None) -> Steps[int]:
         """Throw away messages on the shelf; how many."""
-        return self.queue.purge(filter)
+        return purge(self.queue, filter)
 
     def delete(self, address: str) -> None:
         """Delete the queue, or only the alias that it is addressed by."""

@@ -16,7 +16,7 @@ from tidings.errors import QueueError, QueueExists, QueueFull, QueueNotFound, Re
 from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin, make_id
-from tidings.protocol.access import NOBODY, OWNER, Principal
+from tidings.protocol.access import NOBODY, OWNER
 from tidings.protocol.broker import Broker
 from tidings.queues.backend import QueueBackend
 from tidings.queues.binding import BoundQueue
@@ -70,15 +70,13 @@ class QueueManager:
         self.in_flight = InFlightTable(self)
         self.backends: list[QueueBackend] = []  # where there are further queues, in the order they are asked
         self.ready_readers: dict[QueueReader, None] = {}  # those who have got something in this tick
-        self.doubtful: dict[
-            int, MessageQueue
-        ] = {}  # restored ones that someone may have held before, and where
-        self.fresh: OrderedDict[int, int] = (
-            OrderedDict()
-        )  # messages that are not on disk yet, and the commit they are in
+        # Restored messages that someone may have held before, and where.
+        self.doubtful: dict[int, MessageQueue] = {}
+        # Messages that are not on disk yet, and the commit they are in.
+        self.fresh: OrderedDict[int, int] = OrderedDict()
         self.size = 0
         self.dead_letters = DeadLetters(self)
-        self.on_new: Callable[[MessageQueue], None] = _nothing  # called with each queue that is made
+        self.on_new: Callable[[MessageQueue], None] = lambda _queue: None  # called with each that is made
         self._queues: dict[str, MessageQueue] = {}  # by name
         self._ids: dict[str, MessageQueue] = {}
         self._aliases: dict[str, tuple[int, Description]] = {}
@@ -183,7 +181,8 @@ class QueueManager:
 
     def _bind(self, queue: MessageQueue, wanted: str) -> None:
         """Put matching publications into a queue, as far as its creator may subscribe to them."""
-        asked, principal = Filter(wanted), self._maker(queue)
+        asked, maker = Filter(wanted), queue.description.maker
+        principal = (self.broker.authenticator.principal_of(maker) or NOBODY) if maker else OWNER
         queue.binding = Subscription(
             principal.reach(asked),
             BoundQueue(self, queue),
@@ -192,10 +191,6 @@ class QueueManager:
             asked=asked,
         )
         self.broker.exchange.subscribe(queue.binding)
-
-    def _maker(self, queue: MessageQueue) -> Principal:
-        user = queue.description.maker
-        return (self.broker.authenticator.principal_of(user) or NOBODY) if user else OWNER
 
     def review(self) -> None:
         """The rules may have changed: what is put into bound queues is what their makers may subscribe to."""
@@ -407,10 +402,6 @@ def _follow(steps: Steps[None]) -> Steps[None]:
     """Do steps that are done in the background too: those who wait for the end help, and may leave."""
     for _ in steps:
         yield
-
-
-def _nothing(_queue: MessageQueue) -> None:
-    """Do nothing, where no callback is set."""
 
 
 def _number_of(operation: Operation) -> int | None:

@@ -544,10 +544,6 @@ class MessageQueue:
         """Throw away a message that is in nobody's hands."""
         self._forget(self.pick(number))
 
-    def purge(self, filter: Filter | None) -> Steps[int]:
-        """Throw away all on the shelf that match and that nobody's transaction has read; how many."""
-        return serving.purge(self, filter)
-
     # When a commit can't be made
 
     def _unput(self, message: QueuedMessage) -> None:

@@ -169,7 +169,7 @@ class RemoteQueue:
         try:
             end = self.ref.watch(subscription)
         except Disconnected as error:
-            return _nothing, failed(error)
+            return (lambda: None), failed(error)
         # It is replied to behind the watch: then copies are made of whatever is put next.
         return end, self.ref.describe()
 
@@ -202,10 +202,6 @@ def pend(session: Session, counter: int, reply: Deferred[None]) -> None:
         broker.ledger.settle(origin, counter)
 
     reply.then(done, refuse)
-
-
-def _nothing() -> None:
-    """End a watch that has not begun."""
 
 
 def described_elsewhere(session: Session, address: str, told: Description) -> Description:

@@ -171,7 +171,7 @@ def _take(queue: MessageQueue, reader: QueueReader, chosen: list[QueuedMessage])
 
 def is_contested(queue: MessageQueue, reader: QueueReader) -> Steps[bool]:
     """Whether a message that the reader wants may come back from another's transaction."""
-    wants = _anything if reader.filter is None else reader.filter.matches
+    wants = (lambda _event: True) if reader.filter is None else reader.filter.matches
     for count, number in enumerate([*queue.in_transactions, *queue.locks], 1):
         if _is_contested(queue, number, reader, wants):
             return True
@@ -245,7 +245,3 @@ def give_up(queue: MessageQueue, held: dict[int, InFlight], messages: Iterator[Q
         count += 1
         if not count % AT_ONCE:
             yield
-
-
-def _anything(_event: Event) -> bool:
-    return True

@@ -69,9 +69,8 @@ class OpenTransaction:
         self._puts: dict[int, TransactionPut] = {}
         self._shelves: dict[MessageQueue, Shelf[int, QueuedMessage]] = {}
         self._parts: dict[MessageQueue, list[bytes]] = {}  # of the message that comes next
-        self._withdrawn: dict[
-            int, tuple[int, TransactionPut]
-        ] = {}  # what it put and has taken, and for which request
+        # What it put and has taken, and for which request.
+        self._withdrawn: dict[int, tuple[int, TransactionPut]] = {}
         self._size = 0
 
     @property

@@ -156,9 +156,8 @@ class WaitingReaders:
         self._watchers: dict[Subscription, None] = {}
         self._count = 0
         self._turns = 0
-        self.if_exists: dict[
-            QueueReader, None
-        ] = {}  # those who wait only while others may give something back
+        # Those who wait only while others may give something back.
+        self.if_exists: dict[QueueReader, None] = {}
 
     def __len__(self) -> int:
         """How many readers wait."""

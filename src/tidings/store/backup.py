@@ -79,7 +79,7 @@ def back_up(
     refuse_newer(database)
     with _unfinished(target) as copy, _broken_is_damage(database):
         with _snapshot(directory) as source, trouble(target):
-            _copy_pages(source, copy, progress or _silent)
+            _copy_pages(source, copy, progress or (lambda _done, _total: None))
         summary = _checked(copy)
         if summary.damage and target.exists():
             raise StoreDamaged(str(database), f"{summary.damage[0]}; {target} was not replaced")
@@ -109,7 +109,7 @@ def restore(
         _refuse_store(home)
         with trouble(directory):
             _remove(new)
-            _copy_file(file, new, progress or _silent)
+            _copy_file(file, new, progress or (lambda _done, _total: None))
         with _broken_is_damage(file):
             damage = _made_sound(new)
             _begin_later_life(new, now, renames)
@@ -125,10 +125,6 @@ def restore(
             _remove(new)
         home.release()
     return replace(summary, damage=[*damage, *summary.damage])
-
-
-def _silent(_done: int, _total: int) -> None:
-    pass
 
 
 @contextmanager

@@ -288,11 +288,9 @@ class RecordKind(Generic[Key, Value]):
     def known(self, state: StoreState) -> dict[Key, Value]:
         """Return the values that were stored when the store was opened."""
         decode = msgspec.msgpack.Decoder(self._value).decode
-        return {cast("Key", _key(text)): decode(value) for text, value in state.records(self.name).items()}
-
-
-def _key(text: str) -> tuple[str, ...]:
-    return msgspec.json.decode(text, type=tuple[str, ...])
+        decode_key = msgspec.json.Decoder(tuple[str, ...]).decode
+        records = state.records(self.name).items()
+        return {cast("Key", decode_key(text)): decode(value) for text, value in records}
 
 
 def _text(key: tuple[str, ...]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -116,7 +117,7 @@ class MessageCommits:
             taken[run.key] = run.all & ~run.gone
             if gone != run.all:
                 moved += (one for index, one in enumerate(self._fetch(run)) if not gone >> index & 1)
-        return sorted(moved, key=_number)
+        return sorted(moved, key=attrgetter("number"))
 
     def _take(self, taken: dict[int, int], commit: int) -> None:
         rows: list[Row] = []
@@ -162,7 +163,3 @@ def check_enqueue(message: StoredMessage, is_there: bool) -> None:
     """Refuse a message whose number is in use."""
     if is_there or message.number < 1:
         raise InternalError(f"message {message.number} can't be new")
-
-
-def _number(message: StoredMessage) -> int:
-    return message.number

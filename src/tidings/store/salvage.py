@@ -269,10 +269,6 @@ def _keep_meta(finds: _Finds, row: Row, _: RowPlace) -> None:
     finds.format = max(finds.format, meta_of(row).format)
 
 
-def _keep_head(finds: _Finds, row: Row, _: RowPlace) -> None:
-    finds.heads.append(head_of(row))
-
-
 def _keep_newest(table: TableSchema, finds: _Finds, row: Row, _: RowPlace) -> None:
     key = key_of(table, row)
     known = finds.records.get(key)
@@ -280,24 +276,12 @@ def _keep_newest(table: TableSchema, finds: _Finds, row: Row, _: RowPlace) -> No
         finds.records[key] = table, row
 
 
-def _keep_stream(finds: _Finds, row: Row, place: RowPlace) -> None:
-    finds.stream.setdefault(link_of(row).batch.first, place)
-
-
-def _keep_run(finds: _Finds, row: Row, place: RowPlace) -> None:
-    finds.runs.keep(row, place)
-
-
-def _keep_settled(finds: _Finds, row: Row, _: RowPlace) -> None:
-    finds.runs.keep_settled(row)
-
-
-_KEEP: dict[str, Callable[[_Finds, Row, RowPlace], None]] = {
+_KEEP: dict[str, Callable[[_Finds, Row, RowPlace], object]] = {
     META.name: _keep_meta,
-    HEAD.name: _keep_head,
-    STREAM.name: _keep_stream,
-    RUN.name: _keep_run,
-    SETTLED.name: _keep_settled,
+    HEAD.name: lambda finds, row, _: finds.heads.append(head_of(row)),
+    STREAM.name: lambda finds, row, place: finds.stream.setdefault(link_of(row).batch.first, place),
+    RUN.name: lambda finds, row, place: finds.runs.keep(row, place),
+    SETTLED.name: lambda finds, row, _: finds.runs.keep_settled(row),
     **{table.name: partial(_keep_newest, table) for table in (DURABLE, COUNTER, QUEUE, RECORD)},
 }
 
