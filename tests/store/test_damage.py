@@ -19,10 +19,10 @@ from tidings.errors import StoreDamaged, StoreFailed
 from tidings.store import sqlite
 from tidings.store.database import connect
 from tidings.store.interface import Append, Trim
+from tidings.store.pages import PAGE_SIZE
 from tidings.store.records import Row
 from tidings.store.salvage import POSITION_LEAP, rebuild
 from tidings.store.sqlite import SqliteStore
-from tidings.store.wal import PAGE_SIZE
 
 FILE, LOG = "tidings.db", "tidings.db-wal"
 # The soak of the project takes more of everything that is random.

@@ -9,11 +9,10 @@ from msgspec.structs import replace
 
 from tests.store.samples import message
 from tidings.store.interface import Dequeue, Enqueue, PutQueue, QueueRecord, Revise, StoredMessage
-from tidings.store.pages import Pages
+from tidings.store.pages import PAGE_SIZE, Pages
 from tidings.store.records import RUN, SETTLED, is_sound
 from tidings.store.salvage import rebuild
 from tidings.store.sqlite import SqliteStore
-from tidings.store.wal import PAGE_SIZE
 
 FILE = "tidings.db"
 ROOT, SETTLED_ROOT = 8, 9  # of the runs, and of what tells which of their messages are gone

@@ -17,9 +17,9 @@ from tidings.errors import StoreFailed
 from tidings.store import database as database_module
 from tidings.store.backup import back_up, restore
 from tidings.store.database import StoreDatabase, connect
+from tidings.store.pages import PAGE_SIZE
 from tidings.store.records import FORMAT, META, meta_of
 from tidings.store.sqlite import SqliteStore
-from tidings.store.wal import PAGE_SIZE
 
 FRAME_SIZE = PAGE_SIZE + 24
 OLD = 2

@@ -25,12 +25,11 @@ from msgspec.structs import replace
 from tidings.errors import StoreDamaged, StoreError, StoreInUse
 from tidings.ids import new_system
 from tidings.store.database import StoreDatabase, connect
-from tidings.store.directory import DATABASE, LOCK, Directory, sync_directory
+from tidings.store.directory import DATABASE, LOCK, Broken, Directory, sync_directory, trouble
 from tidings.store.interface import Durable, Operation, PutCursor, PutQueue
+from tidings.store.pages import PAGE_SIZE, log_of
 from tidings.store.records import StoreHead
 from tidings.store.salvage import POSITION_LEAP, rebuild, refuse_newer
-from tidings.store.sqlite_errors import Broken, trouble
-from tidings.store.wal import PAGE_SIZE, log_of
 
 STEP_PAGES = 256
 """Pages copied at once, 1 MB."""

@@ -20,11 +20,12 @@ from msgspec.structs import replace
 
 from tidings.errors import StoreFailed, StoreTooNew
 from tidings.store.commit_sql import SUMS, Books, CommitPlan
-from tidings.store.directory import Presence
+from tidings.store.directory import Broken, Presence, trouble
 from tidings.store.interface import Discard, Operation, StoredMessage
 from tidings.store.message_commits import COUNTED
 from tidings.store.migration import SCHEMA, converted
 from tidings.store.packing import PackingError
+from tidings.store.pages import PAGE_SIZE, log_of, read_log
 from tidings.store.reader import Report, SnapshotReader, run_row_of
 from tidings.store.records import (
     COUNTER,
@@ -59,8 +60,6 @@ from tidings.store.records import (
     tables_of,
 )
 from tidings.store.runs import FRONTS, MessageRun, gone_of, messages_of, run_of
-from tidings.store.sqlite_errors import Broken, trouble
-from tidings.store.wal import PAGE_SIZE, log_of, read_log
 
 CHECKPOINT_PAGES = 2000  # 8 MB, which a restart reads once more
 LOG_BYTES_MAX = 64 * 2**20  # a log that one huge commit made longer is cut back to this

@@ -1,4 +1,4 @@
-"""The directory of a node: made for its owner only, and held by one process at a time.
+"""The directory of a node: made for its owner only, held by one process at a time; and errors of its files.
 
 The lock is the kernel's (flock), so it ends with the process, however that ends; the number in the file only
 names its holder.
@@ -6,11 +6,16 @@ names its holder.
 A process goes on writing to files that were removed or replaced under it, and every sync succeeds; but the
 next process that opens the store finds nothing of that. So before and after each commit the names must lead
 to the open files: two calls of `stat` each, a few microseconds.
+
+An error of SQLite means that the disk failed, or that the data on it can't be valid.
 """
 
 from __future__ import annotations
 
 import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tidings import locks
@@ -22,6 +27,19 @@ FILES = "log"  # folder of sealed files, if they lie here: it survives when the 
 _OURS = "tidings."  # prefix of all our file names, except the lock's
 
 FileIdentity = tuple[int, int]
+
+# Codes that say nothing about the content of the file.
+_FAILURES = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOLFS,
+}
 
 
 class Directory:
@@ -122,3 +140,28 @@ class Presence:
 def _identity(path: str) -> FileIdentity:
     found = os.stat(path)  # noqa: PTH116  # by name: a Path costs several times as much, at every commit
     return found.st_dev, found.st_ino
+
+
+# Trouble with the files
+
+
+class Broken(Exception):
+    """The database contradicts itself; it has to be rebuilt. Never leaves the store."""
+
+
+@contextmanager
+def trouble(path: Path) -> Iterator[None]:
+    """Turn an error of SQLite into StoreFailed or Broken, and one of the system into StoreFailed."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code: int | None = getattr(error, "sqlite_errorcode", None)
+        if code is None:  # a wrong use of the module
+            raise
+        if code & 0xFF in _FAILURES and code != sqlite3.SQLITE_IOERR_SHORT_READ:
+            raise StoreFailed(str(path), str(error)) from error
+        raise Broken(str(error)) from error
+    except UnicodeDecodeError as error:  # SQLite quotes a damaged schema, which the module can't decode
+        raise Broken("the schema can't be read") from error
+    except OSError as error:
+        raise StoreFailed(str(path), error.strerror or str(error)) from error

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from tidings.store.directory import Broken, trouble
 from tidings.store.interface import StoredBatch, StoredMessage, within
 from tidings.store.packing import PackingError
 from tidings.store.records import (
@@ -28,7 +29,6 @@ from tidings.store.records import (
     link_of,
 )
 from tidings.store.runs import MessageRun, messages_of, spans
-from tidings.store.sqlite_errors import Broken, trouble
 
 Report = Callable[[str], None]  # called with table, key and problem of each bad row that is read
 

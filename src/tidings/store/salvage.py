@@ -28,8 +28,8 @@ from msgspec.structs import replace
 from tidings.ids import new_system
 from tidings.store.commit_sql import SUMS
 from tidings.store.database import connect, making, too_new
-from tidings.store.directory import sync_directory
-from tidings.store.pages import Pages, RowPlace
+from tidings.store.directory import sync_directory, trouble
+from tidings.store.pages import Pages, RowPlace, log_of
 from tidings.store.records import (
     COUNTER,
     DURABLE,
@@ -66,8 +66,6 @@ from tidings.store.records import (
     tables_of,
 )
 from tidings.store.runs import gone_of, run_of, spans
-from tidings.store.sqlite_errors import trouble
-from tidings.store.wal import log_of
 
 # More events than can have been lost unseen: no position of a lost event is ever used again.
 POSITION_LEAP = 2**32

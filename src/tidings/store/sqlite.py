@@ -19,12 +19,11 @@ from typing import TypeVar
 from tidings.errors import StoreDamaged, StoreError, StoreFailed
 from tidings.ids import new_system
 from tidings.store.database import StoreDatabase
-from tidings.store.directory import Directory
+from tidings.store.directory import Broken, Directory, trouble
 from tidings.store.interface import Operation, StoredBatch, StoredMessage, StoreState
 from tidings.store.reader import SnapshotReader
 from tidings.store.records import StoreHead
 from tidings.store.salvage import finish_rebuild, make, rebuild, refuse_newer
-from tidings.store.sqlite_errors import Broken, trouble
 
 REBUILDS_MAX = 3  # in one run: a disk that damages the file this fast is broken
 DAMAGE_MAX = 1000  # reports that are kept
