@@ -18,7 +18,7 @@ from postgres.server import Server
 from tidings.client.put import planned
 from tidings.event import Event
 from tidings.postgres.readers import CandidateRow, PostgresReader
-from tidings.postgres.together import unbroken
+from tidings.postgres.taking import unbroken
 from tidings.queues.arguments import GetRequest
 
 Start = Callable[..., Node]

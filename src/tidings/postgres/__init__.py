@@ -7,7 +7,7 @@ is accepted when it is committed, and a message is delivered when its taking is.
     backend.py     the queues as the node sees them, on its loop
         worker.py      the thread: takes turns while there is a connection, and reconnects when it is lost
         jobs.py        its jobs, many in one turn
-        putting.py readers.py taking.py together.py settling.py managing.py     the parts of a turn
+        putting.py readers.py taking.py settling.py managing.py     the parts of a turn
     catalog.py     the queues and their descriptions
     schema.py      the tables
         connection.py  the connection, a transaction on behalf of many, and which nodes are alive

@@ -5,36 +5,30 @@ and copies to those that only read. Then exactly the chosen ones are locked: mes
 taken in the meantime are skipped. If no reader has a filter, the pages are locked as they are read, and only
 the sizes are read of messages that are not taken.
 
-A reader that may have several messages of a group has an owner; see `together.py`.
+A client that takes all there is may have several messages of a group. It is the *owner* of these then, and
+its name is stored with them. It may have a message that is not the first of its group if it gets the one
+before that too, or if it owns all messages of the group that are in flight. If another node has taken one of
+them in the meantime, those that follow stay where they are.
 
 A reader with a filter that has seen everything is woken for new messages, and visits only these; if a message
 comes back, it visits everything again. A long search pauses so that others have their turn.
-
-The tokens of a queue with a rate are in one row, from which all nodes take them. It is locked from the count
-of the tokens until the turn is committed, so no token is taken twice. It is not the row of the queue: so a
-put does not wait for readers. The clock is that of the server. Nothing else is locked after such a row but
-messages that no other turn has locked, and the rows of several queues are locked in the order of their keys:
-so no two nodes wait for each other. One that deletes a queue may wait for one that settles there, and the
-server ends that: then one of the two turns is done anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import LiteralString
 
 from msgspec.structs import replace
 
 from tidings.errors import QueueNotFound
-from tidings.postgres import together
-from tidings.postgres.catalog import Known
+from tidings.postgres.catalog import Known, SharedTokens
 from tidings.postgres.connection import Row, UnitOfWork
 from tidings.postgres.putting import message_of
 from tidings.postgres.readers import CandidateRow, PostgresReader
 from tidings.queues.backend import NOTHING, Delivered, GetReply
 from tidings.queues.message import BYTES_EACH, QueuedMessage, event_bytes
-from tidings.queues.schedule import TokenBucket
 from tidings.queues.waiting import ANSWER_SIZE_MAX
 
 PAGE = 500
@@ -46,8 +40,6 @@ TAKEN_BYTES_MAX = 32 << 20
 """Bytes that are taken out of one queue in one turn, about."""
 FIRST_MAX = 2 * ANSWER_SIZE_MAX // BYTES_EACH
 """Messages that are locked at a time, if no reader has a filter."""
-REST_S_MIN = 0.02
-"""Shortest pause of readers that wait for tokens: each look is a transaction, and a bucket holds more."""
 UNLIMITED = 2**63
 """Messages that may be taken from a queue without a rate."""
 
@@ -100,6 +92,25 @@ RETURNING number, raw, packing, system, epoch, source, deliveries, doubted
 """
 
 
+_HAS_GROUPS = "SELECT 1 FROM tidings.messages WHERE queue = %s AND queue_group IS NOT NULL LIMIT 1"
+_FOLLOWED = """
+SELECT number, (
+    SELECT number FROM tidings.messages AS other
+    WHERE other.queue = messages.queue AND other.queue_group = messages.queue_group
+    AND other.holder IS NULL AND other.place < messages.place
+    ORDER BY place DESC LIMIT 1
+) FROM tidings.messages WHERE queue = %s AND number = ANY(%b::bigint[])
+"""
+_OWNERS = """
+SELECT here.number, min(other.owner) FROM tidings.messages AS here JOIN tidings.messages AS other
+ON other.queue = here.queue AND other.queue_group = here.queue_group AND other.number <> here.number
+WHERE here.queue = %s AND here.number = ANY(%b::bigint[])
+AND (other.holder > 0 OR (other.holder < 0 AND other.deliveries > 0))
+GROUP BY here.number
+HAVING bool_and(other.holder > 0 AND other.owner IS NOT NULL) AND min(other.owner) = max(other.owner)
+"""
+
+
 class QueueWalk:
     """One walk over a queue on behalf of a line of readers, which may take `room` messages."""
 
@@ -111,7 +122,7 @@ class QueueWalk:
         self._line = list(line)
         self._is_over = False  # everything was visited
         self._place = min(reader.place for reader in line)
-        self._is_together = any(one.owner is not None for one in line) and together.has_groups(turn, known)
+        self._is_together = any(one.owner is not None for one in line) and _has_groups(turn, known)
         self._is_choosy = self._is_together or any(reader.is_choosy for reader in line)
         self._seen = min(reader.seen for reader in line)
         self._taken_bytes = 0
@@ -137,7 +148,7 @@ class QueueWalk:
         else:
             page = self._in_order()
         if self._is_together:
-            page = together.joined(self._turn, self._known, page)
+            page = _joined(self._turn, self._known, page)
         promised = self._promise(page)
         if promised:
             self._take(promised)
@@ -198,7 +209,7 @@ class QueueWalk:
         turn, numbers = self._turn, list(promised)
         if self._is_choosy:
             locked = {number for (number,) in turn.rows(_LOCK, key, numbers)}
-            numbers = together.unbroken(promised, locked) if self._is_together else list(locked)
+            numbers = unbroken(promised, locked) if self._is_together else list(locked)
         rows = turn.rows(_TAKE, turn.life, turn.number, wait_us, key, numbers)
         for number, raw, packing, system, epoch, source, delivery, doubted in rows:
             reader = promised.pop(number)
@@ -209,7 +220,7 @@ class QueueWalk:
             self.room += 1
             reader.lose(number)
         if self._is_together:
-            together.own(turn, self._known, self._line)
+            _own(turn, self._known, self._line)
 
     def _pause(self, last: int) -> None:
         """Let readers that want more go on from here later, or note that they have seen everything.
@@ -229,37 +240,43 @@ class QueueWalk:
                 reader.seen = 0
 
 
-class SharedTokens:
-    """Tokens of a queue with a rate, locked by a turn."""
+def _has_groups(turn: UnitOfWork, known: Known) -> bool:
+    """Whether a queue has messages of groups."""
+    return turn.row(_HAS_GROUPS, known.key) is not None
 
-    def __init__(self, turn: UnitOfWork, known: Known, rate: float) -> None:
-        row = turn.row(
-            "SELECT tokens, counted_us, tidings.now_us() FROM tidings.rates WHERE queue = %s FOR UPDATE",
-            known.key,
-        )
-        if row is None:
-            raise QueueNotFound(known.name, "it was deleted")
-        tokens, counted_us, self._now_us = row
-        self._turn = turn
-        self._key = known.key
-        self._elapsed_s: float = max(0.0, (self._now_us - counted_us) / 1e6)
-        self._is_set_back = self._now_us < counted_us
-        self._bucket = TokenBucket(rate, 0.0, tokens)
-        self.available = self._bucket.available(self._elapsed_s)
 
-    def spend(self, count: int) -> float:
-        """Take tokens; return the seconds for which readers have to wait, 0 if tokens are left."""
-        self._bucket.take(count)
-        if count or self._is_set_back:
-            self._turn.do(
-                "UPDATE tidings.rates SET tokens = %s, counted_us = %s WHERE queue = %s",
-                self._bucket.tokens,
-                self._now_us,
-                self._key,
+def _joined(turn: UnitOfWork, known: Known, page: Sequence[CandidateRow]) -> list[CandidateRow]:
+    """Return a page in which messages of a group name the one before them, or the owner of those before."""
+    behind = [one.number for one in page if not one.is_in_turn]
+    if not behind:
+        return list(page)
+    followed: dict[int, int | None] = dict(turn.rows(_FOLLOWED, known.key, behind))
+    first = [number for number, before in followed.items() if before is None]
+    owners: dict[int, str] = dict(turn.rows(_OWNERS, known.key, first)) if first else {}
+    return [one._replace(follows=followed.get(one.number), owner=owners.get(one.number)) for one in page]
+
+
+def unbroken(promised: Mapping[int, PostgresReader], locked: Collection[int]) -> list[int]:
+    """Return those of the promised messages, in their order, that are locked and follow no lost one."""
+    lost: set[int | None] = set()  # never None: the first of a group follows no other
+    for number, reader in promised.items():
+        candidate, _ = reader.taken[number]
+        if number not in locked or candidate.follows in lost:
+            lost.add(number)
+    return [number for number in promised if number not in lost]
+
+
+def _own(turn: UnitOfWork, known: Known, readers: Sequence[PostgresReader]) -> None:
+    """Make clients the owners of the messages that they have taken."""
+    for reader in readers:
+        if reader.owner is not None and reader.taken:
+            turn.do(
+                "UPDATE tidings.messages SET owner = %s WHERE queue = %s AND number = ANY(%b::bigint[])"
+                " AND queue_group IS NOT NULL AND owner IS NULL",
+                reader.owner,
+                known.key,
+                list(reader.taken),
             )
-        if count < self.available:
-            return 0.0
-        return max(self._bucket.wake_at - self._elapsed_s, REST_S_MIN)
 
 
 def look_in_order(turn: UnitOfWork, known: Known, place: int) -> list[CandidateRow]:
