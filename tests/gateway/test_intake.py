@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gateway.whole import feed, read_datagram
-from tidings.gateway.intake import MISTAKES_IN_A_ROW_MAX, NetworkReader
-from tidings.gateway.json_framing import FIRST_SIZE_MAX, OBJECT_SIZE_MAX
+from tidings.gateway.intake import FIRST_SIZE_MAX, MISTAKES_IN_A_ROW_MAX, OBJECT_SIZE_MAX, NetworkReader
 from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Error, Register, Sensing
 from tidings.gateway.reading import Mapper

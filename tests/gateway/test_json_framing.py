@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.gateway.json_framing import JsonFramer
+from tidings.gateway.intake import JsonFramer
 from tidings.gateway.messages import Error
 
 BLANKS = st.text("\t\r\n ", max_size=3).map(str.encode)

@@ -8,7 +8,7 @@ from node.peers import run, running
 
 import tidings
 from tidings.gateway.gateway import ERRORS_MAX
-from tidings.gateway.json_framing import FIRST_SIZE_MAX
+from tidings.gateway.intake import FIRST_SIZE_MAX
 from tidings.gateway.messages import SENSORS_MAX
 
 
