@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 from tests.gateway.whole import decode_object, decode_run
 from tidings.gateway import decoding
 from tidings.gateway.decoding import OPEN_SIZE
-from tidings.gateway.message_reader import ERRORS_MAX, NESTING_MAX, Said
+from tidings.gateway.message_reader import (
+    ERRORS_MAX,
+    NESTING_MAX,
+    OddReading,
+    PlainReading,
+    PlainSensing,
+    Said,
+)
 from tidings.gateway.messages import Deregister, Error, Point, Register, Sensing, Sensor
-from tidings.gateway.shapes import OddReading, PlainReading, PlainSensing
 
 DATA = Path(os.environ.get("TIDINGS_DATA") or Path(__file__).parents[3] / "shared" / "data")
 READING = '{"name": "a", "type": "air.pm10", "value": 5}'

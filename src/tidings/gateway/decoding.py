@@ -27,6 +27,8 @@ from tidings.gateway.message_reader import (
     STEP,
     TITLES,
     TOO_DEEP,
+    Loose,
+    Plain,
     Said,
     errors_of,
     loose_sensing,
@@ -34,7 +36,6 @@ from tidings.gateway.message_reader import (
     read_message,
 )
 from tidings.gateway.messages import Sensing
-from tidings.gateway.shapes import Loose, Plain
 from tidings.steps import Steps
 
 _decode_plain_lines = msgspec.json.Decoder(Plain).decode_lines

@@ -26,8 +26,12 @@ from tidings.gateway.messages import Ack, Deregister, Error, Reading, Redirect, 
 from tidings.gateway.network_registry import (
     MessageRefusal,
     NetworkRegistry,
+    Served,
     UnregisteredNetworks,
     check_register,
+    describe,
+    describe_stranger,
+    serves,
 )
 from tidings.gateway.networks import (
     SEQUENCES_MAX,
@@ -41,7 +45,6 @@ from tidings.gateway.networks import (
     bounded_lease,
 )
 from tidings.gateway.policy import GatewayFigures, Policy
-from tidings.gateway.report import Served, describe, describe_stranger, serves
 from tidings.seen import Producers
 from tidings.steps import Steps, finish
 

@@ -1,21 +1,26 @@
-"""Reader of an object's members: the message, as far as it is valid, and the mistakes in the rest.
+"""Shapes of networks' messages, and the reader of an object's members.
 
-Here everything is examined by hand, one thing after the other, so that each mistake has its place and no
-valid part is lost by it. Unknown members of a reading are kept, others ignored. An object may have thousands
-of sensors, so this is done in steps.
+The shapes are what msgspec checks while it decodes. The plain forms allow the usual members and nothing else,
+so nothing in them can be nested or ignored unseen; the strict forms are for messages that come seldom.
+
+The reader returns the message, as far as it is valid, and the mistakes in the rest. It examines everything by
+hand, one thing after the other, so that each mistake has its place and no valid part is lost by it. Unknown
+members of a reading are kept, others ignored. An object may have thousands of sensors, so this is done in
+steps.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Meta, Struct, field
 
 from tidings.errors import EventError
-from tidings.event.values import check_type, place_of
+from tidings.event.values import INT_MAX, INT_MIN, check_type, place_of
+from tidings.filters.geometry import PLACE_POINTS_MAX
 from tidings.gateway.messages import (
     NAME_LENGTH_MAX,
     SENSORS_MAX,
@@ -27,15 +32,6 @@ from tidings.gateway.messages import (
     Sensing,
     Sensor,
 )
-from tidings.gateway.shapes import (
-    POINTS_MAX,
-    LooseSensing,
-    OddReading,
-    StrictDeregister,
-    StrictRegister,
-    StrictSensing,
-    StrictSensor,
-)
 from tidings.steps import Steps
 
 NESTING_MAX = 32
@@ -45,6 +41,11 @@ ERRORS_MAX = 10
 """Mistakes that are reported for one object."""
 STEP = 32
 """Sensors or readings that are examined in one step."""
+POINTS_MAX = PLACE_POINTS_MAX - 1
+"""Points of an area; a polygon repeats its first one, and filters read no longer ones."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_LENGTH_MAX)]
+Int = Annotated[int, Meta(ge=INT_MIN, le=INT_MAX)]
 
 Said = Sensing | Register | Deregister | Error
 """Message of a network, or a mistake in one."""
@@ -55,6 +56,96 @@ T = TypeVar("T")
 BAD: Final = object()
 """Placeholder for a part that could not be decoded, which was noted."""
 _WHERE = re.compile(r"(?P<problem>.*) - at `\$(?P<place>.*)`", re.DOTALL)
+
+
+# Shapes. Lists of narrower things stand where messages have lists: no code adds to the list of a message.
+
+
+class PlainPoint(Point, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A point and nothing else."""
+
+
+class PlainReading(Reading, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A reading of the usual members, its value a scalar."""
+
+    name: Name
+    type: Name
+    value: str | Int | float | bool
+    timestamp: str | Int | float | None = None
+    area: Annotated[list[PlainPoint], Meta(max_length=POINTS_MAX)] | None = None  # type: ignore[assignment]
+
+
+class OddReading(Reading, frozen=True, gc=False):
+    """A reading with other members, or of unusual form; `index` is its place in the message.
+
+    Its area is never None, so that the loop over plain readings steps aside: an empty one is no place.
+    """
+
+    others: dict[str, Any] = field(default_factory=dict)
+    index: int = 0
+
+
+class PlainSensing(Sensing, gc=False, forbid_unknown_fields=True):
+    """Plain readings."""
+
+    sensing_id: Name
+    sensors: Annotated[list[PlainReading], Meta(max_length=SENSORS_MAX)]  # type: ignore[assignment]
+    seq: Int | None = None
+
+
+class Plain(Struct, gc=False, forbid_unknown_fields=True):
+    """The object with plain readings."""
+
+    sensing: PlainSensing
+
+
+class LooseSensing(Sensing, gc=False, forbid_unknown_fields=True):
+    """Readings of any form."""
+
+    sensing_id: Name
+    sensors: Annotated[list[dict[str, Any]], Meta(max_length=SENSORS_MAX)]  # type: ignore[assignment]
+    seq: Int | None = None
+
+
+class Loose(Struct, gc=False, forbid_unknown_fields=True):
+    """The object with readings of any form."""
+
+    sensing: LooseSensing
+
+
+class StrictSensing(Sensing, gc=False):
+    """Any readings."""
+
+    sensing_id: Name
+    seq: Int | None = None
+
+
+class StrictSensor(Sensor, frozen=True, gc=False):
+    """A sensor with numbers that an event can hold."""
+
+    name: Name
+    type: Annotated[str, Meta(max_length=NAME_LENGTH_MAX)] = ""
+    min_value: Int | float | None = None
+    max_value: Int | float | None = None
+    max_rate: Int | float | None = None
+    max_age_s: Int | float | None = None
+
+
+class StrictRegister(Register):
+    """A registration with an area that is not too long."""
+
+    sensing_id: Name
+    area: Annotated[list[Point], Meta(max_length=POINTS_MAX)] | None = None
+    lease_s: Int | float | None = None
+
+
+class StrictDeregister(Deregister):
+    """A deregistration of a network that has a name."""
+
+    sensing_id: Name
+
+
+# The reader
 
 
 class _Noted(Exception):

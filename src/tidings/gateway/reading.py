@@ -41,9 +41,8 @@ from tidings.event.values import (
     us_from_time,
 )
 from tidings.event.wire import array_head
-from tidings.gateway.message_reader import errors_of
+from tidings.gateway.message_reader import OddReading, PlainReading, errors_of
 from tidings.gateway.messages import Error, Point, Reading, Sensing
-from tidings.gateway.shapes import OddReading, PlainReading
 
 KEPT_MAX = 10_000
 """Texts of one kind whose results are cached."""
