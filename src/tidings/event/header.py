@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -122,12 +122,7 @@ def _number(value: object, place: str, most: float, bounds: str) -> float:
     return float(number)  # type: ignore[arg-type]
 
 
-def _seconds(value: object, place: str) -> float:
-    return _number(value, place, sys.float_info.max, "a number of seconds from 0 on")
-
-
-def _share(value: object, place: str) -> float:
-    return _number(value, place, 1.0, "within 0..1")
+_seconds = partial(_number, most=sys.float_info.max, bounds="a number of seconds from 0 on")
 
 
 def _one_of(words: tuple[str, ...]) -> Callable[[object, str], str]:
@@ -153,7 +148,7 @@ FIELD_CHECKS: dict[str, Callable[[object, str], object]] = {
     "keep_s": _seconds,
     "delivery": _one_of(DELIVERIES),
     "route": _one_of(ROUTES),
-    "reliability": _share,
+    "reliability": partial(_number, most=1.0, bounds="within 0..1"),
     "reply_to": plain_text,
     "correlation_id": plain_text,
     "object_class": plain_text,

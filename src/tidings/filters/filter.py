@@ -37,9 +37,10 @@ class Filter:
     synonyms, so that the filter means the same at every node. A filter is immutable.
     """
 
-    __slots__ = ("_condition", "_normal", "_source", "_test", "_text", "exact")
+    __slots__ = ("_normal", "_source", "_test", "_text", "condition", "exact")
 
-    _condition: Condition
+    condition: Condition
+    """Tree of the condition."""
     _normal: Normal | None
     _source: str  # only set if it has double quotes, which the tree does not show
     _test: EventTest | None
@@ -55,7 +56,7 @@ class Filter:
             object.__setattr__(self, "_source", text)
 
     def _set(self, condition: Condition, normal: Normal | None = None, exact: bool = True) -> None:
-        object.__setattr__(self, "_condition", condition)
+        object.__setattr__(self, "condition", condition)
         object.__setattr__(self, "_normal", normal)
         object.__setattr__(self, "_test", None)
         object.__setattr__(self, "_text", None)
@@ -93,7 +94,7 @@ class Filter:
 
     def to_json(self) -> dict[str, Any]:
         """Return the filter as JSON values: terms under "and", "or" and "not", other conditions as text."""
-        return forms.to_json(self._condition)
+        return forms.to_json(self.condition)
 
     @staticmethod
     def from_spark(filters: Any, *, nan: bool = True) -> tuple[Filter, list[Any]]:
@@ -127,7 +128,7 @@ class Filter:
         """
         with _needs_spark():
             from tidings.pipeline.columns import to_column
-        return to_column(self._condition, columns, attributes, python)
+        return to_column(self.condition, columns, attributes, python)
 
     @classmethod
     def _of(cls, condition: Condition, normal: Normal | None = None, exact: bool = True) -> Filter:
@@ -148,28 +149,23 @@ class Filter:
         """
         from tidings.filters.explain import explain  # on demand: matching does without
 
-        return explain(self._condition, event)
+        return explain(self.condition, event)
 
     @property
     def test(self) -> EventTest:
         """Condition as a function of an event, which returns True, False, or None for unknown."""
         made = self._test
         if made is None:
-            made = condition_test(self._condition)
+            made = condition_test(self.condition)
             object.__setattr__(self, "_test", made)
         return made
-
-    @property
-    def condition(self) -> Condition:
-        """Tree of the condition."""
-        return self._condition
 
     @property
     def normal(self) -> Normal:
         """Alternatives of which one must hold, each with its constraints and residues."""
         made = self._normal
         if made is None:
-            made = normal_form(self._condition)
+            made = normal_form(self.condition)
             object.__setattr__(self, "_normal", made)
         return made
 
@@ -183,7 +179,7 @@ class Filter:
 
     def notes_with(self, known: Mapping[str, KnownValues]) -> tuple[Note, ...]:
         """Return the notes where it is known which values attributes and header fields can have."""
-        return notes_of(self._condition, getattr(self, "_source", ""), known)
+        return notes_of(self.condition, getattr(self, "_source", ""), known)
 
     def covers(self, other: Filter) -> bool:
         """Whether this filter matches every event that the other matches; False if undecided."""
@@ -201,7 +197,7 @@ class Filter:
     def simplify(self) -> Filter:
         """Return a filter that matches the same events, shorter where the normal form allows it."""
         simpler = condition_of(simplify(self.normal))
-        if size_of(simpler) > size_of(self._condition):
+        if size_of(simpler) > size_of(self.condition):
             return self
         return Filter._of(simpler, None, self.exact)
 
@@ -212,12 +208,12 @@ class Filter:
         return self._joined(Or, other)
 
     def __invert__(self) -> Filter:
-        return Filter._of(negated(self._condition), None, self.exact)
+        return Filter._of(negated(self.condition), None, self.exact)
 
     def _joined(self, joint: type[And | Or], other: Filter) -> Filter:
         parts: list[Condition] = []
         for filter in (self, other):
-            join(parts, joint, filter._condition, 0)
+            join(parts, joint, filter.condition, 0)
         condition = joint(tuple(parts))
         if depth_of(condition) > NESTING_MAX:
             raise FilterError(f"joined filters are nested more than {NESTING_MAX} deep")
@@ -228,7 +224,7 @@ class Filter:
     def __str__(self) -> str:
         made = self._text
         if made is None:
-            made = write(self._condition)
+            made = write(self.condition)
             object.__setattr__(self, "_text", made)
         return made
 
@@ -236,13 +232,13 @@ class Filter:
         return f"Filter({str(self)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Filter) and self._condition == other._condition
+        return isinstance(other, Filter) and self.condition == other.condition
 
     def __hash__(self) -> int:
-        return hash(self._condition)
+        return hash(self.condition)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Filter._of, (self._condition, None, self.exact)
+        return Filter._of, (self.condition, None, self.exact)
 
 
 @contextmanager

@@ -282,19 +282,12 @@ def _raw(events: list[_Event]) -> bytes:
 
 
 def place_attributes(points: Sequence[Point]) -> dict[str, float | str]:
-    """Return the attributes of a place; none for no points."""
-    if not points:
-        return {}
+    """Return the attributes of a place: the coordinates of one point, WKT text of more."""
     if len(points) == 1:
         return {"posx": points[0].x, "posy": points[0].y}
-    return {"area": area_text(points)}
-
-
-def area_text(points: Sequence[Point]) -> str:
-    """Return two points or more as WKT text."""
     if len(points) == 2:
-        return f"LINESTRING ({_corners(points)})"
-    return f"POLYGON (({_corners([*points, points[0]])}))"
+        return {"area": f"LINESTRING ({_corners(points)})"}
+    return {"area": f"POLYGON (({_corners([*points, points[0]])}))"}
 
 
 def _corners(points: Sequence[Point]) -> str:

@@ -49,7 +49,8 @@ class SharedQueues(QueueBackend):
     def __init__(self, conninfo: str, node: str, call: Call, tell: Tell | None = None) -> None:
         self._conninfo = Conninfo(conninfo)
         self._tell = tell
-        self._problem: str | None = "it was not reached yet"
+        self.problem: str | None = "it was not reached yet"
+        """Reason why the database is away; None while it is there."""
         self._is_loaded = False
         self._names: dict[str, Known] = {}  # by name and by id
         self._watchers: dict[int, dict[Subscription, int]] = {}  # and the last number it gets no copy of
@@ -65,14 +66,9 @@ class SharedQueues(QueueBackend):
         return f"<SharedQueues in {self._conninfo.shown}>"
 
     @property
-    def problem(self) -> str | None:
-        """Reason why the database is away; None while it is there."""
-        return self._problem
-
-    @property
     def absent(self) -> Collection[str]:
         """Return the parts that can't be searched now, for the error of a search without a result."""
-        return () if self._problem is None else (self._conninfo.shown,)
+        return () if self.problem is None else (self._conninfo.shown,)
 
     def close(self) -> None:
         """Give back all held messages, and end the thread; blocks until then, for some seconds at most."""
@@ -194,7 +190,7 @@ class SharedQueues(QueueBackend):
     # Called on the loop by the worker
 
     def _report(self, problem: str | None) -> None:
-        self._problem = problem
+        self.problem = problem
         if self._tell is not None:
             self._tell(problem)
 

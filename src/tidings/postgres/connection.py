@@ -160,7 +160,7 @@ class PostgresConnection:
         self.untold: set[int] = set()  # turns that may or may not have been committed
         self._node = node
         self._connection: Connection[Row] | None = None
-        self._life: int | None = None
+        self.life: int | None = None  # of this node in the database, the last one while it is away
         self._turns = 0
         self._heard: dict[PostgresNotice, None] = {}
 
@@ -170,15 +170,10 @@ class PostgresConnection:
         connection.add_notify_handler(self._hear)
         prepare(connection, self.conninfo.shown)
         connection.execute(f"LISTEN {CHANNEL}")
-        life = enter(connection, self._node, self._life)
-        if life != self._life:
-            self._life = life
+        life = enter(connection, self._node, self.life)
+        if life != self.life:
+            self.life = life
             self.untold.clear()  # all messages of the last one were given back
-
-    @property
-    def life(self) -> int | None:
-        """Life of this node in the database, the last one while it is away."""
-        return self._life
 
     def disconnect(self) -> None:
         """Close a connection, whatever its state."""
@@ -192,13 +187,13 @@ class PostgresConnection:
     def turn(self) -> Iterator[UnitOfWork]:
         """Run one transaction, committed at the end of the block."""
         assert self._connection is not None
-        assert self._life is not None
+        assert self.life is not None
         self._turns += 1
         number = self._turns
         self.untold.add(number)
         try:
             with self._connection.transaction(), self._connection.cursor(binary=True) as cursor:
-                turn = UnitOfWork(cursor, self._life, number)
+                turn = UnitOfWork(cursor, self.life, number)
                 yield turn
                 turn.finish()
         finally:

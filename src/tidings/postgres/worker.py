@@ -176,7 +176,8 @@ class PostgresWorker:
         if self.lines.has_woken:
             self._do([])
         elif not jobs:
-            self._link.wait(self.jobs.wake_fd, self._next_at() - time.monotonic())
+            next_at = min(self._upkeep_at, self._look_at, self.lines.due_at)
+            self._link.wait(self.jobs.wake_fd, next_at - time.monotonic())
         return True
 
     def _do(self, jobs: Sequence[Job]) -> None:
@@ -281,9 +282,6 @@ class PostgresWorker:
             self._call(partial(self._on_copies, queue, copies))
 
     # Time
-
-    def _next_at(self) -> float:
-        return min(self._upkeep_at, self._look_at, self.lines.due_at)
 
     def _keep_up(self, now: float) -> None:
         """Do the periodic work that is due."""

@@ -11,7 +11,7 @@ Work that grows with the number of messages is in `serving.py`, and done in step
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice, takewhile
 from math import inf
@@ -678,16 +678,21 @@ class MessageQueue:
         held, self.held = self.held, {}
         self.in_transactions = {}
         self._timed.clear()
-        return serving.give_up(self, held, chain(self.shelf.clear(), self.schedule.clear()))
+        messages = chain(self._let_go_all(held), self.shelf.clear(), self.schedule.clear())
+        return self._give_up(messages)
 
-    def give_up_held(self, held: InFlight) -> None:
-        """Forget a message that was in someone's hands when the queue was closed."""
-        self._manager.in_flight.let_go(held.message.number, held)
-        self.give_up(held.message)
+    def _let_go_all(self, held: dict[int, InFlight]) -> Iterator[QueuedMessage]:
+        while held:
+            number, one = held.popitem()
+            self._manager.in_flight.let_go(number, one)
+            yield one.message
 
-    def give_up(self, message: QueuedMessage) -> None:
-        """Forget a message of a queue that is closed."""
-        self._manager.keep(self._gone(message))
+    def _give_up(self, messages: Iterable[QueuedMessage]) -> Steps[None]:
+        """Forget all messages of a queue that is closed."""
+        for count, message in enumerate(messages, 1):
+            self._manager.keep(self._gone(message))
+            if not count % serving.AT_ONCE:
+                yield
 
 
 _DONE = object()

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tidings.matching import Shelf
     from tidings.matching.search import Search
     from tidings.queues.groups import Groups
-    from tidings.queues.inflight import InFlight
     from tidings.queues.message import QueuedMessage
     from tidings.queues.queue import MessageQueue
     from tidings.queues.waiting import QueueReader
@@ -230,18 +229,3 @@ def _drop(queue: MessageQueue, numbers: list[int]) -> int:
         queue.drop(number)
     numbers.clear()
     return count
-
-
-def give_up(queue: MessageQueue, held: dict[int, InFlight], messages: Iterator[QueuedMessage]) -> Steps[None]:
-    """Forget all messages of a queue that is there no longer, those in readers' hands first."""
-    count = 0
-    while held:
-        queue.give_up_held(held.popitem()[1])
-        count += 1
-        if not count % AT_ONCE:
-            yield
-    for message in messages:
-        queue.give_up(message)
-        count += 1
-        if not count % AT_ONCE:
-            yield

@@ -51,14 +51,9 @@ class MemoryStore:
 
     def __init__(self, node: str) -> None:
         self.damage: list[StoreDamaged] = []
-        self._state = StoreState(node, 1, 0, [], [])
+        self.state = StoreState(node, 1, 0, [], [])
         self._contents = _Contents()
         self._lock = threading.Lock()
-
-    @property
-    def state(self) -> StoreState:
-        """State when the store was opened: empty."""
-        return self._state
 
     def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these, or raise and have done none."""
@@ -266,7 +261,7 @@ class SimulatedStore(MemoryStore):
             node, boot = entry.node, max(boot, entry.boot)
             self._contents.apply(_operations(entry))
         contents = self._contents
-        self._state = StoreState(
+        self.state = StoreState(
             node or new_system(random_bytes),
             boot + 1,
             contents.position,
@@ -294,7 +289,7 @@ class SimulatedStore(MemoryStore):
 
     def _write(self, operations: Sequence[Operation]) -> None:
         encoded = [(type(one).__name__, msgspec.Raw(msgspec.msgpack.encode(one))) for one in operations]
-        data = msgspec.msgpack.encode(_Entry(self._state.node, self._state.boot, encoded))
+        data = msgspec.msgpack.encode(_Entry(self.state.node, self.state.boot, encoded))
         self.disk.append(len(data).to_bytes(4, "big") + zlib.crc32(data).to_bytes(4, "big") + data)
 
 

@@ -50,15 +50,10 @@ class SqliteStore:
         self._path = self._directory.database
         self._database: StoreDatabase | None = None
         try:
-            self._state = self._open()
+            self.state = self._open()
         except BaseException:
             self.close()
             raise
-
-    @property
-    def state(self) -> StoreState:
-        """State when the store was opened."""
-        return self._state
 
     def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these, or raise StoreFailed and have done none; durable on return."""
