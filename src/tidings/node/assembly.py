@@ -78,6 +78,7 @@ class NodeCore:
         self._settings = settings
         self._entropy = entropy
         self.broker = broker = Broker(store.state, now, settings.name, turns, settings.budgets)
+        broker.last_pages.lasts = settings.lasts
         self.queues = open_sinks(broker, store, settings.lasts, settings.queue_types)
         archive = settings.archive
         self.history = History(store, archive.sealed)

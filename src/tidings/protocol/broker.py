@@ -42,6 +42,7 @@ from tidings.protocol.answers import Answers
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.cursors import Cursors
 from tidings.protocol.frames import encode
+from tidings.protocol.last_pages import SUBJECT, LastPages
 from tidings.protocol.ledger import Ledger, ProducerKey, check_growing, identity_of
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import ProtocolMessage, Refusal, failure_of
@@ -156,6 +157,8 @@ class Broker:
         self._owing: dict[Session, None] = {}  # those to which an acceptance may have to be sent
         self._sessions_made = 0
         self.cursors = Cursors(self, state)
+        self.last_pages = LastPages(self)
+        self.add(self.last_pages)
         self.add(Advertised(self))
         self.add(Administration(self))
 
@@ -506,6 +509,8 @@ class Broker:
                 self.ledger.keep(session.origin)  # the events themselves count for nobody
         self.count("published", len(batch))
         self._remember(batch)
+        if not checked.is_plain and SUBJECT in batch.raw:
+            self.last_pages.remember(batch)
         if self.exchange.later:
             for later in self.exchange.later:
                 later.put(batch, positions)

@@ -1,4 +1,8 @@
-"""Last values: of the events that were published lately, the newest for each thing that publishes."""
+"""Last values: the newest event of each source, type and subject, for subscriptions that ask for them.
+
+They are found among the events that were published lately, whatever these are, and then among those that are
+kept by key (`last_pages`).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tidings.event import Batch, Event
-from tidings.event.wire import array_head
+from tidings.event.wire import array_head, decode_event
 from tidings.exchange import Positions, Rows, Sink
 from tidings.ids import Origin
 from tidings.protocol.consumer import MEMORY, Consumer
+from tidings.protocol.last_pages import VALUES_MAX
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
@@ -26,8 +31,6 @@ GATHERED_AT_ONCE = 64
 """Batches of them that are passed on in one step."""
 GATHERED_STEPS_MAX = 1_000
 """Steps in which that must come to its end."""
-VALUES_MAX = 10_000
-"""Last values that one subscription gets, the newest: no more could wait for it than that."""
 
 Value = tuple[Origin | None, bytes] | None
 """From whom an event came, and its bytes; None for one that has outlived its time."""
@@ -95,20 +98,37 @@ def last_values(broker: Broker, is_wanted: Callable[[Event], bool]) -> Steps[lis
     """
     found: dict[Any, Value] = {}
     life = broker.life
+    for _ in _look_everywhere(broker, is_wanted, found):
+        yield
+        if broker.life != life:
+            return []
+        if len(found) >= VALUES_MAX:
+            break
+    joined = yield from _joined([value for value in reversed(found.values()) if value is not None])
+    return joined if broker.life == life else []
+
+
+def _look_everywhere(
+    broker: Broker, is_wanted: Callable[[Event], bool], found: dict[Any, Value]
+) -> Steps[None]:
+    """Note the values among recent events and then those that are kept by key, each from the newest on."""
+    pages = broker.last_pages
+    numbers, order = pages.numbers(), pages.order
     number = broker.recent_gone + len(broker.recent)  # of the batch that was looked at last
-    while number > broker.recent_gone and len(found) < VALUES_MAX:
+    while number > broker.recent_gone:
         number -= 1
         batch = broker.recent[number - broker.recent_gone]
         for end in range(len(batch), 0, -LOOKED_AT_ONCE):
-            if len(found) >= VALUES_MAX:
-                break
             start = max(end - LOOKED_AT_ONCE, 0)
             _look(batch, range(end - 1, start - 1, -1), is_wanted, broker.wall, found)
             yield
-            if broker.life != life:
-                return []
-    joined = yield from _joined([value for value in reversed(found.values()) if value is not None])
-    return joined if broker.life == life else []
+    for page in numbers:
+        for thing, value in pages.values(page):
+            if thing not in found and value.order <= order:
+                event = decode_event(value.raw, value.origin)
+                if is_wanted(event):
+                    found[thing] = None if _is_expired(event, broker.wall) else (value.origin, value.raw)
+        yield
 
 
 def _look(

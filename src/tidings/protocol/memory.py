@@ -35,11 +35,12 @@ ROUNDS_MAX = 64
 
 
 class Budgets(Struct, frozen=True):
-    """How many bytes a node may hold for its clients: all of them, one user, one session."""
+    """How many bytes a node may hold for its clients: all of them, one user, one session, last values."""
 
     memory_max: int = 4 << 30
     memory_user_max: int = 2 << 30
     memory_session_max: int = 512 << 20
+    last_values_max: int = 64 << 20  # within the first
 
 
 class MemoryAccount:
@@ -84,7 +85,8 @@ class Memory:
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
         self.node = MemoryAccount("memory_max", budgets.memory_max)
-        self.recent_max = budgets.memory_max // SHARE_MIN  # bytes that may be kept as last values
+        self.recent_max = budgets.memory_max // SHARE_MIN  # bytes of the newest events of all kinds
+        self.last_values_max = min(budgets.last_values_max, self.recent_max)
         self._users: dict[str, MemoryAccount] = {}
         self._over: dict[
             MemoryAccount, None

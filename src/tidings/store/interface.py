@@ -99,7 +99,7 @@ class StoreState(Struct, frozen=True):
     durables: list[Durable]
     counters: list[Counter]
     queues: list[QueueRecord] = []
-    kinds: Mapping[str, Mapping[str, bytes]] = {}  # of records, each with its keys and values
+    kinds: dict[str, dict[str, bytes]] = {}  # of records, each with its keys and values
 
     def records(self, kind: str) -> Mapping[str, bytes]:
         """Return the records of a kind, by their keys."""
@@ -287,10 +287,25 @@ class RecordKind(Generic[Key, Value]):
 
     def known(self, state: StoreState) -> dict[Key, Value]:
         """Return the values that were stored when the store was opened."""
+        return self._decoded(state.records(self.name))
+
+    def taken(self, state: StoreState) -> dict[Key, Value]:
+        """Return the same and remove it from the state: for a service that has it in another form."""
+        return self._decoded(state.kinds.pop(self.name, {}))
+
+    def key_of(self, operation: Operation) -> Key | None:
+        """Return the key that an operation sets or removes; None if it is none of this kind."""
+        if isinstance(operation, SetRecord | DropRecord) and operation.kind == self.name:
+            return cast("Key", _key(operation.key))
+        return None
+
+    def _decoded(self, records: Mapping[str, bytes]) -> dict[Key, Value]:
         decode = msgspec.msgpack.Decoder(self._value).decode
-        decode_key = msgspec.json.Decoder(tuple[str, ...]).decode
-        records = state.records(self.name).items()
-        return {cast("Key", decode_key(text)): decode(value) for text, value in records}
+        return {cast("Key", _key(text)): decode(value) for text, value in records.items()}
+
+
+def _key(text: str) -> tuple[str, ...]:
+    return msgspec.json.decode(text, type=tuple[str, ...])
 
 
 def _text(key: tuple[str, ...]) -> str:
