@@ -15,7 +15,7 @@ from tidings.event import Event
 from tidings.event.header import DELIVERIES
 from tidings.event.wire import decode_event
 from tidings.node.assembly import CoreSettings
-from tidings.protocol import last_pages
+from tidings.protocol import consumer, last_pages
 from tidings.protocol.last_pages import VALUE_COST
 from tidings.protocol.last_values import last_values
 from tidings.protocol.memory import Budgets
@@ -46,9 +46,8 @@ def asked(rig: Rig, filter: str = "", **arguments: Any) -> list[int]:
 
 def held(rig: Rig) -> dict[str, int]:
     """What the node keeps by key, the oldest first."""
-    pages = rig.broker.last_pages
-    found = [one for number in pages.numbers() for one in pages.values(number)]
-    return {key[2]: decode_event(value.raw).counter for key, value in reversed(found)}
+    found = reversed(list(rig.broker.last_pages.all()))
+    return {key[2]: decode_event(value.raw).counter for key, value in found}
 
 
 # Which are kept
@@ -208,6 +207,42 @@ def test_a_client_without_the_right_does_not_get_a_value_that_was_stored() -> No
         assert peer.counters() == counters
 
 
+@pytest.mark.parametrize("on_slow", [{}, {"on_slow": "latest", "slow_key": "subject"}, {"on_slow": "block"}])
+def test_a_client_gets_all_values_at_its_own_pace_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch, on_slow: dict[str, str]
+) -> None:
+    monkeypatch.setattr(consumer, "WAITING_MAX", 50)
+    monkeypatch.setattr(consumer, "WAITING_SIZE_MAX", 2_000)
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    ann.publish(*(about(f"s{counter}", counter) for counter in range(1, 301)))
+    rig.run()
+    bob.subscribe(1, last=True, credit=10, **on_slow)
+    for total in range(20, 310, 10):
+        assert bob.counters() == list(range(1, total - 9))
+        bob.grant(1, total)
+        rig.run()
+    assert bob.counters() == list(range(1, 301))
+    assert bob.notices == []
+
+
+def test_after_the_last_values_no_more_than_before_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer, "WAITING_MAX", 50)
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    ann.publish(*(about(f"s{counter}", counter) for counter in range(1, 301)))
+    rig.run()
+    bob.subscribe(1, last=True, credit=10)
+    bob.grant(1, 300)
+    for counter in range(301, 401):
+        ann.publish(event(counter))
+    rig.run()
+    bob.grant(1, 400)
+    rig.run()
+    assert bob.notices == [("gap", 1, {"dropped": 50, "reason": "slow"})]
+    assert bob.counters() == [*range(1, 301), *range(351, 401)]
+
+
 # The store
 
 
@@ -227,7 +262,7 @@ def test_one_record_has_many_values_and_what_was_replaced_takes_little_room() ->
         ann.publish(*(about(f"s{n}", (counter := counter + 1)) for n in range(200) if n % 10 >= least))
         rig.run()
     pages = rig.broker.last_pages
-    sizes = [len(value.raw) for number in pages.numbers() for _, value in pages.values(number)]
+    sizes = [len(value.raw) for _, value in pages.all()]
     records = rig.state.kinds["last"]
     assert len(sizes) == 200
     assert sum(map(len, records.values())) <= 2 * sum(sizes) + 100 * len(records)
@@ -303,7 +338,7 @@ class Story:
         self.tick()
         self.sync()
         pages = self.rig.broker.last_pages
-        values = [value for number in pages.numbers() for _, value in pages.values(number)]
+        values = [value for _, value in pages.all()]
         assert pages.size == sum(value.size for value in values)
         assert values == sorted(values, reverse=True)
         records = {int(json.loads(key)[0]) for key in self.rig.state.kinds.get("last", {})}

@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence, Sized
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 from tidings.event import Batch
@@ -166,6 +167,11 @@ class WaitingConsumer(Consumer):
     """Lets events wait for credit, and for room in the outbox."""
 
     waiting: Sized
+    spare = 0, 0  # events that may wait beside those of the limits, and their bytes
+
+    def expect(self, count: int, size: int) -> None:
+        """Let so many events and bytes more wait than the limits say, until nothing waits."""
+        self.spare = count, size
 
     @abstractmethod
     def _send_next(self) -> None:
@@ -185,6 +191,8 @@ class WaitingConsumer(Consumer):
                 self.session.await_room(self)
                 return
             self._send_next()
+        if not self.waiting:
+            self.spare = 0, 0
 
 
 class DroppingConsumer(WaitingConsumer):
@@ -209,7 +217,7 @@ class DroppingConsumer(WaitingConsumer):
 
     def trim(self) -> None:
         """Drop the oldest of what waits, as far as there is no room for it."""
-        count_max, size_max = self._limits
+        count_max, size_max = map(add, self._limits, self.spare)
         while self.count > count_max or self.size > size_max:
             _, gone = self._next(self._excess(count_max, size_max))
             self.lose(len(gone), "slow")
@@ -285,7 +293,8 @@ class LatestConsumer(WaitingConsumer):
             self._wait(read(events[row]), batch.part((int(row),)))
         self.session.heavier()
         self.release()
-        while len(self.waiting) > WAITING_MAX or self.size > WAITING_SIZE_MAX:
+        count, size = self.spare
+        while len(self.waiting) > WAITING_MAX + count or self.size > WAITING_SIZE_MAX + size:
             self._next()
             self.lose(1, "slow")
 

@@ -213,6 +213,11 @@ class LastPages(Service):
         page = self._pages.get(number)
         return [] if page is None else list(reversed(page.values.items()))
 
+    def all(self) -> Iterator[tuple[Key, KeptValue]]:
+        """Yield all values, the newest first."""
+        for number in self.numbers():
+            yield from self.values(number)
+
     # The store
 
     def _load(self) -> None:

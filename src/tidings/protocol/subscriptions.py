@@ -24,7 +24,7 @@ from tidings.protocol.arguments import (
 )
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.blocking_consumer import BlockingConsumer
-from tidings.protocol.consumer import Consumer, DroppingConsumer, LatestConsumer
+from tidings.protocol.consumer import Consumer, DroppingConsumer, LatestConsumer, WaitingConsumer
 from tidings.protocol.cursors import Cursor, CursorConsumer, Options
 from tidings.protocol.frames import encode
 from tidings.protocol.last_values import LastValuesSink, last_values
@@ -189,7 +189,7 @@ class Subscriptions:
         return error
 
     def _open_last(
-        self, wanted: SubscribeRequest, subscription: Subscription, consumer: Consumer
+        self, wanted: SubscribeRequest, subscription: Subscription, consumer: WaitingConsumer
     ) -> Steps[dict[str, Any]]:
         """Begin a subscription with the last values there are; what is published meanwhile comes later."""
         matches, user = subscription.filter.matches, self._session.bound
@@ -201,6 +201,7 @@ class Subscriptions:
         # In the same step: what is published from here on is gathered, and not looked at.
         found = yield from last_values(self._broker, lambda event: matches(event) and hears(user, event))
         consumer.depend()
+        consumer.expect(sum(map(len, found)), sum(len(batch.raw) for batch in found))
         for batch in found:
             consumer.deliver(batch, range(len(batch)), None)
             yield
@@ -379,7 +380,7 @@ def _understood(text: str, narrow: Callable[[Filter], Filter]) -> tuple[Filter, 
     return asked, granted
 
 
-def _consumer(session: Session, wanted: SubscribeRequest) -> Consumer:
+def _consumer(session: Session, wanted: SubscribeRequest) -> WaitingConsumer:
     if wanted.slow_key:
         return LatestConsumer(session, wanted.number, wanted.credit, wanted.slow_key)
     kind = BlockingConsumer if wanted.on_slow == "block" else DroppingConsumer
