@@ -23,6 +23,8 @@ from tidings.simulator.world import End, World
 
 RETRY_S_MIN = 0.02
 WAKE_S = 1.0
+SUBJECTS = 7
+"""One event of so many has no subject, and the others have one each."""
 
 
 class SimulatedClient:
@@ -151,7 +153,8 @@ class Publisher(SimulatedClient):
             "third": self._made % 3,
             "text": "x" * size,
         }
-        event = Event(f"storm.{self.name}", attributes, time=moment, delivery=delivery)
+        subject = f"s{self._made % SUBJECTS}" if self._made % SUBJECTS else None
+        event = Event(f"storm.{self.name}", attributes, time=moment, delivery=delivery, subject=subject)
         counter = self.connection.publish(event)
         if delivery != "transient":
             self.node.watch.publishing(self.name, self._epoch, counter)

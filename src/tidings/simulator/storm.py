@@ -1,8 +1,8 @@
 """Storm: publishers, subscribers and a node under every fault at once, then calm, then the final check.
 
 Links are slow, cut and parted, the node and its clients crash, and safety is checked at each delivery and at
-each frame that leaves the node. When all is healed, every promised event must arrive, and new events must
-flow.
+each frame that leaves the node. When all is healed, every promised event must arrive, the last values must be
+there after one more crash, and new events must flow.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 from msgspec import Struct
 
 from tidings.event import Delivery
+from tidings.event.wire import decode_event
 from tidings.protocol.subscriber import Wanted
 from tidings.simulator.account import StormAccount
 from tidings.simulator.client import Publisher, SimulatedClient, SubscriberClient
@@ -103,6 +104,7 @@ class Storm:
         """Heal everything, and check that every promised event has arrived and that new events flow."""
         self.weather.calm()
         self._check_promises()
+        self._check_last_values()
         self._check_flow()
         return self._verdict()
 
@@ -111,6 +113,23 @@ class Storm:
             assert publisher.connection.publications.is_empty, f"{publisher.name} still waits"
         missing = self.account.missing()
         assert not missing, f"{len(missing)} events are missing, the first: {missing[:5]}"
+
+    def _check_last_values(self) -> None:
+        """Check that a node that crashes has the last value of each subject, or one accepted unheard."""
+        self.node.crash()
+        self.node.start()
+        kept = {key[1:]: decode_event(value.raw) for key, value in self.node.broker.last_pages.all()}
+        known = {(one.type, one.subject, one["n"]): one for one in self.account.events.values()}
+        for event in kept.values():
+            sent = known.get((event.type, event.subject, event["n"]))
+            assert sent is not None, f"the last value {event} was published by nobody"
+            assert event.values == sent.values, f"the last value {event} was changed"
+        for event in map(self.account.events.__getitem__, self.account.promised):
+            if event.subject is not None and event.delivery in KEPT:
+                last = kept.get((event.type, event.subject))
+                assert last is not None, f"the last value of {event.type}, {event.subject} is gone"
+                assert last["n"] >= event["n"], f"the last value is {last}, not {event}"
+        self.world.clock.run(self.world.clock.now + 5.0)
 
     def _check_flow(self) -> None:
         """Check that an event for all subscribers reaches all of them."""
