@@ -205,6 +205,22 @@ def coordinate(cuts: Int, lane: Int, at: Int, size: Int) -> Any:
 
 
 @njit(nogil=True, cache=True)
+def find_all(table: Longs, data: Int, offsets: Ints, found: Floats) -> None:
+    """Write what `find` returns for each of the texts that follow each other at an address."""
+    for row in range(len(found)):
+        at, end = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        found[row] = find(table.ctypes.data, data + at, end - at)
+
+
+@njit(nogil=True, cache=True)
+def coordinate_all(cuts: Longs, lane: Int, data: Int, offsets: Ints, found: Floats) -> None:
+    """Write what `coordinate` returns for each of the texts that follow each other at an address."""
+    for row in range(len(found)):
+        at, end = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        found[row] = coordinate(cuts.ctypes.data, lane, data + at, end - at)
+
+
+@njit(nogil=True, cache=True)
 def _compare(one: Int, size: Int, other: Int, length: Int) -> Int:
     for step in range(min(size, length)):
         sign = byte_at(one + step) - byte_at(other + step)

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import accumulate, chain, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tidings.event.texts import Ints
     from tidings.filters import Filter
     from tidings.matching.engine import Engine
+    from tidings.matching.tiles import Fill, ScanLanes
 
 PLAIN_MAX = 32
 """Filters up to which plain evaluation is used."""
@@ -81,6 +82,23 @@ class Matches(NamedTuple, Generic[Key]):
             rows = self.rows.tolist()  # at once: small arrays, and numbers out of them, cost more than lists
         for key, start, end in zip(self.keys, offsets, offsets[1:], strict=False):
             yield key, rows[start:end]
+
+
+class EventColumns(Protocol):
+    """Events in columns, which are matched without being made; `tidings.log.arrow.table_events` has some."""
+
+    is_decoded: bool
+    """True: texts are read by `columns`, not by a scan of bytes."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Event]: ...
+    def __getitem__(self, row: int) -> Event: ...
+
+    def columns(self, names: Iterable[str]) -> dict[str, list[Any]]:
+        """Return the texts of each attribute or header field; anything that is no text may be None."""
+
+    def filler(self, lanes: ScanLanes) -> Fill:
+        """Return a function that writes the values of events for these lanes."""
 
 
 class IndexParts(NamedTuple, Generic[Key]):
@@ -289,7 +307,7 @@ class Index(Generic[Key]):
                 matched += self._everything
         return keys
 
-    def match_rows(self, batch: Batch) -> Matches[Key]:
+    def match_rows(self, batch: Batch | EventColumns) -> Matches[Key]:
         """Return the rows of a batch that each key's filter matches; CodecError if not all are events."""
         engine = self._engine_for(len(batch))
         if engine is not None:
@@ -298,21 +316,25 @@ class Index(Generic[Key]):
         matches: Matches[Key] = Matches(list(by_key), *_laid_out(by_key))
         return matches
 
-    def match_items(self, batch: Batch) -> Iterable[tuple[Key, Sequence[int] | Ints]]:
+    def match_items(self, batch: Batch | EventColumns) -> Iterable[tuple[Key, Sequence[int] | Ints]]:
         """Return the same as pairs; faster with few filters, or with only filters that match everything."""
         engine = self._engine_for(len(batch))
         if engine is not None:
             return self._match_compiled(engine, batch).items()
         return self._rows_plainly(batch).items()
 
-    def _match_compiled(self, engine: Engine, batch: Batch) -> Matches[Key]:
-        source = None if batch.origin is None else batch.origin.source
-        hit = engine.by_key(*engine.match(batch.raw, source, batch.__getitem__))
+    def _match_compiled(self, engine: Engine, batch: Batch | EventColumns) -> Matches[Key]:
+        if isinstance(batch, Batch):
+            source = None if batch.origin is None else batch.origin.source
+            found = engine.match(batch.raw, source, batch.__getitem__)
+        else:
+            found = engine.match_values(len(batch), batch.filler(engine.scan_lanes()), batch.__getitem__)
+        hit = engine.by_key(*found)
         if self._patterns.clues:
             hit = _joined(*hit, self._patterns.match_rows(batch, is_compiled=True))
         return self._with_everything(*hit, len(batch)) if self._everything and len(batch) else Matches(*hit)
 
-    def _rows_plainly(self, batch: Batch) -> dict[Key, Sequence[int]]:
+    def _rows_plainly(self, batch: Batch | EventColumns) -> dict[Key, Sequence[int]]:
         by_key: dict[Key, Sequence[int]] = {}
         for key, wanted in self._plain.items():
             rows = [row for row, event in enumerate(batch) if wanted.matches(event)]

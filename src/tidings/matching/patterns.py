@@ -18,6 +18,7 @@ from tidings.matching.clues import TEXT_FIELDS, Clue, Clues, ClueTable, Keys
 
 if TYPE_CHECKING:
     from tidings.filters import Filter
+    from tidings.matching.index import EventColumns
     from tidings.matching.lanes import TextPlaces
     from tidings.matching.tiles import Evaluated
 
@@ -200,7 +201,7 @@ class Patterns(Generic[Key]):
             read = HEADER_READERS.get(name)
             yield self._names[name], event.values.get(name) if read is None else read(event)
 
-    def match_rows(self, batch: Batch, is_compiled: bool) -> dict[Key, list[int]]:
+    def match_rows(self, batch: Batch | EventColumns, is_compiled: bool) -> dict[Key, list[int]]:
         """Return the matching rows of a batch by key, ascending; CodecError if not all are events."""
         rows: dict[Key, list[int]] = {}
         event_at = _remembering(batch)
@@ -216,10 +217,11 @@ class Patterns(Generic[Key]):
             rows[key] = sorted(set(rows[key]))
         return rows
 
-    def _columns(self, batch: Batch, is_compiled: bool) -> Iterator[tuple[str, Column]]:
+    def _columns(self, batch: Batch | EventColumns, is_compiled: bool) -> Iterator[tuple[str, Column]]:
         """Yield the texts of each attribute, as bytes if they are read without decoding the events."""
         scanned = [name for name in self._names if name in TEXT_FIELDS or name not in HEADER_READERS]
-        if is_compiled and not batch.is_decoded and len(self._names) <= SCANNED_NAMES_MAX:
+        may_scan = is_compiled and not batch.is_decoded and len(self._names) <= SCANNED_NAMES_MAX
+        if may_scan and isinstance(batch, Batch):
             yield from self._read_places(batch, scanned)
         else:
             scanned = []
@@ -251,7 +253,7 @@ def _fitting(attribute: _Attribute[Key], column: Column) -> Iterable[tuple[Keys[
     return found.values()
 
 
-def _remembering(batch: Batch) -> Callable[[int], Event]:
+def _remembering(batch: Batch | EventColumns) -> Callable[[int], Event]:
     """Return a function from rows to events of a batch, which decodes each once."""
     events: dict[int, Event] = {}
 

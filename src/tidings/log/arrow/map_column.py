@@ -49,10 +49,15 @@ class MapEntries:
 
     def of(self, name: str) -> tuple[Longs, list[Any]]:
         """Return the rows that have an entry of that name, and its values."""
+        rows, items = self.items_of(name)
+        return rows, plain_values(items)
+
+    def items_of(self, name: str) -> tuple[Longs, Any]:
+        """Return the rows that have an entry of that name, and its values with a member for each kind."""
         places = self._places.get(name)
         if places is None:
-            return np.empty(0, np.int64), []
-        return self.rows[places], plain_values(self.items.take(pa.array(places)))
+            return np.empty(0, np.int64), self.items.slice(0, 0)
+        return self.rows[places], self.items.take(pa.array(places))
 
     @cached_property
     def _places(self) -> dict[str, Longs]:
