@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from strategies import events
 
 from tidings.errors import CodecError
 from tidings.event import Batch, Event, Value
 from tidings.event import scan as scanner
-from tidings.event.scan import scan_rows
+from tidings.event.scan import offsets, scan_rows
 from tidings.event.values import us_from_time
-from tidings.event.wire import HEAD_SIZE
+from tidings.event.wire import HEAD_SIZE, offsets_of, skip, walk
 from tidings.matching.clues import SCANNED_HEADER
 from tidings.matching.lanes import Lanes
 
@@ -89,6 +90,89 @@ def test_lanes_hold_what_the_decoded_event_holds(made: list[Event], data: st.Dat
             np.testing.assert_array_equal(got, [wanted[kind] for kind in KINDS], err_msg=name)
 
 
+@given(st.lists(events(), max_size=5))
+def test_offsets_are_those_of_the_walk_in_python(made: list[Event]) -> None:
+    raw = b"".join(
+        [b"\xdd", len(made).to_bytes(4, "big"), *(Batch.of([event]).raw[HEAD_SIZE:] for event in made)]
+    )
+    assert offsets(raw) == offsets_of(raw)
+
+
+# Events of one shape
+
+
+def alike(event: Event, numbers: list[int]) -> list[Event]:
+    """Events that differ from this one in their values only, some of them in the length of a value, too."""
+    made = []
+    for number in numbers:
+        values = {
+            name: value + number if type(value) in (int, float) and -(2**40) < value < 2**40 else value
+            for name, value in event.values.items()
+        }
+        more = {"n": number, "s": "x" * (number % 3), "ok": number % 2 == 0}
+        made.append(replace(event, values={**values, **more}, counter=number, time_us=number * 1000))
+    return made
+
+
+@given(st.lists(events(), min_size=1, max_size=3), st.data())
+def test_events_of_some_shapes_are_read_as_each_is_alone(made: list[Event], data: st.DataObject) -> None:
+    numbers = data.draw(st.lists(st.integers(0, 300), min_size=2, max_size=8))
+    mixed = [event for one in made for event in alike(one, numbers)] * 4
+    mixed = data.draw(st.permutations(mixed))
+    names = [*made[0].values, "n", "s", "ok", "type", "time", "priority", "correlation_id"][-12:]
+    raw = b"".join([Batch.of([event]).raw[HEAD_SIZE:] for event in mixed])
+    batch = Batch(b"\xdd" + len(mixed).to_bytes(4, "big") + raw)
+    together = scanned(batch, names, [b"x"])
+    alone = [scanned(Batch(b"\xdd\x00\x00\x00\x01" + one), names, [b"x"])[0] for one in batch.raws]
+    for row, wanted in zip(together, alone, strict=True):
+        np.testing.assert_array_equal(list(row.values()), list(wanted.values()))
+    assert offsets(batch.raw) == walk(batch.raw)
+
+
+@given(events(), st.integers(0), st.integers(0, 255), st.integers(16, 40))
+def test_an_event_is_taken_for_alike_only_if_its_own_bytes_say_the_same(
+    event: Event, place: int, byte: int, count: int
+) -> None:
+    one = Batch.of([event]).raw[HEAD_SIZE:]
+    changed = bytearray(one)
+    changed[place % len(one)] = byte
+    head = b"\xdd" + (count + 1).to_bytes(4, "big")
+    raw = head + one * (count // 2) + bytes(changed) + one * (count - count // 2)
+    names = [*event.values, "type", "time", "priority"][-12:]
+    told: list[Any] = []
+    for read in (lambda: scanned(Batch(raw), names), lambda: one_by_one(raw, names)):
+        try:
+            told.append([list(row.values()) for row in read()])
+        except CodecError as error:
+            told.append(str(error).partition(":")[0])
+    assert isinstance(told[0], str) == isinstance(told[1], str)
+    if isinstance(told[0], str):
+        assert told[0] == told[1]
+    else:
+        np.testing.assert_array_equal(told[0], told[1])
+
+
+def one_by_one(raw: bytes, names: list[str]) -> list[dict[Any, float]]:
+    """What the scan writes if it can learn nothing from one event for the next."""
+    found, at = [], HEAD_SIZE
+    for number in range(int.from_bytes(raw[1:HEAD_SIZE], "big")):
+        try:
+            found += scanned(Batch(b"\xdd\x00\x00\x00\x01" + raw[at : (end := walked(raw, at))]), names)
+        except (CodecError, IndexError):
+            raise CodecError(f"$[{number}]", "is no event") from None
+        at = end
+    if at != len(raw):
+        raise CodecError(f"$[{number + 1}]", "is no event")
+    return found
+
+
+def walked(raw: bytes, at: int) -> int:
+    end = skip(raw, at)
+    if end > len(raw):
+        raise IndexError
+    return end
+
+
 def wire(*attributes: bytes, header: bytes = b"\xc0", body: bytes = b"\xc0") -> Batch:
     """A batch of one event with a map of these raw items."""
     items = bytes([0x80 + len(attributes) // 2]) + b"".join(attributes)
@@ -148,6 +232,8 @@ def test_cut_bytes_are_refused(event: Event, data: st.DataObject) -> None:
     cut = data.draw(st.integers(HEAD_SIZE, len(raw) - 1))
     with pytest.raises(CodecError):
         scanned(Batch(raw[:cut]), [*event.values, "type", "priority"])
+    with pytest.raises(CodecError):
+        offsets(raw[:cut])
 
 
 @given(events(), st.lists(st.tuples(st.integers(0), st.integers(0, 255)), min_size=1, max_size=4))
@@ -155,8 +241,12 @@ def test_mutated_bytes_are_read_or_refused(event: Event, changes: list[tuple[int
     raw = bytearray(Batch.of([event, event]).raw)
     for place, byte in changes:
         raw[HEAD_SIZE + place % (len(raw) - HEAD_SIZE)] = byte
-    with suppress(CodecError):
-        scanned(Batch(bytes(raw)), [*event.values, "type"], [b"a"])
+    for read in (
+        lambda: scanned(Batch(bytes(raw)), [*event.values, "type"], [b"a"]),
+        lambda: offsets(bytes(raw)),
+    ):
+        with suppress(CodecError):
+            read()
 
 
 @given(st.binary(max_size=60))
@@ -166,8 +256,20 @@ def test_mutated_bytes_are_read_or_refused(event: Event, changes: list[tuple[int
 @example(b"\x96\x01\xa1t\x00\x80\xc0\xc6\xff\xff\xff\xff")
 def test_junk_is_read_or_refused(junk: bytes) -> None:
     raw = b"\xdd\x00\x00\x00\x02" + junk
-    with suppress(CodecError):
-        scanned(Batch(raw), ["x", "type", "time"])
+    for read in (lambda: scanned(Batch(raw), ["x", "type", "time"]), lambda: offsets(raw)):
+        with suppress(CodecError):
+            read()
+
+
+def test_a_count_that_can_not_be_true_is_refused_before_room_is_made_for_it() -> None:
+    with pytest.raises(CodecError):
+        offsets(b"\xdd\xff\xff\xff\xff\x90")
+
+
+def test_bytes_behind_the_last_event_are_refused() -> None:
+    raw = Batch.of([Event("t")]).raw + b"\x00"
+    with pytest.raises(CodecError, match="1 bytes follow"):
+        offsets(raw)
 
 
 def test_what_the_scan_takes_has_the_rows_that_the_decoder_gives() -> None:

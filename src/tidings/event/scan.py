@@ -19,13 +19,30 @@ left to the decoder.
 
 from __future__ import annotations
 
+from array import array
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from tidings.errors import CodecError
+from tidings.event.alike import (
+    ALIKE_MIN,
+    COUNT,
+    MEMORY_WORDS,
+    SIZE,
+    VALUE_WORDS,
+    VALUES,
+    begin,
+    find_alike,
+    mark,
+    mark_head,
+    note_value,
+    place_to_learn,
+)
 from tidings.event.texts import (
     Bytes,
     Cuts,
@@ -44,6 +61,7 @@ from tidings.event.texts import (
     unsigned_at,
     write_float,
 )
+from tidings.event.wire import HEAD_SIZE, count_in_head
 
 NUMBER, BOOLEAN, TIME, STRING, STRING_ORDER, BLOB, BLOB_ORDER, TEXT_PLACE, PRESENCE = range(9)
 KINDS: Final = 9
@@ -51,6 +69,7 @@ PLACE_SIZE_BITS, PLACE_ADDRESS_BITS = 20, 33  # together as many bits as a float
 PLACE_SIZE_MAX: Final = (1 << PLACE_SIZE_BITS) - 1
 
 _BAD, _NIL, _TRUTH, _INT, _FLOAT, _TEXT, _BLOB, _ARRAY, _MAP, _MOMENT, _OTHER = range(11)
+_STAMP: Final = 11  # the time of an event, which is an integer
 _TIME_S_MIN: Final = -62_135_596_800
 _TIME_S_MAX: Final = 253_402_300_799
 
@@ -268,6 +287,13 @@ def _put(what: Int, at: Int, size: Int, plan: Int, name: Int, row: Int) -> Any:
 
 
 @njit(nogil=True, cache=True)
+def _put_time(at: Int, size: Int, plan: Int, name: Int, row: Int) -> None:
+    lanes = int64_at(plan + 8 * _LANE_OF) + 4 * KINDS * name
+    _set(row, int32_at(lanes + 4 * TIME), _number(_INT, at, size))
+    _set(row, int32_at(lanes + 4 * PRESENCE), 1.0)
+
+
+@njit(nogil=True, cache=True)
 def _members(at: Int, end: Int, count: Int, in_header: bool, plan: Int, row: Int) -> Int:
     """Read a map whose head has been read; return its end, or -1."""
     flags = int64_at(plan + 8 * _IN_HEADER)
@@ -311,9 +337,7 @@ def _event(at: Int, end: Int, plan: Int, row: Int) -> Int:
         return -1
     name = int64_at(plan + 8 * _TIME_NAME)
     if name >= 0:
-        lanes = int64_at(plan + 8 * _LANE_OF) + 4 * KINDS * name
-        _set(row, int32_at(lanes + 4 * TIME), _number(what, place, size))
-        _set(row, int32_at(lanes + 4 * PRESENCE), 1.0)
+        _put_time(place, size, plan, name, row)
     what, _, size, at = _item(at, end)
     if what != _MAP:
         return -1
@@ -331,21 +355,138 @@ def _event(at: Int, end: Int, plan: Int, row: Int) -> Int:
     return at if what == _NIL or what == _BLOB else -1  # noqa: SIM109
 
 
+# Events alike
+
+
+@njit(nogil=True, cache=True)
+def _learn(at: Int, following: Int, shape: Int) -> None:
+    """Add the heads of all items of a whole event to its shape."""
+    while at < following:
+        _, place, _, after = _item(at, following)
+        mark_head(shape, at, place)
+        at = after
+
+
+@njit(nogil=True, cache=True)
+def _learn_members(at: Int, end: Int, count: Int, in_header: bool, plan: Int, shape: Int) -> Int:
+    """Add the names and the wanted values of a map whose head has been read; return its end."""
+    flags = int64_at(plan + 8 * _IN_HEADER)
+    for _ in range(count):
+        _, place, size, at = _item(at, end)
+        mark(shape, place, place + size)
+        name = find(plan + 8 * _NAMES, place, size)
+        what, place, size, _ = _item(at, end)
+        if name >= 0 and (byte_at(flags + name) != 0) == in_header and what != _NIL:
+            note_value(shape, what, place, size, name)
+        at = _skip(at, end)
+    return at
+
+
+@njit(nogil=True, cache=True)
+def _learn_values(at: Int, end: Int, plan: Int, shape: Int) -> None:
+    """Add the names and the wanted values of an event that `_event` has read."""
+    _, _, _, at = _item(at, end)
+    _, _, _, at = _item(at, end)
+    what, place, size, at = _item(at, end)
+    if int64_at(plan + 8 * _TYPE_NAME) >= 0:
+        note_value(shape, what, place, size, int64_at(plan + 8 * _TYPE_NAME))
+    what, place, size, at = _item(at, end)
+    if int64_at(plan + 8 * _TIME_NAME) >= 0:
+        note_value(shape, _STAMP, place, size, int64_at(plan + 8 * _TIME_NAME))
+    _, _, size, at = _item(at, end)
+    at = _learn_members(at, end, size, False, plan, shape)
+    what, _, size, at = _item(at, end)
+    if what == _MAP:
+        _learn_members(at, end, size, True, plan, shape)
+
+
+@njit(nogil=True, cache=True)
+def _put_values(at: Int, shape: Int, plan: Int, row: Int) -> None:
+    """Write the wanted values of an event of this shape into a row."""
+    for number in range(int64_at(shape + 8 * COUNT)):
+        value = shape + 8 * (VALUES + VALUE_WORDS * number)
+        what, place = int64_at(value), at + int64_at(value + 8)
+        size, name = int64_at(value + 16), int64_at(value + 24)
+        if what == _STAMP:
+            _put_time(place, size, plan, name, row)
+        else:
+            _put(what, place, size, plan, name, row)
+
+
+@njit(nogil=True, cache=True)
+def _read(at: Int, end: Int, plan: Int, row: Int, memory: Int) -> Int:
+    """Read one event into a row, by its shape if that is known; return its end, or -1."""
+    shape = find_alike(memory, at, end)
+    if shape != 0:
+        _put_values(at, shape, plan, row)
+        return at + int64_at(shape + 8 * SIZE)
+    following = _event(at, end, plan, row)
+    shape = 0 if following < 0 else place_to_learn(memory, at, following)
+    if shape != 0:
+        _learn(at, following, shape)
+        _learn_values(at, end, plan, shape)
+    return following
+
+
 @njit(nogil=True, cache=True)
 def scan_rows(data: Bytes, at: Int, count: Int, plan: Longs, values: Floats) -> tuple[Int, Int]:
     """Read `count` events from `at` on into the first rows of `values`; return (rows read, end of the last).
 
     Fewer rows than requested: the event after the last one read is malformed. `plan` is a Plan's words.
     """
-    begin = data.ctypes.data
-    place, end, words = begin + at, begin + len(data), plan.ctypes.data
+    begin_at = data.ctypes.data
+    place, end, words = begin_at + at, begin_at + len(data), plan.ctypes.data
     lanes = plan[_LANES]
+    is_many = count >= ALIKE_MIN
+    memory = np.empty(MEMORY_WORDS if is_many else 1, np.int64)
+    if is_many:
+        begin(memory)
     for number in range(count):
         row = values.ctypes.data + 8 * lanes * number
         for lane in range(lanes):
             write_float(row + 8 * lane, float_at(plan[_DEFAULTS] + 8 * lane))
-        following = _event(place, end, words, row)
+        if is_many:
+            following = _read(place, end, words, row, memory.ctypes.data)
+        else:
+            following = _event(place, end, words, row)
         if following < 0:
-            return number, place - begin
+            return number, place - begin_at
         place = following
-    return count, place - begin
+    return count, place - begin_at
+
+
+@njit(nogil=True, cache=True)
+def _starts(data: Bytes, starts: npt.NDArray[np.uint64]) -> Int:
+    begin_at = data.ctypes.data
+    end, place = begin_at + len(data), begin_at + np.int64(starts[0])
+    memory = np.empty(MEMORY_WORDS, np.int64)
+    begin(memory)
+    for number in range(1, len(starts)):
+        shape = find_alike(memory.ctypes.data, place, end)
+        if shape != 0:
+            place += int64_at(shape + 8 * SIZE)
+        else:
+            following = _skip(place, end)
+            if following < 0:
+                return number - 1
+            shape = place_to_learn(memory.ctypes.data, place, following)
+            if shape != 0:
+                _learn(place, following, shape)
+            place = following
+        starts[number] = place - begin_at
+    return len(starts) - 1
+
+
+def offsets(raw: bytes) -> array[int]:
+    """Return the offset of each event of an array, and the end of the last one."""
+    count = count_in_head(raw)
+    if count > len(raw):
+        raise CodecError("$", f"{count} events do not fit {len(raw)} bytes")
+    starts = np.empty(count + 1, np.uint64)
+    starts[0] = HEAD_SIZE
+    walked = _starts(np.frombuffer(raw, np.uint8), starts)
+    if walked < count:
+        raise CodecError(f"$[{walked}]", "is cut short or no msgpack")
+    if starts[count] < len(raw):
+        raise CodecError("$", f"{len(raw) - int(starts[count])} bytes follow the last event")
+    return array("Q", starts.tobytes())

@@ -99,14 +99,18 @@ def _fold_code(_typing: Any, _left: Any, _right: Any) -> Any:
     return types.uint64(types.uint64, types.uint64), generate
 
 
-def _write_code(_typing: Any, _address: Any, _value: Any) -> Any:
-    """Write a float64 to an address."""
+def _writer(width: Any, shown: Any) -> Any:
+    """Return a function (address, number) that writes the number there, in that type."""
 
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[1], builder.inttoptr(arguments[0], ir.DoubleType().as_pointer()))
-        return context.get_dummy_value()
+    def code(_typing: Any, _address: Any, _value: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            place = builder.inttoptr(arguments[0], context.get_data_type(width).as_pointer())
+            builder.store(context.cast(builder, arguments[1], shown, width), place).align = 1
+            return context.get_dummy_value()
 
-    return types.void(types.int64, types.float64), generate
+        return types.void(types.int64, shown), generate
+
+    return intrinsic(code)
 
 
 byte_at: Any = _reader(types.uint8, types.int64)
@@ -114,7 +118,9 @@ int32_at: Any = _reader(types.int32, types.int64)
 int64_at: Any = _reader(types.int64, types.int64)
 word_at: Any = _reader(types.uint64, types.uint64)
 float_at: Any = _reader(types.float64, types.float64)
-write_float: Any = intrinsic(_write_code)
+write_float: Any = _writer(types.float64, types.float64)
+write_int: Any = _writer(types.int64, types.int64)
+write_byte: Any = _writer(types.uint8, types.int64)
 _fold: Any = intrinsic(_fold_code)
 
 

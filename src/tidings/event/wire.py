@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 import msgspec
@@ -167,11 +167,25 @@ def _shape(head: int) -> tuple[int, int, int, int]:
 
 _SHAPES = [_shape(head) for head in range(256)]
 _NEVER_USED = 0xC1
+COMPILED_SIZE_MIN = 4 << 10
+"""Bytes of events from which on compiled code finds their offsets sooner."""
 _parts_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_offsets_compiled: Callable[[bytes], array[int]] | None = None
+
+
+def use_compiled() -> None:
+    """Find offsets with numba from now on; its first call loads it, or compiles."""
+    global _offsets_compiled
+    from tidings.event.scan import offsets
+
+    offsets(encode_events(()))
+    _offsets_compiled = offsets
 
 
 def offsets_of(raw: bytes) -> array[int]:
     """Return the offset of each event of an array, and the end of the last one."""
+    if _offsets_compiled is not None and len(raw) >= COMPILED_SIZE_MIN:
+        return _offsets_compiled(raw)
     count_in_head(raw)
     try:
         parts = _parts_decoder.decode(raw)  # ten times as quick as walking, but without the place of a fault

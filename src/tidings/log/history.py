@@ -11,7 +11,7 @@ leap ahead, and the positions in between are read from the files.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from time import monotonic
 from typing import Protocol
@@ -22,16 +22,18 @@ from msgspec.structs import replace
 from tidings.errors import Refused
 from tidings.event import Batch
 from tidings.filters import Filter
-from tidings.filters.tree import FunctionCall, Literal, Not
-from tidings.ids import Origin
-from tidings.log.chunks import LivePart, Part, SealedPart, live_part, rows_bytes
+from tidings.log.chunks import LivePart, Part, SealedPart, rows_bytes
 from tidings.log.sealing import Sized
-from tidings.matching import Index
+from tidings.log.selection import Selection
 from tidings.store.interface import Store, StoredBatch
 from tidings.store.salvage import POSITION_LEAP
 
 PIECE_SIZE = 1 << 20
 """Bytes that are read from the store at once."""
+SPARSE_SIZE = 4 << 20
+"""The same if hardly any of them match."""
+SPARSE = 16
+"""Bytes that were read for each that matched, from which on that is so."""
 SCAN_SIZE_MAX = 64 << 20
 """Bytes that are scanned for one reply, about, however few of them match: other readers wait too."""
 FOUND_SIZE = 8 << 20
@@ -208,15 +210,18 @@ class History:
         """
         self._check_pruned(start, skip_pruned)
         parts: list[Part] = []
+        selection = Selection(filter)
         position, size, scanned = max(start, 1), 0, 0
         ends_at = monotonic() + READ_S_MAX
         while position < end and size < size_max and scanned < SCAN_SIZE_MAX:
             if scanned and monotonic() >= ends_at:
                 break
             room = min(PIECE_SIZE, size_max - size)
-            found, following = self._piece(position, end, filter, room, skip, columns)
+            if scanned > SPARSE * size:
+                room = max(room, min(SPARSE_SIZE, 2 * size_max))
+            found, following = self._piece(position, end, selection, room, skip, columns)
             size += sum(map(_size, found))
-            scanned += PIECE_SIZE
+            scanned += max(PIECE_SIZE, room)
             if size > ANSWER_SIZE_MAX:
                 if not parts:
                     parts, position = _beginning(found[0]) or (found, following)
@@ -246,7 +251,7 @@ class History:
         self,
         position: int,
         end: int,
-        filter: Filter,
+        selection: Selection,
         size_max: int,
         skip: bool,
         columns: WantedColumns = None,
@@ -254,14 +259,14 @@ class History:
         stored = self._held(position, size_max)
         if stored is None:
             limit = min(end, self._sealed_end(position))
-            tables, following = self.sealed.read(position, limit, filter, size_max, skip, columns)
+            tables, following = self.sealed.read(position, limit, selection.filter, size_max, skip, columns)
             return [SealedPart(table) for table in tables], following
         following = min(stored[-1].first + stored[-1].count, end) if stored else end
         if not skip:
             for bad in self._store.corrupt(position, following):
                 raise Refused("corrupt", f"the batch at position {bad} is not as it was written")
         logged = (batch for batch in stored if batch.persistent and batch.first < end)
-        return list(_matching(logged, filter, position, end)), following
+        return list(selection.parts(logged, position, end)), following
 
     def _held(self, position: int, size_max: int) -> list[StoredBatch] | None:
         """Return the batches in the store from this position on; None if the files must be read."""
@@ -339,41 +344,6 @@ def _up_to_leap(batches: Sequence[StoredBatch]) -> list[StoredBatch]:
 
 def _last(batch: StoredBatch) -> int:
     return batch.first + batch.count - 1
-
-
-def _matching(batches: Iterable[StoredBatch], filter: Filter, start: int, end: int) -> Iterator[LivePart]:
-    """Yield the matching events of stored batches, within these positions."""
-    index: Index[str] = Index()
-    index.add("", filter)
-    needle = _contained_by_misses(filter)
-    for stored in batches:
-        low, high = max(start - stored.first, 0), min(end - stored.first, stored.count)
-        wants_all = needle is not None and (not needle or needle not in stored.raw)
-        if wants_all and (low, high) == (0, stored.count):
-            yield live_part(stored)
-            continue
-        batch = Batch(stored.raw, Origin(stored.system, stored.epoch, stored.source))
-        matched = (row for _, rows in index.match_rows(batch).items() for row in rows)
-        rows = [int(row) for row in matched if low <= row < high]
-        if len(rows) == stored.count:
-            yield live_part(stored)
-        elif rows:
-            part = live_part(stored)
-            fields = part.system, part.epoch, part.source, part.stored_us
-            yield LivePart(part.first, part.count, rows_bytes(array("I", rows)), *fields, batch.raw_of(rows))
-
-
-def _contained_by_misses(filter: Filter) -> bytes | None:
-    """Return bytes that each event contains which does not match, empty if there is none; None: unknown.
-
-    A search for them is much quicker than to evaluate the filter that readers without a filter have.
-    """
-    match filter.condition:
-        case Literal(True):
-            return b""
-        case Not(FunctionCall("STARTS_WITH", ("type",), (str(prefix),))):
-            return prefix.encode()
-    return None
 
 
 def _beginning(part: Part) -> tuple[list[Part], int] | None:
