@@ -39,6 +39,14 @@ class Running:
             readers: list[dict[str, Any]] = bus.log.status()["readers"]
             return readers
 
+    def reload(self) -> None:
+        """Read the security directory again."""
+
+        async def reload() -> None:
+            self.node.reload()
+
+        self._runner.run(reload())
+
     def publish(self, *events: Event) -> None:
         with blocking.connect(f"tidings://{self.address}") as bus:
             bus.publish_all(events)

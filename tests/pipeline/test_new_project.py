@@ -12,7 +12,8 @@ from pyspark.pipelines.cli import load_pipeline_spec
 from pyspark.sql import SparkSession
 
 from tidings.errors import UserError
-from tidings.pipeline.new_project import SPEC_FILE, TABLES_FILE, project_files, write_project
+from tidings.pipeline.new_project import new_project_files, write_project
+from tidings.pipeline.project import SPEC_FILE, TABLES_FILE
 
 LINES_MAX = 30
 
@@ -44,7 +45,7 @@ def test_the_checkpoints_lie_in_the_project(tmp_path: Path) -> None:
 
 
 def test_a_new_project_is_short_and_whatever_is_given_stays_text() -> None:
-    files = project_files("a", Path("/x y"), "127.0.0.1:7300", 'name = \'"\\{}\' OR "é😀" = 1')
+    files = new_project_files("a", Path("/x y"), "127.0.0.1:7300", 'name = \'"\\{}\' OR "é😀" = 1')
     assert sum(len(text.splitlines()) for text in files.values()) <= LINES_MAX
     names: dict[str, Any] = {}
     exec(files[TABLES_FILE].partition("@dp.table")[0], names)

@@ -107,6 +107,11 @@ def _unlogged(name: str) -> Iterator[None]:
         logger.disabled = before
 
 
+def current_user() -> str | None:
+    """Return the user that the options name, if they do."""
+    return (_who.get(None) or Who()).user
+
+
 # A node
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from tidings.cli import graph
 from tidings.cli.filter import parse
+from tidings.cli.graph import Name
 from tidings.cli.options import Json, credential_options, with_options
 from tidings.cli.printing import print_json, progress_line
 from tidings.errors import ConfigError, UserError
@@ -29,7 +31,6 @@ READINGS = "value IS NOT NULL"
 """Events that a new project reads, unless the command says otherwise."""
 _SPARK, _CITY = "Spark", "The city pipeline"
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Which pipeline: city.", show_default=False)]
 Node = Annotated[
     str | None,
     typer.Option(
@@ -120,6 +121,11 @@ Conf = Annotated[
 ]
 
 
+app.command("list")(graph.show_list)
+app.command()(graph.check)
+app.command()(graph.draw)
+
+
 @app.command()
 @with_options(*credential_options("With TLS", "TIDINGS_"))
 def run(
@@ -186,23 +192,39 @@ def run(
 @app.command()
 def init(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The new folder, and its project.", show_default=False)
+        str,
+        typer.Argument(metavar="NAME[.toml]", help="The new graph, or the new folder.", show_default=False),
     ],
     node: Node = None,
     where: Where = None,
     json: Json = False,
 ) -> None:
-    """Write a Declarative Pipelines project of about 20 lines that reads a node into tables."""
+    """Write a graph of a few lines that runs, NAME.toml, or a Declarative Pipelines project, a folder NAME.
+
+    The project has about 20 lines of Python, to be changed at will, and reads a node into tables.
+    """
+    parse(READINGS if where is None else where, json)
+    path, run = _new_graph(name, where) if name.endswith(".toml") else _new_project(name, node, where)
+    if json:
+        kind = "file" if path.is_file() else "folder"
+        print_json({kind: str(path.absolute()), "run": run[-1]})
+    else:
+        typer.echo("\n  ".join([f"{path} is ready; run it with", *run]))
+
+
+def _new_graph(name: str, where: str | None) -> tuple[Path, list[str]]:
+    from tidings.pipeline.new_graph import write_graph
+
+    path = write_graph(Path(name), where or READINGS)
+    return path, [f"tidings pipeline run {path} --continuous"]
+
+
+def _new_project(name: str, node: str | None, where: str | None) -> tuple[Path, list[str]]:
     from tidings.pipeline.new_project import write_project
     from tidings.pipeline.settings import NODE
 
-    parse(READINGS if where is None else where, json)
     folder = write_project(name, Path(), node or NODE, where or READINGS)
-    run = "spark-pipelines run --conf spark.sql.catalogImplementation=hive"
-    if json:
-        print_json({"folder": str(folder.absolute()), "run": run})
-    else:
-        typer.echo(f"{folder} is ready; run it with\n  cd {folder}\n  {run}")
+    return folder, [f"cd {folder}", "spark-pipelines run --conf spark.sql.catalogImplementation=hive"]
 
 
 @app.command()

@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 
 from tidings.errors import UserError
+from tidings.pipeline.project import SPEC_FILE, TABLES_FILE, write_files
 
-SPEC_FILE, TABLES_FILE = "spark-pipeline.yml", "transformations/tables.py"
 _NAME = re.compile(r"[A-Za-z]\w*(?:-\w+)*", re.ASCII)
 
 _SPEC = """\
@@ -47,12 +47,17 @@ def means():
 '''
 
 
-def project_files(name: str, folder: Path, node: str, where: str) -> dict[str, str]:
-    """Return the files of a project, by their paths in its folder; UserError for an invalid name."""
+def check_name(name: str) -> None:
+    """Raise UserError for a name that is none of a pipeline."""
     if not _NAME.fullmatch(name):
         raise UserError(
             f"{name!r} is no name of a project; use letters, digits, _ and -, such as air-quality"
         )
+
+
+def new_project_files(name: str, folder: Path, node: str, where: str) -> dict[str, str]:
+    """Return the files of a project, by their paths in its folder; UserError for an invalid name."""
+    check_name(name)
     storage = (folder.absolute() / "checkpoints").as_uri()
     tables = _TABLES.format(node=repr(node), where=repr(where))
     return {SPEC_FILE: _SPEC.format(name=name, storage=storage), TABLES_FILE: tables}
@@ -61,10 +66,8 @@ def project_files(name: str, folder: Path, node: str, where: str) -> dict[str, s
 def write_project(name: str, parent: Path, node: str, where: str) -> Path:
     """Write a project into a new folder of that name, and return the folder; UserError if it exists."""
     folder = parent / name
-    files = project_files(name, folder, node, where)
+    files = new_project_files(name, folder, node, where)
     if folder.exists():
         raise UserError(f"{folder} exists; choose another name, or remove it")
-    for path, text in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
+    write_files(folder, files)
     return folder

@@ -1,0 +1,153 @@
+"""`tidings pipeline list`, `check` and `draw`: pipelines before they run; none of these starts Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidings.cli.connection import bus_of, connects, current_user, reaching
+from tidings.cli.options import Address, Json
+from tidings.cli.printing import add_row, new_table, print_json, print_table, shown
+from tidings.errors import NotAllowed, UserError
+
+if TYPE_CHECKING:
+    from tidings.client import Bus
+    from tidings.pipeline.checking import Need
+    from tidings.pipeline.plan import Plan
+
+SUFFIXES = (".svg", ".mmd")
+MISSING = 1
+"""Exit code of `check` if the node is away or a right is missing."""
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE|NAME", help="A graph in TOML or Python, or a built-in pipeline.", show_default=False
+    ),
+]
+ToFile = Annotated[
+    Path | None, typer.Option("--to", metavar="FILE", help="Write it to FILE.svg or FILE.mmd.")
+]
+AsSvg = Annotated[bool, typer.Option("--svg", help="Print SVG instead of Mermaid.")]
+
+
+@connects
+async def show_list(node: Address = None, json: Json = False) -> None:
+    """List the built-in pipelines, and with --node the sinks of those that have published there."""
+    from tidings.pipeline.known import BUILT_IN, find
+
+    found: list[dict[str, Any]] = [{"name": name, "about": find(name).about} for name in BUILT_IN]
+    sinks: list[dict[str, Any]] = []
+    if node is not None:
+        async with bus_of(node) as bus:
+            sinks = (await bus.status()).get("sinks", [])
+    if json:
+        print_json({"pipelines": found, "sinks": sinks})
+        return
+    _print_rows(("pipeline", "about"), [(one["name"], one["about"]) for one in found])
+    if node is not None:
+        rows = [(one["name"], one["owner"] or "–", str(one["batch"])) for one in sinks]
+        _print_rows(("sink", "owner", "last batch"), rows)
+
+
+def _print_rows(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    table = new_table(*columns)
+    for row in rows:
+        add_row(table, *map(shown, row))
+    print_table(table)
+
+
+@connects
+async def check(name: Name, node: Address = None, json: Json = False) -> None:
+    """Check a pipeline without Spark; with --node also whether the user has the rights that it needs.
+
+    A right is missing if the rules of the user grant nothing of what the pipeline reads or publishes; the
+    rule that would grant it is printed, and the exit code is 1.
+    """
+    from tidings.pipeline.checking import needs
+
+    plan = plan_of(name)
+    wanted = list(needs(plan))
+    missing: list[Need] = []
+    user = "USER"
+    if node is not None:
+        with reaching(node, json):
+            async with bus_of(node) as bus:
+                missing = [need for need in wanted if not await _is_granted(bus, need)]
+        user = current_user() or user
+    if json:
+        print_json(_checked(plan, None if node is None else missing, user))
+    else:
+        _print_check(plan, wanted, missing, node, user)
+    if missing:
+        raise typer.Exit(MISSING)
+
+
+async def _is_granted(bus: Bus, need: Need) -> bool:
+    """Return whether the node grants something of a right: it is asked for, and given back at once."""
+    try:
+        if need.action == "subscribe":
+            async for _ in bus.log.read(1, 1, where=need.where):
+                pass
+        else:
+            async with bus.advertise(need.where):
+                pass
+    except NotAllowed:
+        return False
+    return True
+
+
+def _checked(plan: Plan, missing: list[Need] | None, user: str) -> dict[str, Any]:
+    told = [
+        {"action": need.action, "name": need.name, "where": need.where, "rule": need.rule(user)}
+        for need in missing or []
+    ]
+    tables = {step.name: step.kind for step in plan.steps}
+    return {"pipeline": plan.name, "tables": tables, "missing": None if missing is None else told}
+
+
+def _print_check(plan: Plan, wanted: list[Need], missing: list[Need], node: str | None, user: str) -> None:
+    _print_rows(
+        ("table", "kind", "made from", "how"),
+        [(step.name, step.kind, ", ".join(step.arrows), step.about) for step in plan.steps],
+    )
+    typer.echo("")
+    for need in wanted:
+        verb = "reads" if need.action == "subscribe" else "publishes"
+        right = "" if node is None else ": not allowed" if need in missing else ": allowed"
+        typer.echo(f"{verb} {need.name} where {need.where}{right}")
+    if missing:
+        typer.echo("\nThe access list of the node needs")
+        for need in missing:
+            typer.echo(f"\n{need.rule(user)}")
+    else:
+        typer.echo(f"{plan.name} is in order")
+
+
+def draw(name: Name, to: ToFile = None, svg: AsSvg = False, json: Json = False) -> None:
+    """Draw a pipeline, as Mermaid or SVG; without --to it is printed."""
+    from tidings.pipeline import drawing
+
+    if to is not None and to.suffix not in SUFFIXES:
+        raise UserError(f"--to {to}: the name must end with {' or '.join(SUFFIXES)}")
+    plan = plan_of(name)
+    is_svg = svg if to is None else to.suffix == ".svg"
+    picture = drawing.svg(plan) if is_svg else drawing.mermaid(plan)
+    if to is not None:
+        to.write_text(picture, encoding="utf-8")
+    count = len(plan.sources) + len(plan.steps)
+    if json:
+        print_json({"pipeline": plan.name, "boxes": count, "picture": picture if to is None else str(to)})
+    else:
+        typer.echo(picture if to is None else f"{to}: {count} boxes", nl=to is not None)
+
+
+def plan_of(name: str) -> Plan:
+    """Return the plan of a pipeline over history; an error has its place in the file."""
+    from tidings.pipeline.known import find
+
+    pipeline = find(name)
+    return pipeline.plan(pipeline.settings, "history")

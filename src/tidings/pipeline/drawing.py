@@ -1,0 +1,156 @@
+"""Pictures of a pipeline, as Mermaid and as SVG: its sources, histories and states, and what it publishes.
+
+A box has the name of the table, how it is made, and the type of the events as which it is published. States
+have another colour and a doubled edge. The SVG needs nothing around it, and is readable on light and dark
+pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.sax.saxutils import escape
+
+from msgspec import Struct
+
+from tidings.pipeline.layered import Layout, Size, Spot, lay_out
+from tidings.pipeline.plan import Plan
+
+MARGIN = 16.0
+CHARACTER, LINE, PADDING = 7.4, 17.0, 10.0
+"""Width of a character, height of a line, and the room around them in a box."""
+LENGTH_MAX = 36
+"""Characters of a line in a box; the whole text is shown when the mouse is over it."""
+
+_STYLE = """\
+text{font:13px sans-serif;fill:#222}.name{font-weight:bold}.how{fill:#555}.out{fill:#7a5c00}
+rect{stroke-width:1.5}.source rect{fill:#eee;stroke:#888}.history rect{fill:#e3f0f5;stroke:#1f6f8b}
+.state rect{fill:#fbf3d9;stroke:#c9a227}.way{fill:none;stroke:#888;stroke-width:1.5}.tip{fill:#888}
+@media(prefers-color-scheme:dark){text{fill:#eee}.how{fill:#bbb}.out{fill:#e6c65c}
+.source rect{fill:#333;stroke:#888}.history rect{fill:#143743;stroke:#5fb3cf}
+.state rect{fill:#3d330f;stroke:#c9a227}}"""
+
+_TIP = 'viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"'
+
+
+class Box(Struct, frozen=True):
+    """Box of a picture."""
+
+    name: str
+    kind: str
+    """source, history or state"""
+    how: str
+    after: tuple[str, ...] = ()
+    key: str = ""
+    published: str = ""
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        """Lines in the box, each with its class."""
+        out = f"published: {self.published}" if self.published else ""
+        lines = (("name", self.name), ("how", self.how), ("how", self.key), ("out", out))
+        return [(kind, text) for kind, text in lines if text]
+
+
+def boxes(plan: Plan) -> list[Box]:
+    """Return the boxes of a pipeline, each after those it is made from."""
+    sources = [Box(source.name, "source", source.where) for source in plan.sources]
+    steps = [
+        Box(
+            step.name,
+            step.kind,
+            step.about,
+            step.arrows,
+            f"by {', '.join(step.by)}" if step.by else "",
+            (step.type or step.types or "by the type of each row") if step.is_published else "",
+        )
+        for step in plan.steps
+    ]
+    return sources + steps
+
+
+def mermaid(plan: Plan) -> str:
+    """Return the picture as a flowchart of Mermaid's."""
+    found = boxes(plan)
+    lines = ["flowchart LR", *(f"    {_mermaid_box(box)}" for box in found)]
+    lines += [f"    {one} --> {box.name}" for box in found for one in box.after]
+    lines += [f"    classDef {kind} {style}" for kind, style in _CLASSES.items()]
+    return "\n".join(lines) + "\n"
+
+
+_CLASSES = {"source": "stroke:#888", "history": "stroke:#1f6f8b", "state": "stroke:#c9a227"}
+_SHAPES = {"source": ("[(", ")]"), "history": ("[", "]"), "state": ("[[", "]]")}
+
+
+def _mermaid_box(box: Box) -> str:
+    start, end = _SHAPES[box.kind]
+    text = "<br>".join(_entities(text) for _, text in box.lines)
+    return f'{box.name}{start}"{text}"{end}:::{box.kind}'
+
+
+def _entities(text: str) -> str:
+    """Return a text with Mermaid's own entities, which it needs for quotes and for `#` itself."""
+    marks = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "\n": " "}
+    return "".join(marks.get(character, character) for character in text)
+
+
+def svg(plan: Plan) -> str:
+    """Return the picture as an SVG document."""
+    found = boxes(plan)
+    sizes = {box.name: _size(box) for box in found}
+    layout = lay_out(sizes, {box.name: box.after for box in found})
+    width, height = (round(part + 2 * MARGIN) for part in layout.size)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
+    label = escape(f"The pipeline {plan.name}", {'"': "&quot;"})
+    parts = [
+        f'{head} role="img" aria-label="{label}">',
+        f"<style>{_STYLE}</style>",
+        f'<defs><marker id="tip" {_TIP}><path class="tip" d="M0,0L8,4L0,8z"/></marker></defs>',
+        f'<g transform="translate({MARGIN:g},{MARGIN:g})">',
+        *_arrows(layout),
+        *(part for box in found for part in _svg_box(box, layout.spots[box.name])),
+        "</g></svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _size(box: Box) -> Size:
+    longest = max(len(_cut(text)) for _, text in box.lines)
+    return Size(longest * CHARACTER + 2 * PADDING, len(box.lines) * LINE + 2 * PADDING)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LENGTH_MAX else text[: LENGTH_MAX - 1] + "…"
+
+
+def _arrows(layout: Layout) -> Iterator[str]:
+    """Yield the arrows: level at both ends, straight where they cross a column."""
+    for points in layout.ways.values():
+        path = f"M{_number(*points[0])}"
+        for number, (x, y) in enumerate(points[1:]):
+            before_x, before_y = points[number]
+            half = (before_x + x) / 2
+            crosses = number % 2 == 1
+            curve = f"C{_number(half, before_y)} {_number(half, y)} {_number(x, y)}"
+            path += f"L{_number(x, y)}" if crosses else curve
+        yield f'<path class="way" d="{path}" marker-end="url(#tip)"/>'
+
+
+def _number(x: float, y: float) -> str:
+    return f"{x:.1f},{y:.1f}"
+
+
+def _svg_box(box: Box, spot: Spot) -> Iterator[str]:
+    yield f'<g class="{box.kind}"><title>{escape(" · ".join(text for _, text in box.lines))}</title>'
+    yield _rect(spot, 0)
+    if box.kind == "state":
+        yield _rect(spot, 3)
+    for number, (kind, text) in enumerate(box.lines):
+        y = spot.y + PADDING + LINE * number + LINE * 0.75
+        yield f'<text class="{kind}" x="{spot.x + PADDING:.1f}" y="{y:.1f}">{escape(_cut(text))}</text>'
+    yield "</g>"
+
+
+def _rect(spot: Spot, inset: float) -> str:
+    x, y = spot.x + inset, spot.y + inset
+    size = f'width="{spot.width - 2 * inset:.1f}" height="{spot.height - 2 * inset:.1f}"'
+    return f'<rect x="{x:.1f}" y="{y:.1f}" {size} rx="5"/>'
