@@ -49,17 +49,6 @@ def read_value(text: str) -> Any:
     return value if isinstance(value, bool | int | float | str) else text
 
 
-class Source:
-    """A source of events, in chunks; `bad` counts inputs that were no event."""
-
-    bad = 0
-    total: int | None = None
-
-    def chunks(self) -> AsyncIterator[list[Event]]:
-        """The events."""
-        raise AssertionError("each kind of source has its own")
-
-
 def source_of(kind: str | None, fields: Iterable[str], count: int, **changes: Any) -> Source:
     """One event so many times if it has a type, else the lines of standard input.
 
@@ -67,9 +56,8 @@ def source_of(kind: str | None, fields: Iterable[str], count: int, **changes: An
     """
     from tidings.event import Event
 
-    if kind is None:
-        return Lines(changes)
-    return Repeated(Event(kind, **{**read_body(read_fields(fields)), **changes}), count)
+    event = None if kind is None else Event(kind, **{**read_body(read_fields(fields)), **changes})
+    return Source(event, count, changes)
 
 
 def read_body(fields: dict[str, Any]) -> dict[str, Any]:
@@ -85,28 +73,27 @@ def read_body(fields: dict[str, Any]) -> dict[str, Any]:
     return {"content_type": "text/plain", **fields, "body": text.encode(errors="surrogateescape")}
 
 
-class Repeated(Source):
-    """One event, many times."""
+class Source:
+    """Events in chunks: one event many times, or the lines of standard input.
 
-    def __init__(self, event: Event, count: int) -> None:
-        self.event, self.total = event, count
+    `total` is their number, if it is known; `bad` counts lines that were no event.
+    """
 
-    async def chunks(self) -> AsyncIterator[list[Event]]:
-        """The events."""
-        remaining = repeat(self.event, self.total or 0)
-        while chunk := list(islice(remaining, CHUNK)):
-            yield chunk
-
-
-class Lines(Source):
-    """The lines of standard input, read beside the loop: who writes them may take its time."""
-
-    def __init__(self, changes: dict[str, Any]) -> None:
+    def __init__(self, event: Event | None, count: int, changes: dict[str, Any]) -> None:
+        """`event` None: each line is an event as JSON, which gets the changes."""
+        self.bad = 0
+        self.total = None if event is None else count
+        self._event = event
         self._changes = changes
         self._number = 0
 
     async def chunks(self) -> AsyncIterator[list[Event]]:
-        """The events."""
+        """The events. Lines are read beside the loop: the program that writes them may take its time."""
+        if self._event is not None:
+            remaining = repeat(self._event, self.total or 0)
+            while chunk := list(islice(remaining, CHUNK)):
+                yield chunk
+            return
         rest = b""
         stdin = cast("io.BufferedReader", sys.stdin.buffer)
         if stdin.isatty():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -196,23 +197,17 @@ def replay(
     place = place_of(gateway, udp=udp, tls=tls, ca=ca, token=token_file)
     recording = Recording(file, None if columns is None else parse_columns(columns), network)
 
-    async def work() -> Played:
-        with progress_line(not json) as show:
-            player = Player(
-                recording,
-                place,
-                speed=speed,
-                only_asked=only_asked,
-                report=lambda played: show(tell_played(played)),
-                tell=lambda problem: typer.echo(f"tidings: {problem}", err=True),
-            )
-            players.append(player)
-            return await player.play()
-
-    players: list[Player] = []
-    is_whole = run_quickly(work())
-    if players:
-        print_played(players[0].played, recording, json)
+    with progress_line(not json) as show:
+        player = Player(
+            recording,
+            place,
+            speed=speed,
+            only_asked=only_asked,
+            report=lambda played: show(tell_played(played)),
+            tell=lambda problem: typer.echo(f"tidings: {problem}", err=True),
+        )
+        is_whole = run_quickly(player.play())
+    print_played(player.played, recording, json)
     if not is_whole:
         raise typer.Exit(130)
 
@@ -282,27 +277,19 @@ def mqtt(
     home = MqttBroker(
         host, port, username, password_file, session, broker_tls or broker_ca is not None, broker_ca
     )
-    tallies: list[Bridged] = []
-
-    async def work() -> None:
-        with progress_line(not json) as show:
-            bridge = Bridge(
-                mapping,
-                home,
-                place,
-                filters=topics or None,
-                only_asked=only_asked,
-                report=lambda tally: show(tell_bridged(tally)),
-                tell=lambda problem: typer.echo(f"tidings: {problem}", err=True),
-            )
-            tallies.append(bridge.tally)
-            await bridge.run()
-
-    try:
-        asyncio.run(work())
-    except KeyboardInterrupt:
-        print_result(tallies[0], tell_bridged(tallies[0]), json)
-        raise typer.Exit(130) from None
+    with suppress(KeyboardInterrupt), progress_line(not json) as show:
+        bridge = Bridge(
+            mapping,
+            home,
+            place,
+            filters=topics or None,
+            only_asked=only_asked,
+            report=lambda tally: show(tell_bridged(tally)),
+            tell=lambda problem: typer.echo(f"tidings: {problem}", err=True),
+        )
+        asyncio.run(bridge.run())
+    print_result(bridge.tally, tell_bridged(bridge.tally), json)
+    raise typer.Exit(130)
 
 
 def tell_bridged(tally: Bridged) -> str:

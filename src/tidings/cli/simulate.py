@@ -16,7 +16,7 @@ from tidings.cli.options import GATEWAY, Ca, Gateway, Json, Tls, TokenFile, Udp
 from tidings.cli.printing import print_json, print_result, progress_line
 
 if TYPE_CHECKING:
-    from tidings.sensors.simulation import Simulation, Tally
+    from tidings.sensors.simulation import Tally
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -156,16 +156,10 @@ def run_sensors(
         seed=seed,
         duration_s=duration,
     )
-    made: list[Simulation] = []
-
-    async def work() -> None:
-        with progress_line(not json) as show:
-            made.append(Simulation(place, load, lambda tally: show(tell_city(tally))))
-            await made[0].run()
-
-    is_whole = run_quickly(work())
-    if made:
-        print_city(made[0].tally, json)
+    with progress_line(not json) as show:
+        simulation = Simulation(place, load, lambda tally: show(tell_city(tally)))
+        is_whole = run_quickly(simulation.run())
+    print_city(simulation.tally, json)
     if not is_whole:
         raise typer.Exit(130)
 
