@@ -18,7 +18,7 @@ from tidings.gateway.gateway import Gateway
 from tidings.gateway.messages import UnsubscribeSensors
 from tidings.gateway.reading import Mapper
 from tidings.simulator.city import LATE_MAX, CityStorm, city
-from tidings.simulator.weather import run_storm
+from tidings.simulator.storm import run_storm
 from tidings.simulator.world import Conditions
 
 SEEDS = range(often(6))

@@ -22,7 +22,7 @@ from tidings.simulator.city_account import SETTLE_S, Box, CityAccount, CityWish
 from tidings.simulator.city_network import SENSORS, SimulatedGateway, Station
 from tidings.simulator.client import SimulatedClient, must_not
 from tidings.simulator.node import SimulatedNode
-from tidings.simulator.weather import run_storm
+from tidings.simulator.storm import run_storm
 from tidings.simulator.world import NOTICE_S_MAX, Action, World
 
 NETWORKS = 200

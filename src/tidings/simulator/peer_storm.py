@@ -26,8 +26,7 @@ from tidings.simulator.account import EventIdentity, Outcome, PeerAccount, Settl
 from tidings.simulator.node import SimulatedNode, address_of
 from tidings.simulator.queue_client import Hands, QueueClient, must
 from tidings.simulator.queue_storm import UseOfQueues
-from tidings.simulator.storm import STORM_S
-from tidings.simulator.weather import Weather, run_storm
+from tidings.simulator.storm import STORM_S, Weather, run_storm
 from tidings.simulator.world import World
 from tidings.transport.credentials import Credentials
 

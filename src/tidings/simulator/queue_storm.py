@@ -16,8 +16,7 @@ from tidings.simulator.account import EventIdentity, Outcome, QueueAccount
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.queue_client import QUEUES, QueueClient
 from tidings.simulator.queue_watch import QueueDiskWatch
-from tidings.simulator.storm import STORM_S
-from tidings.simulator.weather import Weather, run_storm
+from tidings.simulator.storm import STORM_S, Weather, run_storm
 from tidings.simulator.world import World
 
 ACT_S = 0.08
