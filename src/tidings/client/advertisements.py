@@ -14,18 +14,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from math import inf
-from typing import Any, Self
+from typing import Self
 
-import msgspec
 from msgspec import Struct
 
-from tidings.errors import CodecError, Disconnected, NoAnswer, Refused, UserError
+from tidings.client.sessions import Page, fetch_pages, read_as
+from tidings.errors import Disconnected, NoAnswer, Refused, UserError
 from tidings.filters import Filter
 from tidings.protocol.subscriber import ClientAdvertisement
 from tidings.transport.link import Link, Wait
 
-PAGES_MAX = 1_000
-"""Answers that one list is put together from."""
+PLACE = "$.advertisements"
 
 
 class Interest:
@@ -152,10 +151,9 @@ class _Listed(Struct, frozen=True):
     source: str = ""
 
 
-class _Page(Struct, frozen=True):
+class _Page(Page, frozen=True):
     version: int
     advertisements: list[_Listed]
-    next: int | None = None
 
 
 class _Changed(Struct, frozen=True):
@@ -164,24 +162,9 @@ class _Changed(Struct, frozen=True):
 
 async def fetch_offers(link: Link, where: str, timeout_s: float | None) -> tuple[int, list[Offered]]:
     """Return the version of the list and the advertisements on it."""
-    asked: dict[str, Any] = {"filter": where}
-    first: int | None = None
-    offers: list[Offered] = []
-    for _ in range(PAGES_MAX):
-        page = _read(await link.call("advertisements.list", asked, timeout_s, "again"), _Page)
-        first = page.version if first is None else first
-        offers += [Offered(one.filter, one.source) for one in page.advertisements]
-        if page.next is None:
-            return first, offers
-        asked["after"] = page.next
-    raise CodecError("$.advertisements", f"has more than {PAGES_MAX} pages")
-
-
-def _read(result: Any, kind: type[Any]) -> Any:
-    try:
-        return msgspec.convert(result, kind)
-    except msgspec.ValidationError as error:
-        raise CodecError("$.advertisements", str(error)) from None
+    pages = await fetch_pages(link, "advertisements.list", {"filter": where}, timeout_s, _Page, PLACE)
+    offers = [Offered(one.filter, one.source) for page in pages for one in page.advertisements]
+    return pages[0].version, offers
 
 
 class Offers:
@@ -203,7 +186,7 @@ class Offers:
         while True:
             if self._version is not None:
                 asked = {"version": self._version}
-                _read(await self._link.call("advertisements.wait", asked, inf, "again"), _Changed)
+                read_as(await self._link.call("advertisements.wait", asked, inf, "again"), _Changed, PLACE)
             self._version, offers = await fetch_offers(self._link, self._where, None)
             if offers != self._offers:
                 self._offers = offers

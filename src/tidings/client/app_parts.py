@@ -15,7 +15,7 @@ from tidings.client.bus import Bus
 from tidings.client.crew import CONCURRENCY_MAX, Stop
 from tidings.client.get import check_count, check_time
 from tidings.client.handlers import Handler
-from tidings.client.service import EventWorker
+from tidings.client.requests import EventWorker
 from tidings.client.subscription import SubscribeOptions
 from tidings.client.typed import filter_for
 from tidings.client.work import MOST, Errors, WorkHandler, WorkOptions, check_errors, reason_of

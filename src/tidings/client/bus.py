@@ -35,8 +35,7 @@ from tidings.client.numbering import Numbering, ids_of
 from tidings.client.put import GIVEN_UP, SentEvents, event_of, give_up
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import BusQueues
-from tidings.client.requests import Inbox, answer_event, failure_event
-from tidings.client.service import EventWorker, Responder, ServeHandler
+from tidings.client.requests import EventWorker, Inbox, Responder, ServeHandler, answer_event, failure_event
 from tidings.client.sessions import SessionInfo, fetch_sessions
 from tidings.client.subscription import AcknowledgeBy, SubscribeOptions, Subscription, noted
 from tidings.client.typed import TypedSubscription, filter_for

@@ -42,8 +42,7 @@ class Log:
 
     async def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """Return the first and end position of the log, how far it is sealed, and its readers."""
-        status: dict[str, Any] = await self._call("log.status", {}, timeout_s)
-        return status
+        return await self._call("log.status", {}, timeout_s)
 
     # Reading
 
@@ -169,8 +168,7 @@ class Log:
         asked = {"name": name, "where": str(where), "lease_s": lease_s, "start": start, "passive": passive}
         if resume:
             asked["resume"] = True
-        told: dict[str, Any] = await self._call("log.reader", asked, timeout_s)
-        return told
+        return await self._call("log.reader", asked, timeout_s)
 
     async def passed(self, name: str, position: int, *, timeout_s: float | None = None) -> None:
         """Move the cursor of a reader: it needs nothing below this position any more."""
@@ -233,8 +231,7 @@ class Log:
         """
         before_us = None if since is None else plain_moment(since, "since")
         asked = {"before": before, "before_us": before_us, "size_max": size_max, "force": force}
-        told: dict[str, Any] = await self._call("log.prune", asked, timeout_s)
-        return told
+        return await self._call("log.prune", asked, timeout_s)
 
     async def verify(self, *, timeout_s: float | None = None) -> AsyncIterator[tuple[list[str], int, int]]:
         """Let the node check its log: yields the problems of each piece, its end, and the end of the log.
@@ -247,8 +244,9 @@ class Log:
             position, end = told["next"], told["end"]
             yield told["problems"], position, end
 
-    async def _call(self, operation: str, arguments: dict[str, Any], timeout_s: float | None) -> Any:
-        return await self._link.call(operation, arguments, timeout_s, "again")
+    async def _call(self, operation: str, asked: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
+        answer: dict[str, Any] = await self._link.call(operation, asked, timeout_s, "again")
+        return answer
 
 
 class LogPage(msgspec.Struct, frozen=True):

@@ -1,22 +1,31 @@
-"""Requests and answers over events: an inbox of the client's own, and a name for each request.
+"""Requests over events, and the services that answer them.
 
 A request is published like any event, so every subscriber may answer, and the first answer wins. Its
 `reply_to` is the subject of a passive subscription that all requests of a client share, its `correlation_id`
 names the request. Both are random, so that they can't be guessed.
+
+A service calls a handler with each event of a subscription. The rule kept: a requester gets an answer or an
+error reply, whatever the handler does, unless the service is cancelled before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import inf
+from typing import Any
 
 from msgspec import structs
 
-from tidings.errors import Disconnected, EventError, NoAnswer, RequestFailed
+from tidings.client.crew import Crew, Stop
+from tidings.client.handlers import Handler, watching
+from tidings.client.subscription import Subscription
+from tidings.errors import Disconnected, EventError, NoAnswer, RequestFailed, TidingsError, UserError
 from tidings.event import Batch, Event
 from tidings.event.header import EMPTY_HEADER
+from tidings.event.typed import Typed
 from tidings.filters import Filter
 from tidings.protocol.arguments import INBOX, inbox_name
 from tidings.protocol.subscriber import ClientSubscription, Wanted
@@ -30,6 +39,13 @@ FAILURE_LENGTH_MAX = 1_000
 """Characters of the text of an error that a requester is sent."""
 SECRET_SIZE = 16
 """Random bytes in the name of an inbox, and in that of a request."""
+
+Answer = Event | Typed | Mapping[str, object] | None
+"""What a service answers with: an event, an instance of a class, attributes, or just that it is done."""
+ServeHandler = Callable[[Event], Answer | Awaitable[Answer]]
+"""Answers a request: a coroutine function runs in the event loop, a plain function in a thread."""
+Process = Callable[[Event, Callable[[Event], Awaitable[Any]]], Awaitable[None]]
+"""Processes an event with the handler of one task; raises nothing that the handler has raised."""
 
 
 class Inbox:
@@ -153,3 +169,90 @@ def failure_event(error: Exception) -> Event:
 def failure_of(answer: Event) -> RequestFailed:
     """Return the error that an error reply stands for."""
     return RequestFailed(str(answer.get("error") or "error"), str(answer.get("problem") or ""))
+
+
+# Services
+
+
+class _Unfinished(Exception):
+    """Ends the block of a subscription whose last event was not processed to the end."""
+
+
+class EventWorker:
+    """Processes the events of a subscription, several of them side by side."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        handler: Handler[Event],
+        process: Process,
+        concurrency: int,
+        grace_s: float | None,
+    ) -> None:
+        self._subscription = subscription
+        self._handler = handler
+        self._process = process
+        self._concurrency = concurrency
+        self._crew = Crew(grace_s)
+        self._turn = asyncio.Lock()
+
+    async def run(self, stop: Stop | None) -> None:
+        """Subscribe, and work until stopped or cancelled, or until the subscription ends."""
+        try:
+            async with self._subscription:
+                with watching(self._handler):
+                    await self._crew.run(self._labour, self._concurrency, stop)
+                if self._crew.busy:
+                    raise _Unfinished  # or else the block would acknowledge the last event
+        except _Unfinished:
+            return
+        finally:
+            self._handler.close()
+
+    async def _labour(self) -> None:
+        call, task, crew = self._handler.caller(), asyncio.current_task(), self._crew
+        while not crew.is_stopping:
+            try:
+                async with self._turn:
+                    event = await anext(self._subscription)
+            except StopAsyncIteration:
+                return
+            crew.busy.add(task)
+            await self._process(event, call)
+            crew.busy.discard(task)
+
+
+class Responder:
+    """Answers requests with what a handler returns, or with its error."""
+
+    def __init__(self, name: str, reply: Callable[[Event, Event], Awaitable[None]]) -> None:
+        self._name = name
+        self._reply = reply
+
+    async def answer(self, request: Event, call: Callable[[Event], Awaitable[Answer]]) -> None:
+        """Call the handler and reply, if the event expects that; log what fails."""
+        try:
+            answer = answer_of(self._name, request, await call(request))
+        except Exception as error:
+            _log("handler %s failed with %s; the requester gets an error reply", self._name, request, error)
+            answer = failure_event(error)
+        if request.reply_to is None:
+            return
+        try:
+            await self._reply(request, answer)
+        except TidingsError as error:
+            _log("the answer of handler %s to %s can't be sent", self._name, request, error)
+
+
+def answer_of(name: str, request: Event, answer: object) -> Event:
+    """Return a handler's result as the event that answers a request."""
+    if isinstance(answer, Event | Typed):
+        return answer.to_event() if isinstance(answer, Typed) else answer
+    if answer is None or isinstance(answer, Mapping):
+        return Event(f"{request.type}.answer", answer)
+    shown = type(answer).__name__
+    raise UserError(f"handler {name} returned {shown}; it must return an Event, a mapping or None")
+
+
+def _log(text: str, name: str, request: Event, error: Exception) -> None:
+    logging.getLogger("tidings").warning(text, name, request.type, exc_info=error)

@@ -1,6 +1,8 @@
-"""The sessions of a node's clients, as those who manage it see them."""
+"""The sessions of a node's clients, as those who manage it see them; and lists that come in pages."""
 
 from __future__ import annotations
+
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -10,6 +12,9 @@ from tidings.transport.link import Link
 
 PAGES_MAX = 1_000
 """Answers that one list is put together from."""
+
+T = TypeVar("T")
+P = TypeVar("P", bound="Page")
 
 
 class SessionInfo(Struct, frozen=True):
@@ -28,26 +33,39 @@ class SessionInfo(Struct, frozen=True):
     waiting_bytes: int = 0
 
 
-class _Page(Struct, frozen=True):
-    sessions: list[SessionInfo]
+class Page(Struct, frozen=True, kw_only=True):
+    """A part of a list; `next` is where the next part begins, None for the last one."""
+
     next: int | None = None
 
 
+class _Sessions(Page, frozen=True):
+    sessions: list[SessionInfo]
+
+
 async def fetch_sessions(link: Link, timeout_s: float | None) -> list[SessionInfo]:
-    """Return the sessions of a node, page after page."""
-    found: list[SessionInfo] = []
-    after: int | None = 0
+    """Return the sessions of a node."""
+    pages = await fetch_pages(link, "session.list", {"after": 0}, timeout_s, _Sessions, "$.sessions")
+    return [session for page in pages for session in page.sessions]
+
+
+async def fetch_pages(
+    link: Link, operation: str, asked: dict[str, Any], timeout_s: float | None, kind: type[P], place: str
+) -> list[P]:
+    """Return all pages of a list; CodecError, with the place, if an answer is none or there are too many."""
+    pages: list[P] = []
     for _ in range(PAGES_MAX):
-        page = _read(await link.call("session.list", {"after": after}, timeout_s, "again"))
-        found += page.sessions
-        after = page.next
-        if after is None:
-            return found
-    raise CodecError("$.sessions", f"has more than {PAGES_MAX} pages")
+        page = read_as(await link.call(operation, asked, timeout_s, "again"), kind, place)
+        pages.append(page)
+        if page.next is None:
+            return pages
+        asked = {**asked, "after": page.next}
+    raise CodecError(place, f"has more than {PAGES_MAX} pages")
 
 
-def _read(result: object) -> _Page:
+def read_as(result: object, kind: type[T], place: str) -> T:
+    """Return an answer as this kind of struct; CodecError, with the place, if it is none."""
     try:
-        return msgspec.convert(result, _Page)
+        return msgspec.convert(result, kind)
     except msgspec.ValidationError as error:
-        raise CodecError("$.sessions", str(error)) from None
+        raise CodecError(place, str(error)) from None
