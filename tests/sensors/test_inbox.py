@@ -73,7 +73,7 @@ def test_what_is_safe_is_remembered_for_a_while() -> None:
         inbox.settle(inbox.arrive(packet_id, False, "t", b"1") or 0)
         inbox.acknowledgements()
     inbox.disconnected()
-    assert inbox.pending == 0
+    assert not inbox.pending
     assert inbox.arrive(REMEMBERED, True, "t", b"1") is None
     assert inbox.arrive(1, True, "t", b"1") is not None
 

@@ -54,13 +54,9 @@ class MqttInbox:
     def __init__(self) -> None:
         self._numbers = 0
         self._by_packet: Producers[int, tuple[bytes, int]] = Producers(REMEMBERED)  # a digest, and the number
-        self._pending: set[int] = set()
-        self._here: dict[int, int] = {}  # unacknowledged packet ids of this connection, by number
-
-    @property
-    def pending(self) -> int:
+        self.pending: set[int] = set()
         """Messages that are not safe yet."""
-        return len(self._pending)
+        self._here: dict[int, int] = {}  # unacknowledged packet ids of this connection, by number
 
     def arrive(self, packet_id: int, is_repeat: bool, topic: str, payload: bytes) -> int | None:
         """Take a message; return its number, for `settle`, or None if it came before."""
@@ -71,18 +67,18 @@ class MqttInbox:
             return None
         self._numbers += 1
         self._by_packet.put(packet_id, (mark, self._numbers))
-        self._pending.add(self._numbers)
+        self.pending.add(self._numbers)
         self._here[self._numbers] = packet_id
         return self._numbers
 
     def settle(self, number: int) -> None:
         """Note that a message is safe."""
-        self._pending.remove(number)
+        self.pending.remove(number)
 
     def acknowledgements(self) -> list[int]:
         """Return the packet ids that may be acknowledged now, in order; each is returned once."""
         acknowledged = []
-        while self._here and (number := next(iter(self._here))) not in self._pending:
+        while self._here and (number := next(iter(self._here))) not in self.pending:
             acknowledged.append(self._here.pop(number))
         return acknowledged
 

@@ -109,12 +109,8 @@ class MqttSession:
         self._on_disconnected = on_disconnected
         self._tell = tell
         self._client: _Client | None = None
-        self._is_connected = False
-
-    @property
-    def is_connected(self) -> bool:
+        self.is_connected = False
         """Whether there is a connection just now."""
-        return self._is_connected
 
     def acknowledge(self, packet_id: int) -> None:
         """Acknowledge a message to the broker; it must have come over this connection."""
@@ -123,7 +119,7 @@ class MqttSession:
 
     async def publish(self, topic: str, payload: bytes) -> None:
         """Publish a retained message; Disconnected if the broker can't be reached."""
-        if self._client is None or not self._is_connected:
+        if self._client is None or not self.is_connected:
             raise Disconnected(f"there is no connection to the broker at {self._broker}")
         try:
             await self._client.publish(topic, payload, qos=1, retain=True)
@@ -140,7 +136,7 @@ class MqttSession:
                 async with client:
                     await self._subscribe(client)
                     backoff.reset()
-                    self._is_connected = True
+                    self.is_connected = True
                     self._on_connected()
                     async for _ in client.messages:  # which ends with an error when the connection does
                         pass
@@ -148,7 +144,7 @@ class MqttSession:
                 self._tell(f"the broker at {self._broker}: {error}")
             finally:
                 client.forget()
-                self._client, self._is_connected = None, False
+                self._client, self.is_connected = None, False
                 self._on_disconnected()
             await asyncio.sleep(backoff.next_s())
 

@@ -54,13 +54,6 @@ class ReplayMessage(NamedTuple):
     readings: list[SensorReading]
 
 
-class BadLine(NamedTuple):
-    """Line that can't be read."""
-
-    line: int
-    problem: str
-
-
 class Recording:
     """File of readings, which may be compressed with gzip. Lines are counted while it is read.
 
@@ -92,7 +85,7 @@ class Recording:
         self.empty = 0
         self.late = 0
         self.bad = 0
-        self.bad_lines: list[BadLine] = []
+        self.bad_lines: list[tuple[int, str]] = []  # their numbers and problems
 
     @property
     def share(self) -> float:
@@ -136,28 +129,16 @@ class Recording:
             self.bad += 1
             if len(self.bad_lines) < NAMED_MAX:
                 problem = "has too few fields" if isinstance(error, IndexError) else str(error)
-                self.bad_lines.append(BadLine(line, problem))
+                self.bad_lines.append((line, problem))
             return None
         self.readings += len(message.readings)
         self.empty += make.values - len(message.readings)
         return message if message.readings else None
 
     def _open(self) -> TextIO:
-        self._raw = self._path.open("rb")
-        plain: Any = gzip.GzipFile(fileobj=self._raw) if self._path.suffix == ".gz" else self._raw
-        wrapper = _Wrapper(plain, encoding="utf-8-sig", newline="")
-        wrapper.raw_file = self._raw
-        return wrapper
-
-
-class _Wrapper(io.TextIOWrapper):
-    """Text that closes the file below it too."""
-
-    raw_file: BinaryIO
-
-    def close(self) -> None:
-        super().close()
-        self.raw_file.close()
+        plain: Any = gzip.GzipFile(self._path) if self._path.suffix == ".gz" else self._path.open("rb")
+        self._raw = getattr(plain, "fileobj", plain)  # the compressed file, which is closed with it
+        return io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
 
 
 class _Maker:

@@ -54,9 +54,9 @@ class Speaker:
     ) -> None:
         self._place = place
         self._always = always
-        self._on_arrived = on_arrived or (lambda _: None)
-        self._on_switched = on_switched or (lambda _: None)
-        self._tell = tell or (lambda _: None)
+        self.on_arrived = on_arrived or (lambda _: None)
+        self.on_switched = on_switched or (lambda _: None)
+        self.tell = tell or (lambda _: None)
         self._mouths: list[_Mouth] = []
         self._by_id: dict[str, _Mouth] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,31 +144,16 @@ class Speaker:
 
     # Called by the mouths
 
-    def do(self, mouth: _Mouth, network: SensorNetwork, effects: list[SensorEffect]) -> None:
-        """Carry out the effects of a network."""
-        for effect in effects:
-            match effect:
-                case SendLine():
-                    mouth.link.send(effect.line)
-                case Arrived():
-                    self._on_arrived(effect.tag)
-                case Switched():
-                    self._on_switched(network)
-                case Troubled():
-                    self._tell(f"network {network.sensing_id!r}: {effect.problem}")
-                case Redirected():
-                    self._tell(f"network {network.sensing_id!r} belongs to the gateway at {effect.address}")
-
     def move(self, problem: str | None = None) -> None:
         """Wake waiters after an arrival or a new connection; report a problem that concerns no network."""
         self._progress.set()
         if problem is not None:
-            self._tell(problem)
+            self.tell(problem)
 
     # Tasks
 
     def _add_mouth(self) -> _Mouth:
-        mouth = _Mouth(self, self._place, self._tell)
+        mouth = _Mouth(self, self._place)
         self._mouths.append(mouth)
         self._start(mouth.link.run())
         return mouth
@@ -193,13 +178,26 @@ class Speaker:
 class _Mouth:
     """Link and the networks that use it."""
 
-    def __init__(self, speaker: Speaker, place: GatewayPlace, tell: Callable[[str], None]) -> None:
+    def __init__(self, speaker: Speaker, place: GatewayPlace) -> None:
         self._speaker = speaker
         self.networks: dict[str, SensorNetwork] = {}
-        self.link = GatewayLink(place, self, tell)
+        self.link = GatewayLink(place, self, speaker.tell)
 
     def do(self, network: SensorNetwork, effects: list[SensorEffect]) -> None:
-        self._speaker.do(self, network, effects)
+        """Carry out the effects of a network."""
+        speaker = self._speaker
+        for effect in effects:
+            match effect:
+                case SendLine():
+                    self.link.send(effect.line)
+                case Arrived():
+                    speaker.on_arrived(effect.tag)
+                case Switched():
+                    speaker.on_switched(network)
+                case Troubled():
+                    speaker.tell(f"network {network.sensing_id!r}: {effect.problem}")
+                case Redirected():
+                    speaker.tell(f"network {network.sensing_id!r} belongs to the gateway at {effect.address}")
 
     def connected(self) -> None:
         now = time.monotonic()
