@@ -10,7 +10,6 @@ Nodes dial each other: the host of an address is the name of its node. No node s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 
 from tidings.errors import StoreFailed
@@ -100,7 +99,7 @@ class SimulatedNode:
         self.world.note(self.name, "crashed", self.disk.unsynced)
         self.is_up = False
         self._life += 1
-        for end in [*self._sessions, *self.calls.ends]:
+        for end in [*self._sessions, *self.calls.outbound]:
             self.world.network.drop(end)
         self._sessions.clear()
         self.calls = SimulatedCalls(self)
@@ -292,12 +291,8 @@ class SimulatedCalls:
         self._dialling = node.core.dialling
         self._attempts: dict[OutboundConnection, Dial] = {}
         self._ends: dict[OutboundConnection, End] = {}
-        self._outbound: dict[End, OutboundConnection] = {}
-
-    @property
-    def ends(self) -> Iterable[End]:
-        """Near ends of all connections."""
-        return self._outbound
+        self.outbound: dict[End, OutboundConnection] = {}
+        """Connections by their near ends."""
 
     def carry_out(self) -> None:
         """Carry out the effects of the core."""
@@ -331,7 +326,7 @@ class SimulatedCalls:
         if end is None:
             outbound.lost("nobody answers")
         else:
-            self._ends[outbound], self._outbound[end] = end, outbound
+            self._ends[outbound], self.outbound[end] = end, outbound
             outbound.answered(None)
         self._node.schedule()
 
@@ -339,14 +334,14 @@ class SimulatedCalls:
         self._attempts.pop(outbound, None)
         end = self._ends.pop(outbound, None)
         if end is not None:
-            del self._outbound[end]
+            del self.outbound[end]
             end.close()
 
     # Called by the network
 
     def receive(self, end: End, data: bytes) -> None:
         """Pass bytes on to the outbound connection."""
-        outbound = self._outbound.get(end)
+        outbound = self.outbound.get(end)
         if outbound is not None:
             self._node.time()
             outbound.receive(data)
@@ -354,7 +349,7 @@ class SimulatedCalls:
 
     def lost(self, end: End) -> None:
         """Report the loss of a connection to the core."""
-        outbound = self._outbound.pop(end, None)
+        outbound = self.outbound.pop(end, None)
         if outbound is not None:
             del self._ends[outbound]
             self._node.time()
@@ -363,5 +358,5 @@ class SimulatedCalls:
 
     def send(self, end: End) -> None:
         """Send the output of a connection, unless it is paused."""
-        if end in self._outbound and not end.is_paused:
-            end.send(b"".join(self._outbound[end].output()))
+        if end in self.outbound and not end.is_paused:
+            end.send(b"".join(self.outbound[end].output()))

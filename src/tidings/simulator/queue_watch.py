@@ -171,11 +171,9 @@ class QueueDiskWatch(Service, DiskWatch):
                 self._accepted[session], self._refused[session] = message.seen, set()
             if isinstance(message, Bye):
                 return  # the node ignores all that follows
-            counted = max(counted, self._highest(session))
+            highest = session.broker.ledger.counter_of(Origin(*self._clients[session]))
+            counted = max(counted, highest)
             counted = self._hear(session, message, events, counted, now)
-
-    def _highest(self, session: Session) -> int:
-        return session.broker.ledger.counter_of(Origin(*self._clients[session]))
 
     def _hear(
         self, session: Session, message: ProtocolMessage, events: bytes, counted: int, now: float

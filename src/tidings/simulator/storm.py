@@ -181,9 +181,7 @@ class Weather:
 class Raging(Protocol[V]):
     """Storm that `run_storm` can run."""
 
-    @property
-    def world(self) -> World:
-        """World of the storm."""
+    world: World
 
     def rage(self, duration_s: float) -> None:
         """Break things for a while."""
