@@ -49,8 +49,12 @@ class _Readable:
         self.help = flowing(self.help)
 
     def get_params(self, ctx: Any) -> Any:
-        """Return the options and arguments, with that for help."""
-        return plain_flags(super().get_params(ctx))  # type: ignore[misc]  # of the class beside this one
+        """Return the options and arguments, with that for help; flags, which take no value, show none."""
+        parameters = super().get_params(ctx)  # type: ignore[misc]  # of the class beside this one
+        for one in parameters:
+            if getattr(one, "is_flag", False):
+                one.metavar = ""
+        return parameters
 
 
 class Command(_Readable, TyperCommand):
@@ -72,14 +76,6 @@ class Group(_Readable, TyperGroup):
 def flowing(text: str | None) -> str | None:
     """Return a help text with each paragraph on one line, which is wrapped to the width of the terminal."""
     return None if text is None else _BREAK.sub(" ", inspect.cleandoc(text))
-
-
-def plain_flags(parameters: list[Any]) -> list[Any]:
-    """Return the parameters; flags, which take no value, show none."""
-    for one in parameters:
-        if getattr(one, "is_flag", False):
-            one.metavar = ""
-    return parameters
 
 
 def use(app: typer.Typer) -> None:

@@ -22,7 +22,15 @@ from tidings.cli.connection import (
     find_node,
     reaching,
 )
-from tidings.cli.options import Address, Json, Place, credential_options, settings_options, with_options
+from tidings.cli.options import (
+    Address,
+    Json,
+    Place,
+    credential_options,
+    seconds,
+    settings_options,
+    with_options,
+)
 from tidings.cli.printing import (
     add_row,
     age_text,
@@ -54,12 +62,8 @@ ShowConfig = Annotated[
 Directory = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="The directory that the node will have.")
 ]
-StopTimeout = Annotated[
-    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long the node may take to end.")
-]
-PingTimeout = Annotated[
-    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long the node may take.")
-]
+StopTimeout = Annotated[float, seconds("--timeout", "How long the node may take to end.")]
+PingTimeout = Annotated[float, seconds("--timeout", "How long the node may take.")]
 Journal = Annotated[
     str | None,
     typer.Option(

@@ -26,28 +26,21 @@ NODE = "tidings://127.0.0.1:7300"
 GATEWAY = "127.0.0.1:4242"
 _TLS = "With TLS"
 
-_ADDRESS = "The node: HOST:PORT, tidings://…, tidings+tls://… or tidings+unix:///PATH."
-_OWN = f"this machine's, or {NODE}"
+_NODE: dict[str, Any] = {
+    "envvar": "TIDINGS_NODE",
+    "metavar": "ADDRESS",
+    "help": "The node: HOST:PORT, tidings://…, tidings+tls://… or tidings+unix:///PATH.",
+    "show_default": f"this machine's, or {NODE}",
+}
 
-Address = Annotated[
-    str | None,
-    typer.Option(
-        "--node",
-        envvar="TIDINGS_NODE",
-        metavar="ADDRESS",
-        help=_ADDRESS,
-        show_default=_OWN,
-    ),
-]
-Place = Annotated[
-    str | None,
-    typer.Argument(
-        envvar="TIDINGS_NODE",
-        metavar="ADDRESS",
-        help=_ADDRESS,
-        show_default=_OWN,
-    ),
-]
+
+def seconds(flag: str, help: str) -> Any:
+    """Return an option for a time, 0 or more seconds."""
+    return typer.Option(flag, min=0.0, metavar="SECONDS", help=help)
+
+
+Address = Annotated[str | None, typer.Option("--node", **_NODE)]
+Place = Annotated[str | None, typer.Argument(**_NODE)]
 Name = Annotated[str, typer.Option(help="The client's name.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -68,9 +61,7 @@ QueueName = Annotated[
 Where = Annotated[
     str, typer.Option(metavar="FILTER", help="Only messages that match, such as: color = 'blue'")
 ]
-Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to wait for a message.")
-]
+Timeout = Annotated[float, seconds("--timeout", "How long to wait for a message.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait without a time limit.")]
 
 # A gateway, spoken to as sensors do

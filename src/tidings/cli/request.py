@@ -18,7 +18,7 @@ from msgspec import Struct
 from tidings.cli.connection import bus_of, connects, until_terminated
 from tidings.cli.events import read_body, read_fields
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Fields, Json, Name
+from tidings.cli.options import Address, Fields, Json, Name, seconds
 from tidings.cli.printing import line_of, print_event, print_json, shown
 from tidings.cli.work import run_shell
 from tidings.errors import CodecError, NoAnswer, RequestFailed, UserError
@@ -32,9 +32,7 @@ TIMEOUT_S = 30.0
 
 RequestKind = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the request.")]
 ReplyKind = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the requests to answer.")]
-AnswerTimeout = Annotated[
-    float, typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long to wait for the reply.")
-]
+AnswerTimeout = Annotated[float, seconds("--timeout", "How long to wait for the reply.")]
 Body = Annotated[bool, typer.Option("--body", help="Print only the body of the reply, as it is.")]
 Command = Annotated[
     str | None,
@@ -51,10 +49,7 @@ ReplyType = Annotated[
 ]
 Where = Annotated[str, typer.Option(metavar="FILTER", help="Only requests that match, such as: value > 40")]
 Count = Annotated[int | None, typer.Option(min=1, help="End after so many requests.")]
-IdleTimeout = Annotated[
-    float | None,
-    typer.Option("--timeout", min=0.0, metavar="SECONDS", help="End when no request has come for so long."),
-]
+IdleTimeout = Annotated[float | None, seconds("--timeout", "End when no request has come for so long.")]
 
 
 @connects

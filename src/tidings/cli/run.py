@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.cli.connection import bus_of, connects
-from tidings.cli.options import Address, Json, Name
+from tidings.cli.options import Address, Json, Name, seconds
 from tidings.cli.printing import new_table, print_found, to_json
 from tidings.errors import UserError
 
@@ -35,10 +35,7 @@ FILES_MAX = 10_000
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app, such as painting:app.")]
 Check = Annotated[bool, typer.Option("--check", help="List the handlers and end, without a node.")]
 Reload = Annotated[bool, typer.Option("--reload", help="Restart when a file of Python below here changes.")]
-Grace = Annotated[
-    float,
-    typer.Option("--grace", min=0.0, metavar="SECONDS", help="Time for running handlers at the end."),
-]
+Grace = Annotated[float, seconds("--grace", "Time for running handlers at the end.")]
 
 
 @connects

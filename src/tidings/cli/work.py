@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from tidings.cli.connection import connects, queue_of, until_terminated
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Json, Name, QueueName, Where
+from tidings.cli.options import Address, Json, Name, QueueName, Where, seconds
 from tidings.cli.printing import line_of, print_json
 from tidings.errors import MessageNotHeld
 
@@ -46,14 +46,9 @@ RejectOn = Annotated[
     ),
 ]
 Count = Annotated[int | None, typer.Option(min=1, help="End after so many messages.")]
-Timeout = Annotated[
-    float | None,
-    typer.Option("--timeout", min=0.0, metavar="SECONDS", help="End when no message has come for so long."),
-]
+Timeout = Annotated[float | None, seconds("--timeout", "End when no message has come for so long.")]
 Concurrency = Annotated[int, typer.Option(min=1, help="Run so many commands side by side.")]
-Pause = Annotated[
-    float, typer.Option("--pause", min=0.0, metavar="SECONDS", help="Pause after a failed message.")
-]
+Pause = Annotated[float, seconds("--pause", "Pause after a failed message.")]
 Reconnect = Annotated[
     bool, typer.Option("--reconnect/--no-reconnect", help="Reconnect when the node is gone.")
 ]

@@ -118,7 +118,7 @@ def _is_of(group: int, path: Path) -> bool:
 
 
 @asynccontextmanager
-async def beside(*duties: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def beside(*duties: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
     """Run the duties for as long as the block lasts; one that fails ends the block with its error."""
     try:
         async with asyncio.TaskGroup() as group:

@@ -125,7 +125,7 @@ class Crew:
         """Create the queue, and run the workers until cancelled."""
         async with tidings.connect(self._address, name="foreman") as bus:
             queue = await bus.create_queue(QUEUE, bind=JOBS)
-            async with beside(self._steady(), self._unlucky()):
+            async with beside(self._work(STEADY, f"sleep {JOB_S}"), self._unlucky()):
                 await self._look(queue)
 
     async def _look(self, queue: Queue) -> None:
@@ -137,9 +137,6 @@ class Crew:
                 self.is_ready = True
                 self._note(QUEUE, "is ready", f"two workers for {JOBS}")
             await asyncio.sleep(LOOK_S)
-
-    async def _steady(self) -> None:
-        await self._work(STEADY, f"sleep {JOB_S}")
 
     async def _unlucky(self) -> None:
         while self.killed < KILLS:

@@ -248,13 +248,8 @@ def _coloured(line: Line) -> Text:
 
 def figures_table(figures: Figures) -> RenderableType:
     """Return the table of rates and totals."""
-    from rich.table import Table
-
-    grid = Table("", box=None, pad_edge=False, header_style="dim")
-    for column in ("each second", "in all"):
-        grid.add_column(column, justify="right")
-    grid.add_column("")
-    one = figures
+    one, numbers = figures, ("each second", "in all")
+    grid = new_table("", *numbers, "", numbers=numbers, wide=("",))
     grid.add_row("published", f"{one.published_per_s:,.0f}", f"{one.published:,}", "")
     where = f"up to position {one.logged:,}, {size_text(one.log_bytes)}"
     grid.add_row("logged", f"{one.logged_per_s:,.0f}", f"{one.logged:,}", where)
