@@ -26,7 +26,7 @@ from typing import Any, TypeVar, Unpack
 
 from tidings.client.app_parts import AppPart, OnPart, Part, ServePart, WorkPart
 from tidings.client.bus import Bus
-from tidings.client.crew import GRACE_S, Stop, until_signalled, wait_stop
+from tidings.client.crew import GRACE_S, Stop, cancel_all, until_signalled, wait_stop
 from tidings.client.opening import connect
 from tidings.client.subscription import SubscribeOptions
 from tidings.client.work import PAUSE_S, Errors, WorkOptions
@@ -145,8 +145,6 @@ async def _until_one_ends(
         halt.set()
         await asyncio.wait(tasks)
     finally:
-        for task in (*tasks, stopped):
-            task.cancel()
-        await asyncio.wait([*tasks, stopped])
+        await cancel_all([*tasks, stopped])
     for task in tasks:
         task.result()

@@ -504,6 +504,11 @@ class Subscription(BlockingContext[AsyncSubscription]):
         return self._inner.dropped
 
     @property
+    def redelivered(self) -> bool:
+        """Whether the last event may have been delivered before."""
+        return self._inner.redelivered
+
+    @property
     def is_stored(self) -> bool:
         """Whether its events have positions: it is durable, or reads stored events."""
         return self._inner.is_stored
@@ -523,11 +528,6 @@ class Subscription(BlockingContext[AsyncSubscription]):
     def position(self) -> int | None:
         """The position of the last event in the log; None if it is not stored."""
         return self._inner.position
-
-    @property
-    def redelivered(self) -> bool:
-        """Whether the last event may have been delivered before."""
-        return self._inner.redelivered
 
     @property
     def pending(self) -> int:

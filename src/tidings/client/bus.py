@@ -18,7 +18,7 @@ import os
 import random as chance
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from itertools import islice
 from math import inf
@@ -128,18 +128,12 @@ class Bus(BusQueues):
         self._link.check_loop()
         try:
             self._link.end_loops()
-            if kind is None and self._core.is_up:
-                await self._drain(self._link)
+            if kind is None and self._core.is_up:  # wait until the node has accepted what was published
+                self._link.flush()
+                with suppress(NoAnswer, Disconnected):
+                    await self._link.wait_accepted(self._core.publications.last, CLOSE_S_MAX)
         finally:
             await self._close(self._link)
-
-    async def _drain(self, link: Link) -> None:
-        """Wait until the node has accepted what was published, or does not answer in time."""
-        link.flush()
-        try:
-            await link.wait_accepted(self._core.publications.last, CLOSE_S_MAX)
-        except (NoAnswer, Disconnected):
-            return
 
     async def _close(self, link: Link) -> None:
         self._is_closed = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -53,7 +53,7 @@ class Crew:
         try:
             await self._until_over(set(tasks), stopped)
         finally:
-            await _cancel([*tasks, stopped])
+            await cancel_all([*tasks, stopped])
         for task in tasks:
             if not task.cancelled():
                 task.result()
@@ -71,7 +71,8 @@ class Crew:
             await asyncio.wait(running, timeout=self._grace_s)
 
 
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+async def cancel_all(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait until they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -98,7 +99,7 @@ async def until_signalled(run: Callable[[Stop | None], Coroutine[Any, Any, None]
             await asyncio.wait([task])
         finally:
             if not task.done():
-                await _cancel([task])
+                await cancel_all([task])
     if not task.cancelled():
         task.result()
     return not task.cancelled()
@@ -110,15 +111,11 @@ def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], object]) -> None:
 
 
 @contextmanager
-def on_signals(
-    first: Callable[[], object],
-    second: Callable[[], object],
-    signals: Iterable[signal.Signals] = STOP_SIGNALS,
-) -> Iterator[None]:
+def on_signals(first: Callable[[], object], second: Callable[[], object]) -> Iterator[None]:
     """Call the one with the first signal and the other with the second, both in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         raise UserError("only the main thread receives signals; use signals=False and stop= in this one")
-    before = {number: signal.getsignal(number) for number in signals}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     kept = {number: act for number, act in before.items() if act not in (signal.SIG_IGN, None)}
     waiting = [second, first]
 

@@ -108,7 +108,8 @@ class Space:
         header = event.header or EMPTY_HEADER
         identity = header.id
         if identity is None or identity.startswith(OWN_ID):
-            identity = self._new_id()
+            origin = self._ids.origin
+            identity = make_id(origin.system or "", origin.epoch, self._ids.next_counter())
         header = replace(header, id=identity, ttl_s=lease_s)
         await self.queue.put(replace(event, header=header), transaction=transaction, timeout_s=timeout_s)
         return Lease(self, identity, self._granted(lease_s))
@@ -133,10 +134,6 @@ class Space:
         if not about.expiry:
             return None
         return granted_s(about.ttl_s if lease_s is None else lease_s, about.lease_s_max)
-
-    def _new_id(self) -> str:
-        origin = self._ids.origin
-        return make_id(origin.system or "", origin.epoch, self._ids.next_counter())
 
     # Reading and taking
 

@@ -89,7 +89,8 @@ class Subscription:
         self._reason: str | None = None  # why it has ended
         self._events: list[Event] = []  # of the delivery that is being handed out
         self._positions: Sequence[int] | None = None
-        self._redelivered = False
+        self.redelivered: bool = False
+        """Whether the last event may have been delivered before."""
         self._at = 0  # how many of these were handed out
         self._turn_ends = 0
         self._open: deque[tuple[Event, int]] = deque()  # handed out and to be acknowledged by hand
@@ -182,8 +183,11 @@ class Subscription:
                 "a subscription begins with its block: write `async with bus.subscribe(…) as events:`, "
                 "then `async for event in events:`"
             )
+        if self._reason in ("left", "unsubscribed"):
+            raise StopAsyncIteration  # it was ended on purpose
         if self._reason is not None:
-            self._raise_end()
+            problem = f"the subscription was ended: {self._reason}"
+            raise self._link.core.failure or Refused("ended", problem)
         if self._waiting is not None:
             raise UserError("two tasks can't iterate over one subscription")
         self._waiting = self._link.future()
@@ -191,13 +195,6 @@ class Subscription:
             await self._waiting
         finally:
             self._waiting = None
-
-    def _raise_end(self) -> None:
-        """End the iteration: stop if the subscription was ended on purpose, otherwise raise the reason."""
-        failure = self._link.core.failure
-        if self._reason in ("left", "unsubscribed"):
-            raise StopAsyncIteration
-        raise failure or Refused("ended", f"the subscription was ended: {self._reason}")
 
     def _begin(self, delivery: ArrivedBatch) -> None:
         """Begin a delivery; events with explicit acknowledgement use their credit until acknowledged."""
@@ -207,17 +204,12 @@ class Subscription:
             self._link.core.consume(self._inner, len(batch))
             self._link.flush_soon()
         self._events, self._at = batch.events, 0
-        self._positions, self._redelivered = positions, redelivered
+        self._positions, self.redelivered = positions, redelivered
 
     @property
     def position(self) -> int | None:
         """The position of the last event in the log; None if it is not stored."""
         return self._positions[self._at - 1] if self._positions is not None and self._at else None
-
-    @property
-    def redelivered(self) -> bool:
-        """Whether the last event may have been delivered before."""
-        return self._redelivered
 
     @property
     def pending(self) -> int:
