@@ -42,7 +42,8 @@ class Proxy:
         self._flows.set()
         self._is_cut = False
         self._loses_answers = False
-        self._accepted = 0
+        self.connections: int = 0
+        """How many connections it has accepted so far, refused ones included."""
 
     @property
     def address(self) -> str:
@@ -58,11 +59,6 @@ class Proxy:
         if self._server is None:
             raise UserError("a proxy is used inside `with` or `async with`")
         return self._port
-
-    @property
-    def connections(self) -> int:
-        """How many connections it has accepted so far, refused ones included."""
-        return self._accepted
 
     # Faults
 
@@ -154,7 +150,7 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
-        self._accepted += 1
+        self.connections += 1
         self._writers.add(writer)
         with contextlib.suppress(OSError):
             if not self._is_cut:
