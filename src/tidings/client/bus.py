@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from math import inf
 from typing import Any, Self, Unpack, overload
@@ -35,7 +36,7 @@ from tidings.client.numbering import Numbering, ids_of
 from tidings.client.put import GIVEN_UP, SentEvents, event_of, give_up
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import BusQueues
-from tidings.client.requests import EventWorker, Inbox, Responder, ServeHandler, answer_event, failure_event
+from tidings.client.requests import EventWorker, Inbox, ServeHandler, answer_event, failure_event, respond
 from tidings.client.sessions import SessionInfo, fetch_sessions
 from tidings.client.subscription import AcknowledgeBy, SubscribeOptions, Subscription, noted
 from tidings.client.typed import TypedSubscription, filter_for
@@ -396,7 +397,7 @@ class Bus(BusQueues):
         check_count("concurrency", concurrency, 1, CONCURRENCY_MAX)
         called: Handler[Event] = Handler(handler)
         filter = Filter("type = :type", type=type) if isinstance(type, str) else type
-        answer = Responder(called.name, self.reply).answer
+        answer = partial(respond, called.name, self.reply)
         grace_s = check_time(grace_s, "grace_s")
         service = EventWorker(self.subscribe(filter), called, answer, concurrency, grace_s)
         await (until_signalled(service.run, stop) if signals else service.run(stop))

@@ -222,26 +222,24 @@ class EventWorker:
             crew.busy.discard(task)
 
 
-class Responder:
-    """Answers requests with what a handler returns, or with its error."""
-
-    def __init__(self, name: str, reply: Callable[[Event, Event], Awaitable[None]]) -> None:
-        self._name = name
-        self._reply = reply
-
-    async def answer(self, request: Event, call: Callable[[Event], Awaitable[Answer]]) -> None:
-        """Call the handler and reply, if the event expects that; log what fails."""
-        try:
-            answer = answer_of(self._name, request, await call(request))
-        except Exception as error:
-            _log("handler %s failed with %s; the requester gets an error reply", self._name, request, error)
-            answer = failure_event(error)
-        if request.reply_to is None:
-            return
-        try:
-            await self._reply(request, answer)
-        except TidingsError as error:
-            _log("the answer of handler %s to %s can't be sent", self._name, request, error)
+async def respond(
+    name: str,
+    reply: Callable[[Event, Event], Awaitable[None]],
+    request: Event,
+    call: Callable[[Event], Awaitable[Answer]],
+) -> None:
+    """Answer a request, if it is one, with what its handler returns or with its error; log failures."""
+    try:
+        answer = answer_of(name, request, await call(request))
+    except Exception as error:
+        _log("handler %s failed with %s; the requester gets an error reply", name, request, error)
+        answer = failure_event(error)
+    if request.reply_to is None:
+        return
+    try:
+        await reply(request, answer)
+    except TidingsError as error:
+        _log("the answer of handler %s to %s can't be sent", name, request, error)
 
 
 def answer_of(name: str, request: Event, answer: object) -> Event:
