@@ -82,153 +82,222 @@ def _with_zone(moment: object) -> datetime:
     return moment
 
 
-async def put(
-    link: Link,
-    queue: str,
-    event: Event,
-    transaction: TransactionCore | None,
-    timeout_s: float | None,
-    keys: QueueKeys | None = None,
-    plan: Plan | None = None,
-) -> None:
-    """Put an event into a queue, encrypted if there are keys, and wait until it is accepted."""
-    number = 0
-    if transaction is not None:
-        number, timeout_s = transaction.number, transaction.limit_s(timeout_s)
-    if link.core.unsure.known and await _is_put(link, queue, event, number, timeout_s):
-        return
-    leaving = event if plan is None else planned(event, *plan)
-    leaving = leaving if keys is None else keys.encrypt(leaving)
-    if leaving.body is not None and len(leaving.body) > SEGMENT_SIZE:
-        await _put_long(link, queue, leaving, transaction, timeout_s, event)
-    else:
-        counter = await _hand_over(link, queue, leaving, transaction, timeout_s)
-        await link.wait_done(counter, timeout_s, "put", event, queue, number)
+class Putter:
+    """Puts events into one queue, encrypted if there are keys; what has no queue is published."""
 
+    def __init__(self, link: Link, queue: str, keys: QueueKeys | None = None) -> None:
+        self.link = link
+        self.queue = queue
+        self._keys = keys
 
-async def _is_put(link: Link, queue: str, event: Event, transaction: int, timeout_s: float | None) -> bool:
-    """Whether an event that is put again was put before, as far as the node answers now.
+    async def put(
+        self,
+        event: Event,
+        transaction: TransactionCore | None,
+        timeout_s: float | None,
+        plan: Plan | None = None,
+    ) -> None:
+        """Put an event, and wait until it is accepted."""
+        number = 0
+        if transaction is not None:
+            number, timeout_s = transaction.number, transaction.limit_s(timeout_s)
+        if self.link.core.unsure.known and await self._is_put(event, number, timeout_s):
+            return
+        counter = await self.send(event, transaction, timeout_s, plan)
+        if counter:
+            await self.link.wait_done(counter, timeout_s, "put", event, self.queue, number)
 
-    An event in parts is put again if the transaction that it had for itself is lost.
-    """
-    counter = link.core.unsure.take(event, queue, transaction)
-    if not counter:
-        return False
-    try:
-        await link.wait_done(counter, timeout_s, "put", event, queue, transaction)
-    except TransactionLost:
-        return False
-    return True
+    async def _is_put(self, event: Event, transaction: int, timeout_s: float | None) -> bool:
+        """Whether an event that is put again was put before, as far as the node answers now.
 
+        An event in parts is put again if the transaction that it had for itself is lost.
+        """
+        counter = self.link.core.unsure.take(event, self.queue, transaction)
+        if not counter:
+            return False
+        try:
+            await self.link.wait_done(counter, timeout_s, "put", event, self.queue, transaction)
+        except TransactionLost:
+            return False
+        return True
 
-async def _hand_over(
-    link: Link, queue: str, event: Event, transaction: TransactionCore | None, timeout_s: float | None
-) -> int:
-    """Number an event when there is room for it, and return its counter."""
-    if transaction is None:
-        return await _number(link, queue, event, 0, timeout_s)
-    async with transaction.putting:
-        return await _number(link, queue, event, transaction.number, timeout_s)
+    async def send(
+        self, event: Event, transaction: TransactionCore | None, timeout_s: float | None, plan: Plan | None
+    ) -> int:
+        """Send an event when there is room for it; return its counter, 0 if it was put in parts."""
+        leaving = event if plan is None else planned(event, *plan)
+        leaving = leaving if self._keys is None else self._keys.encrypt(leaving)
+        if leaving.body is not None and len(leaving.body) > SEGMENT_SIZE:
+            await self._put_long(leaving, transaction, timeout_s, event)
+            return 0
+        if transaction is None:
+            return await self._number(leaving, 0, timeout_s)
+        async with transaction.putting:
+            return await self._number(leaving, transaction.number, timeout_s)
 
+    async def _number(
+        self, event: Event, transaction: int, timeout_s: float | None, is_part: bool = False
+    ) -> int:
+        link = self.link
+        if link.unflushed >= TURN_EVENTS or link.core.publications.is_full:
+            await link.wait_room(timeout_s, "put")
+        link.flush_soon()
+        return link.core.put(self.queue, event, transaction, is_part)
 
-async def _number(
-    link: Link, queue: str, event: Event, transaction: int, timeout_s: float | None, is_part: bool = False
-) -> int:
-    if link.unflushed >= TURN_EVENTS or link.core.publications.is_full:
-        await link.wait_room(timeout_s, "put")
-    link.flush_soon()
-    return link.core.put(queue, event, transaction, is_part)
-
-
-async def _put_long(
-    link: Link,
-    queue: str,
-    event: Event,
-    transaction: TransactionCore | None,
-    timeout_s: float | None,
-    given: Event,
-) -> None:
-    """Put an event in parts, in a transaction of its own unless it is in one; it was given as `given`."""
-    if transaction is not None:
-        await _put_parts(link, queue, event, transaction, timeout_s)
-    else:
+    async def _put_long(
+        self, event: Event, transaction: TransactionCore | None, timeout_s: float | None, given: Event
+    ) -> None:
+        """Put an event in parts, in a transaction of its own unless it is in one; it was given as `given`."""
+        if transaction is not None:
+            await self._put_parts(event, transaction, timeout_s)
+            return
         try:
             async with asyncio.timeout(timeout_s):
-                await _put_alone(link, queue, event, given)
+                await self._put_alone(event, given)
         except TimeoutError as error:
             if isinstance(error, NoAnswer) or timeout_s is None:
                 raise
             may_be_accepted = getattr(error.__cause__, "may_be_accepted", False)
-            raise unanswered(link.late("put", "accepted", timeout_s), may_be_accepted) from None
+            raise unanswered(self.link.late("put", "accepted", timeout_s), may_be_accepted) from None
 
-
-async def _put_alone(link: Link, queue: str, event: Event, given: Event) -> None:
-    """Put an event in parts, in a transaction of its own, repeated if that is lost with the connection."""
-    for tries in range(1, LONG_TRIES_MAX + 1):
-        own = TransactionCore(link, LONG_S_MAX)
-        try:
-            async with own:
-                await _put_parts(link, queue, event, own, None)
-            return
-        except TransactionLost:
-            if tries == LONG_TRIES_MAX:
+    async def _put_alone(self, event: Event, given: Event) -> None:
+        """Put an event in parts, in a transaction of its own; repeat it if the connection loses that."""
+        for tries in range(1, LONG_TRIES_MAX + 1):
+            own = TransactionCore(self.link, LONG_S_MAX)
+            try:
+                async with own:
+                    await self._put_parts(event, own, None)
+                return
+            except TransactionLost:
+                if tries == LONG_TRIES_MAX:
+                    raise
+            except BaseException as error:
+                if own.committing and getattr(error, "may_be_accepted", False):
+                    self.link.core.unsure.add(given, self.queue, 0, own.committing)
                 raise
-        except BaseException as error:
-            if own.committing and getattr(error, "may_be_accepted", False):
-                link.core.unsure.add(given, queue, 0, own.committing)
+
+    async def _put_parts(self, event: Event, transaction: TransactionCore, timeout_s: float | None) -> None:
+        """The parts behind the first one, then the event with that as its body."""
+        body, number = event.body or b"", transaction.number
+        counters: list[int] = []
+        try:
+            async with transaction.putting:
+                for at in range(SEGMENT_SIZE, len(body), SEGMENT_SIZE):
+                    part = Event.unchecked(0, "part", event.time_us, {}, None, body[at : at + SEGMENT_SIZE])
+                    counters.append(await self._number(part, number, timeout_s, is_part=True))
+                head = replace(event, body=body[:SEGMENT_SIZE])
+                counters.append(await self._number(head, number, timeout_s))
+            await self.link.wait_accepted(counters[-1], timeout_s, "put")
+            for failure in self.link.core.publications.refusals(counters).values():
+                raise error_of(failure)
+        except BaseException:
+            transaction.spoil("a long event was put in part")  # the next one would get its parts
+            self.link.withdraw(counters)
             raise
 
+    async def put_all(
+        self,
+        events: Iterable[Event],
+        transaction: TransactionCore | None,
+        timeout_s: float | None,
+        plan: Plan | None,
+    ) -> None:
+        """Put many events, and wait once.
 
-async def _put_parts(
-    link: Link, queue: str, event: Event, transaction: TransactionCore, timeout_s: float | None
-) -> None:
-    """The parts behind the first one, then the event with that as its body."""
-    body, number = event.body or b"", transaction.number
-    counters: list[int] = []
-    try:
-        async with transaction.putting:
-            for at in range(SEGMENT_SIZE, len(body), SEGMENT_SIZE):
-                part = Event.unchecked(0, "part", event.time_us, {}, None, body[at : at + SEGMENT_SIZE])
-                counters.append(await _number(link, queue, part, number, timeout_s, is_part=True))
-            head = replace(event, body=body[:SEGMENT_SIZE])
-            counters.append(await _number(link, queue, head, number, timeout_s))
-        await link.wait_accepted(counters[-1], timeout_s, "put")
-        for failure in link.core.publications.refusals(counters).values():
-            raise error_of(failure)
-    except BaseException:
-        transaction.spoil("a long event was put in part")  # the next one would get its parts
-        link.withdraw(counters)
-        raise
+        After a refusal nothing further is put; `put` of the error counts the events that are in the queue,
+        `left` lists those that are not, in their order. If the node does not answer in time, `left` lists
+        those that may not be there: they can be put again.
+        """
+        if transaction is not None:
+            timeout_s = transaction.limit_s(timeout_s)
+        batch = _Many(self, transaction, plan)
+        remaining = iter(events)
+        try:
+            while turn := list(islice(remaining, TURN_EVENTS)):
+                await batch.add(turn, timeout_s)
+                if batch.failure is not None:
+                    break
+            await batch.wait(timeout_s)
+        except GIVEN_UP as error:
+            raise batch.give_up(error, remaining) from None
+        batch.finish(remaining)
 
 
-async def put_all(
-    link: Link,
-    queue: str,
-    events: Iterable[Event],
-    transaction: TransactionCore | None,
-    timeout_s: float | None,
-    keys: QueueKeys | None = None,
-    plan: Plan | None = None,
-) -> None:
-    """Put many events, encrypted if there are keys, and wait once.
+class _Many:
+    """Events that are put together, and their refusals."""
 
-    After a refusal nothing further is put; `put` of the error counts the events that are in the queue, `left`
-    lists those that are not, in their order. If the node does not answer in time, `left` lists those that may
-    not be there: they can be put again.
-    """
-    if transaction is not None:
-        timeout_s = transaction.limit_s(timeout_s)
-    batch = _Many(link, queue, transaction, keys, plan)
-    remaining = iter(events)
-    try:
-        while turn := list(islice(remaining, TURN_EVENTS)):
-            await batch.add(turn, timeout_s)
-            if batch.failure is not None:
-                break
-        await batch.wait(timeout_s)
-    except GIVEN_UP as error:
-        raise batch.give_up(error, remaining) from None
-    batch.finish(remaining)
+    def __init__(self, putter: Putter, transaction: TransactionCore | None, plan: Plan | None) -> None:
+        self.failure: TidingsError | None = None  # the first one
+        self._putter = putter
+        self._link = putter.link
+        self._transaction = transaction
+        self._number = 0 if transaction is None else transaction.number
+        self._plan = plan
+        self._handed: dict[int, Event] = {}  # as they were given, not encrypted
+        self._refused: dict[int, Event] = {}
+        self._left: list[Event] = []  # those behind them
+        self._put = 0
+
+    async def add(self, turn: list[Event], timeout_s: float | None) -> None:
+        """Send some more, unless one was refused."""
+        for at, event in enumerate(turn):
+            if self.failure is not None:
+                self._left.append(event)
+                continue
+            try:
+                await self._add(event, timeout_s)
+            except UserError as error:
+                self.failure = error
+                self._left.append(event)
+            except GIVEN_UP:
+                self._left += turn[at:]
+                raise
+        self._look()
+
+    async def _add(self, event: Event, timeout_s: float | None) -> None:
+        if not isinstance(event, Event):
+            raise UserError(f"put_all takes events, not {type(event).__name__}")
+        unsure = self._link.core.unsure
+        counter = unsure.take(event, self._putter.queue, self._number) if unsure.known else 0
+        counter = counter or await self._putter.send(event, self._transaction, timeout_s, self._plan)
+        if counter:
+            self._handed[counter] = event
+        else:
+            self._put += 1
+
+    def _look(self) -> None:
+        """Collect the refusals so far."""
+        for counter, failure in self._link.core.publications.refusals(self._handed).items():
+            self.failure = self.failure or error_of(failure)
+            self._refused[counter] = self._handed.pop(counter)
+
+    async def wait(self, timeout_s: float | None) -> None:
+        """Wait until all are accepted."""
+        if self._handed:
+            await self._link.wait_accepted(max(self._handed), timeout_s, "put")
+            self._look()
+
+    def give_up(self, error: BaseException, remaining: Iterator[Event]) -> BaseException:
+        """Return the error of a call that does not wait any longer, with the events that may be missing."""
+        self._look()
+        given_up = give_up(self._link, self._putter.queue, self._number, self._handed, error)
+        waiting: list[Event] = vars(given_up)["left"]
+        put = self._put + len(self._handed) - len(waiting)
+        left = [*self._refused.values(), *waiting, *self._left]
+        if not isinstance(error, asyncio.CancelledError):  # there may be no end of them
+            left += remaining
+        vars(given_up).update(put=put, left=left)
+        return given_up
+
+    def finish(self, remaining: Iterator[Event]) -> None:
+        """Raise the first refusal, if there is one."""
+        if self.failure is not None:
+            left = [*self._refused.values(), *self._left, *remaining]
+            vars(self.failure).update(put=self._put + len(self._handed), left=left)
+            raise self.failure
+
+
+# Publications that wait for the node
 
 
 def give_up(
@@ -269,90 +338,3 @@ class SentEvents:
             self.failure = self.failure or error_of(failure)
         for counter in list(takewhile(publications.accepted.__ge__, self.waiting)):
             del self.waiting[counter]
-
-
-class _Many:
-    """Events that are put together, and their refusals."""
-
-    def __init__(
-        self,
-        link: Link,
-        queue: str,
-        transaction: TransactionCore | None,
-        keys: QueueKeys | None,
-        plan: Plan | None,
-    ) -> None:
-        self.failure: TidingsError | None = None  # the first one
-        self._link = link
-        self._queue = queue
-        self._transaction = transaction
-        self._number = 0 if transaction is None else transaction.number
-        self._keys = keys
-        self._plan = plan
-        self._handed: dict[int, Event] = {}  # as they were given, not encrypted
-        self._refused: dict[int, Event] = {}
-        self._left: list[Event] = []  # those behind them
-        self._put = 0
-
-    async def add(self, turn: list[Event], timeout_s: float | None) -> None:
-        """Send some more, unless one was refused."""
-        for at, event in enumerate(turn):
-            if self.failure is not None:
-                self._left.append(event)
-                continue
-            try:
-                await self._add(event, timeout_s)
-            except UserError as error:
-                self.failure = error
-                self._left.append(event)
-            except GIVEN_UP:
-                self._left += turn[at:]
-                raise
-        self._look()
-
-    async def _add(self, event: Event, timeout_s: float | None) -> None:
-        if not isinstance(event, Event):
-            raise UserError(f"put_all takes events, not {type(event).__name__}")
-        unsure = self._link.core.unsure
-        if unsure.known and (counter := unsure.take(event, self._queue, self._number)):
-            self._handed[counter] = event
-            return
-        leaving = event if self._plan is None else planned(event, *self._plan)
-        leaving = leaving if self._keys is None else self._keys.encrypt(leaving)
-        if leaving.body is not None and len(leaving.body) > SEGMENT_SIZE:
-            await _put_long(self._link, self._queue, leaving, self._transaction, timeout_s, event)
-            self._put += 1
-        else:
-            counter = await _hand_over(self._link, self._queue, leaving, self._transaction, timeout_s)
-            self._handed[counter] = event
-
-    def _look(self) -> None:
-        """Collect the refusals so far."""
-        for counter, failure in self._link.core.publications.refusals(self._handed).items():
-            self.failure = self.failure or error_of(failure)
-            self._refused[counter] = self._handed.pop(counter)
-
-    async def wait(self, timeout_s: float | None) -> None:
-        """Wait until all are accepted."""
-        if self._handed:
-            await self._link.wait_accepted(max(self._handed), timeout_s, "put")
-            self._look()
-
-    def give_up(self, error: BaseException, remaining: Iterator[Event]) -> BaseException:
-        """Return the error of a call that does not wait any longer, with the events that may be missing."""
-        self._look()
-        given_up = give_up(self._link, self._queue, self._number, self._handed, error)
-        waiting: list[Event] = vars(given_up)["left"]
-        put = self._put + len(self._handed) - len(waiting)
-        left = [*self._refused.values(), *waiting, *self._left]
-        if not isinstance(error, asyncio.CancelledError):  # there may be no end of them
-            left += remaining
-        vars(given_up).update(put=put, left=left)
-        return given_up
-
-    def finish(self, remaining: Iterator[Event]) -> None:
-        """Raise the first refusal, if there is one."""
-        if self.failure is not None:
-            left = [*self._refused.values(), *self._left, *remaining]
-            vars(self.failure).update(put=self._put + len(self._handed), left=left)
-            raise self.failure

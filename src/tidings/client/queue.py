@@ -15,7 +15,6 @@ from datetime import datetime
 from math import inf
 from typing import Any, Literal
 
-from tidings.client import put
 from tidings.client.crew import GRACE_S, Stop, until_signalled
 from tidings.client.encryption import QueueKeys
 from tidings.client.get import (
@@ -33,7 +32,7 @@ from tidings.client.get import (
 )
 from tidings.client.message import Holder, Message, PageCollector, Take, wait_handed
 from tidings.client.message import acknowledge as acknowledge_arrived
-from tidings.client.put import event_of
+from tidings.client.put import Putter, event_of, plan_of
 from tidings.client.requests import Inbox
 from tidings.client.subscription import Subscription, noted
 from tidings.client.transaction_core import TransactionCore
@@ -76,6 +75,7 @@ class Queue:
         self._inbox = inbox
         self._description = description
         self._keys = keys
+        self._putter = Putter(link, name, keys)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -134,8 +134,8 @@ class Queue:
         if "delay" in fields:  # an attribute that events may well have, but hardly by a put
             raise UserError("delay is no option; use delay_s, or give the attribute in a mapping")
         made = event_of(event, attributes, fields)
-        plan = put.plan_of(delay_s, not_before, group)
-        await put.put(self._link, self.name, made, transaction, check_time(timeout_s), self._keys, plan)
+        plan = plan_of(delay_s, not_before, group)
+        await self._putter.put(made, transaction, check_time(timeout_s), plan)
 
     async def put_all(
         self,
@@ -153,8 +153,8 @@ class Queue:
         `left` lists those that are not. If the node does not answer in time, `left` lists those that may not
         be there; they can be put again.
         """
-        plan = put.plan_of(delay_s, not_before, group)
-        await put.put_all(self._link, self.name, events, transaction, check_time(timeout_s), self._keys, plan)
+        plan = plan_of(delay_s, not_before, group)
+        await self._putter.put_all(events, transaction, check_time(timeout_s), plan)
 
     async def request(
         self,

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from tidings.client import put
 from tidings.client.get import Where, check_time
 from tidings.client.message import Message
-from tidings.client.put import event_of
+from tidings.client.put import Putter, event_of
 from tidings.client.queue import Queue
 from tidings.client.transaction_core import TransactionCore
 from tidings.errors import UserError
@@ -43,6 +42,7 @@ class Transaction(TransactionCore):
             raise UserError("timeout_s of a transaction must be more than 0")
         super().__init__(link, timeout_s)
         self._named = named
+        self._publications = Putter(link, "")
 
     def _queue(self, queue: Queue | str) -> Queue:
         return queue if isinstance(queue, Queue) else self._named(queue)
@@ -76,7 +76,7 @@ class Transaction(TransactionCore):
         self, event: Event | Typed | str, attributes: Mapping[str, object] | None = None, /, **fields: object
     ) -> None:
         """Publish an event when the transaction commits."""
-        await put.put(self._link, "", event_of(event, attributes, fields), self, None)
+        await self._publications.put(event_of(event, attributes, fields), self, None)
 
     async def get(
         self,
