@@ -10,8 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -88,11 +87,21 @@ async def put(
     line of standard input is an event as JSON; a line that is none is reported and passed over, and the exit
     code is then 2.
     """
-    source = source_of(kind, fields or [], count)
+    source, done = source_of(kind, fields or [], count), 0
+    plan: dict[str, Any] = {"delay_s": delay_s, "not_before": moment_of(not_before), "group": group}
+
+    async def put_chunk(chunk: list[Event]) -> None:
+        nonlocal done
+        try:
+            await found.put_all(chunk, **plan)
+        except QueueError as error:
+            done += getattr(error, "put", 0)
+            raise type(error)(error.queue, f"{error.problem}; {done:,} put before that") from None
+        done += len(chunk)
+
     async with queue_of(queue, node, name) as found:
-        filler = Filler(found, delay_s, moment_of(not_before), group)
-        await send_all(source, "putting", filler.put)
-        print_result({"put": filler.done}, f"put {filler.done:,}", json)
+        await send_all(source, "putting", put_chunk)
+        print_result({"put": done}, f"put {done:,}", json)
     if source.bad:
         raise typer.Exit(2)
 
@@ -104,29 +113,6 @@ def moment_of(text: str | None) -> datetime | None:
     except ValueError:
         raise UserError(f"--not-before {text}: give a time with its zone, as 2030-05-01T08:30:00Z") from None
     return moment
-
-
-class Filler:
-    """Puts events into a queue and counts them; the error of a refusal has the number put before it."""
-
-    def __init__(
-        self,
-        queue: Queue,
-        delay_s: float | None = None,
-        not_before: datetime | None = None,
-        group: str | None = None,
-    ) -> None:
-        self.done = 0
-        self._put_all = partial(queue.put_all, delay_s=delay_s, not_before=not_before, group=group)
-
-    async def put(self, chunk: list[Event]) -> None:
-        """Put some more."""
-        try:
-            await self._put_all(chunk)
-        except QueueError as error:
-            self.done += getattr(error, "put", 0)
-            raise type(error)(error.queue, f"{error.problem}; {self.done:,} put before that") from None
-        self.done += len(chunk)
 
 
 @connects

@@ -173,39 +173,6 @@ class City:
             await asyncio.sleep(LOOK_S)
 
 
-class Console:
-    """Polls the status of the node and counts its log, without making a sensor go on."""
-
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-        self._last = Figures(at_s=time.monotonic())
-
-    async def look(self) -> Figures:
-        """Return the figures of the node, with the rates since the last look."""
-        status = await self._bus.status()
-        before, now = self._last, time.monotonic()
-        elapsed_s = max(now - before.at_s, 1e-9)
-        published = sum(times for what, _reason, times in status["counts"] if what == "published")
-        logged = status["log"]["end"] - 1  # nothing but the log is stored here
-        self._last = Figures(
-            at_s=now,
-            published=published,
-            published_per_s=(published - before.published) / elapsed_s,
-            logged=logged,
-            logged_per_s=(logged - before.logged) / elapsed_s,
-            log_bytes=status["log"]["bytes"],
-            ledger_waiting=sum(one["depth"] for one in status["durables"] if one["name"] == LEDGER),
-        )
-        return self._last
-
-    async def count_readings(self) -> int:
-        """Count the readings in the log by reading it."""
-        count = 0
-        async for _position, _event in self._bus.log.read(where=READINGS):
-            count += 1
-        return count
-
-
 class Town:
     """Whole system of the demo, with Spark or, if not `spark`, a mayor who requests the readings.
 
@@ -215,6 +182,7 @@ class Town:
     def __init__(self, home: Home, spark: bool, tell: Callable[[Told], None]) -> None:
         self._tell = tell
         self._began_at = time.monotonic()
+        self._last = Figures(at_s=self._began_at)  # of the node
         self._alarms = 0
         self._has_alarm = asyncio.Event()
         self._people = People(home.address, self.note)
@@ -237,11 +205,10 @@ class Town:
         """
         people, crew, city = self._people, self._crew, self._city
         async with people.connect("console") as bus, bus.listen(ALARMS, self._hear):
-            console = Console(bus)
             duties = (city.live(), city.watch(), people.report(lambda: crew.is_ready), people.keep_ledger())
-            async with beside(self._ask(needs_query), crew.work(), self._look(console), *duties):
+            async with beside(self._ask(needs_query), crew.work(), self._look(bus), *duties):
                 await wait()
-                return await self._wind_down(console)
+                return await self._wind_down(bus)
 
     async def wait(self, seconds: float, late_s_max: float) -> None:
         """Wait until it is time to stop; if no alarm has come by then, up to `late_s_max` longer for one."""
@@ -260,17 +227,18 @@ class Town:
                 raise
             self.note("spark", "fails", str(error))
 
-    async def _wind_down(self, console: Console) -> Summary:
+    async def _wind_down(self, bus: Bus) -> Summary:
         """Stop requesting readings, wait until the sensors are off, and sum up."""
         city, on = self._city, self._city.on
         await self._asker.stop()
         await _within(OFF_S_MAX, city.wait_silent())
-        figures = await self._figure(console)
+        figures = await self._figure(bus)
+        readings = [position async for position, _event in bus.log.read(where=READINGS)]
         return judged(
             Summary(
                 seconds=figures.at_s,
                 spark=self._query is not None,
-                readings_logged=await console.count_readings(),
+                readings_logged=len(readings),
                 log_bytes=figures.log_bytes,
                 alarms=self._alarms,
                 sensors_on=on,
@@ -289,14 +257,14 @@ class Town:
         self._has_alarm.set()
         self.note("alarm", "comes", text_of(event))
 
-    async def _look(self, console: Console) -> None:
+    async def _look(self, bus: Bus) -> None:
         while True:
-            self._tell(await self._figure(console))
+            self._tell(await self._figure(bus))
             await asyncio.sleep(FIGURES_S)
 
-    async def _figure(self, console: Console) -> Figures:
-        """Return the present figures."""
-        seen, crew, query = await console.look(), self._crew, self._query
+    async def _figure(self, bus: Bus) -> Figures:
+        """Return the present figures, with the rates since the last ones."""
+        seen, crew, query = await self._look_at_node(bus), self._crew, self._query
         last = Said() if query is None else query.last
         return replace(
             seen,
@@ -316,6 +284,24 @@ class Town:
             lag=last.lag,
             alarms=self._alarms,
         )
+
+    async def _look_at_node(self, bus: Bus) -> Figures:
+        """Return the figures of the node, from its status, which makes no sensor go on."""
+        status = await bus.status()
+        before, now = self._last, time.monotonic()
+        elapsed_s = max(now - before.at_s, 1e-9)
+        published = sum(times for what, _reason, times in status["counts"] if what == "published")
+        logged = status["log"]["end"] - 1  # nothing but the log is stored here
+        self._last = Figures(
+            at_s=now,
+            published=published,
+            published_per_s=(published - before.published) / elapsed_s,
+            logged=logged,
+            logged_per_s=(logged - before.logged) / elapsed_s,
+            log_bytes=status["log"]["bytes"],
+            ledger_waiting=sum(one["depth"] for one in status["durables"] if one["name"] == LEDGER),
+        )
+        return self._last
 
 
 async def _within(seconds: float, coroutine: Coroutine[Any, Any, object]) -> None:
