@@ -24,7 +24,7 @@ from tidings.protocol.messages import DONE, GIVE_BACK, UNOPENED
 from tidings.queues import Description
 from tidings.simulator.account import EventIdentity, Outcome, PeerAccount, SettledRecord
 from tidings.simulator.node import SimulatedNode, address_of
-from tidings.simulator.queue_client import Hands, QueueClient, must
+from tidings.simulator.queue_client import Hands, QueueClient
 from tidings.simulator.queue_storm import UseOfQueues
 from tidings.simulator.storm import STORM_S, Weather, run_storm
 from tidings.simulator.world import World
@@ -53,6 +53,7 @@ class NodesClient(QueueClient):
 
     account: PeerAccount
     outcomes = (DONE,) * 6 + (GIVE_BACK, UNOPENED)
+    created = (JOBS,)
 
     def __init__(
         self, world: World, name: str, node: SimulatedNode, account: PeerAccount, places: Sequence[str]
@@ -66,12 +67,6 @@ class NodesClient(QueueClient):
         """Start without memory of a staged batch."""
         self._is_staging = False
         super().start()
-
-    def create(self) -> None:
-        """Create the queue of its node."""
-        wish = {name: value for name, value in JOBS.wish.items() if value is not None}
-        must(self.connection.request("queue.create", {**wish, "deliveries_max": None}, "again"))
-        self.pump()
 
     @property
     def acts(self) -> list[Callable[[], None]]:

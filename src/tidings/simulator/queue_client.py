@@ -60,6 +60,7 @@ class QueueClient(SimulatedClient):
     """Simulated application that uses queues."""
 
     outcomes: Sequence[int] = OUTCOMES
+    created: Sequence[Description] = (*QUEUES, DEAD_LETTERS)
 
     def __init__(self, world: World, name: str, node: SimulatedNode, account: QueueAccount) -> None:
         self.account = account
@@ -79,8 +80,8 @@ class QueueClient(SimulatedClient):
             self.empty()
 
     def create(self) -> None:
-        """Create all queues."""
-        for one in (*QUEUES, DEAD_LETTERS):
+        """Create its queues."""
+        for one in self.created:
             wish = {name: value for name, value in one.wish.items() if value is not None}
             open_ = {"redelivery_s": one.redelivery_s, "deliveries_max": one.deliveries_max}
             must(self.connection.request("queue.create", {**wish, **open_}, "again"))
@@ -316,7 +317,7 @@ class QueueClient(SimulatedClient):
     @property
     def drained(self) -> Sequence[str]:
         """Queues that are emptied in the end."""
-        return [queue.name for queue in (*QUEUES, DEAD_LETTERS)]
+        return [queue.name for queue in self.created]
 
     def _drain(self, queue: str, hands: Hands) -> None:
         self._got("", hands)

@@ -30,6 +30,8 @@ BUFFER_SIZE = 64 << 10
 """Bytes in transit from which on an end is paused."""
 NOTICE_S_MAX = 5.0
 """Longest time until an end notices that its connection is broken."""
+NOTICES_S = (0.01, 0.5, NOTICE_S_MAX)
+"""Longest times of a break; each chooses one, so it is often noticed at once, and sometimes late."""
 CONNECT_S_MAX = 3.0
 """Longest duration of an attempt to connect."""
 _END = b""  # marks the end of a connection that was closed
@@ -177,7 +179,7 @@ class End:
         self._is_broken = True
         self._waiting.clear()
         self._pieces.clear()
-        delay_s = self._network.notice_s()
+        delay_s = self._network.random.uniform(0, self._network.random.choice(NOTICES_S))
         for piece in late:
             self._network.clock.after(delay_s, partial(self._hand_over, piece))
         self._network.clock.after(delay_s, self.other.fall)
@@ -280,10 +282,6 @@ class SimulatedNetwork:
             answer(near)
 
         self.clock.after(CONNECT_S_MAX if link.is_down else 2 * link.conditions.delay_s, arrive)
-
-    def notice_s(self) -> float:
-        """Draw the time until a break is noticed: often none, sometimes long."""
-        return self.random.uniform(0, self.random.choice((0.01, 0.5, NOTICE_S_MAX)))
 
     def cut(self, link: SimulatedLink) -> None:
         """Break all connections over a link; each end notices in its own time."""
