@@ -33,7 +33,7 @@ from tidings.sensors.city import KINDS
 STAND_IN = (sys.executable, str(Path(__file__).with_name("city_query.py")))
 PATIENCE_S = patience(120.0)
 """After this a demo that waits for something is taken to wait for ever."""
-FREE = town.Ports(0, 0, 0, [])
+FREE = [0, 0, 0], []
 
 
 # -- one demo, and what was told of it
@@ -231,9 +231,9 @@ def occupied(kind: socket.SocketKind) -> Iterator[int]:
 def test_ports_in_use_are_replaced_and_named() -> None:
     with occupied(socket.SOCK_STREAM) as node, occupied(socket.SOCK_DGRAM) as sensors:
         http = free_port()
-        chosen = town.choose(node, sensors, http)
-        assert chosen == town.Ports(0, 0, http, [node, sensors])
-        place = town.Home("tidings://h:1", "tcp h:2", "http://h:3", Path(), chosen.busy)
+        ports, busy = town.choose(node, sensors, http)
+        assert (ports, busy) == ([0, 0, http], [node, sensors])
+        place = town.Home("tidings://h:1", "tcp h:2", "http://h:3", Path(), busy)
         assert f"replaced by free ones: {node}, {sensors}" in "\n".join(views.headings(place))
 
 

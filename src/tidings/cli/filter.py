@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import to_builtins
@@ -94,7 +94,8 @@ def read(text: str, json: bool) -> Filter:
         return Filter(text)
     except FilterError as error:
         if json:
-            print_json({"error": describe(error)})
+            place = {"line": error.line, "column": error.column}
+            print_json({"error": {"problem": error.problem, **place, "hint": error.hint}})
         else:
             typer.echo(f"{pointer(text, error)}{error}", err=True)
         raise typer.Exit(2) from None
@@ -109,8 +110,3 @@ def pointer(text: str, error: FilterError) -> str:
     # Tabs stay tabs, so that the caret stands under the column whatever their width.
     indent = "".join("\t" if character == "\t" else " " for character in line[: error.column - 1])
     return f"{line}\n{indent.ljust(error.column - 1)}^\n"
-
-
-def describe(error: FilterError) -> dict[str, Any]:
-    """The fields of the error, as JSON has them."""
-    return {"problem": error.problem, "line": error.line, "column": error.column, "hint": error.hint}

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -165,18 +166,12 @@ def begin() -> subprocess.Popen[bytes]:
 
 def changes() -> dict[Path, float]:
     """Return when each file of Python below this directory was changed last."""
-    return dict(_changed(Path.cwd()))
-
-
-def _changed(folder: Path) -> Iterator[tuple[Path, float]]:
-    count = 0
-    for root, folders, files in os.walk(folder):
+    found: dict[Path, float] = {}
+    for root, folders, files in os.walk(Path.cwd()):
         folders[:] = [name for name in folders if not name.startswith((".", "__"))]
         for name in files:
-            if name.endswith(".py") and count < FILES_MAX:
-                count += 1
+            if name.endswith(".py") and len(found) < FILES_MAX:
                 path = Path(root, name)
-                try:
-                    yield path, path.stat().st_mtime
-                except OSError:  # it was deleted meanwhile
-                    continue
+                with suppress(OSError):  # it was deleted meanwhile
+                    found[path] = path.stat().st_mtime
+    return found

@@ -42,6 +42,9 @@ OFF_S_MAX = 60.0
 HOST = "127.0.0.1"
 SENSOR_PORT, HTTP_PORT = 4242, 7380
 
+Ports = tuple[list[int], list[int]]
+"""Ports of the node, its gateway and its metrics; and the usual ports in use."""
+
 
 # The node
 
@@ -56,29 +59,20 @@ class Home(Struct, frozen=True):
     busy: list[int]
 
 
-class Ports(Struct, frozen=True):
-    """Ports of the node, its gateway and its metrics, 0 for a free one; and the usual ports in use."""
-
-    node: int
-    sensors: int
-    http: int
-    busy: list[int]
-
-
 @asynccontextmanager
 async def home(ports: Ports | None = None) -> AsyncIterator[Home]:
-    """Run a node with a gateway and metrics in a temporary folder."""
+    """Run a node with a gateway and metrics in a temporary folder; the ports are as of `choose`."""
     from tidings.node.server import Node
 
-    ports = choose() if ports is None else ports
+    (port, sensor_port, http_port), busy = choose() if ports is None else ports
     with TemporaryDirectory(prefix="tidings-demo-", ignore_cleanup_errors=True) as folder:
         config = NodeConfig(
             dir=f"{folder}/node",
             name="demo",
             host=HOST,
-            port=ports.node,
-            sensor_port=ports.sensors,
-            http_port=ports.http,
+            port=port,
+            sensor_port=sensor_port,
+            http_port=http_port,
             compiled=False,  # compiling takes longer than it saves here
             log_level="error",
         )
@@ -86,18 +80,17 @@ async def home(ports: Ports | None = None) -> AsyncIterator[Home]:
         await node.start()
         try:
             sensors, metrics = node.sensor_addresses[0], node.metrics_address or ""
-            yield Home(node.addresses[0], sensors, metrics, Path(folder), ports.busy)
+            yield Home(node.addresses[0], sensors, metrics, Path(folder), busy)
         finally:
             await node.close()
 
 
 def choose(node: int = PORT, sensors: int = SENSOR_PORT, http: int = HTTP_PORT) -> Ports:
-    """Return the given ports, each replaced by 0 if it is in use."""
+    """Return the given ports, each replaced by 0, a free one, if it is in use; and those in use."""
     kinds = {node: [socket.SOCK_STREAM], sensors: [socket.SOCK_STREAM, socket.SOCK_DGRAM]}
     kinds[http] = [socket.SOCK_STREAM]
     busy = [port for port, ways in kinds.items() if not all(_is_free(port, way) for way in ways)]
-    node, sensors, http = (0 if port in busy else port for port in (node, sensors, http))
-    return Ports(node, sensors, http, busy)
+    return [0 if port in busy else port for port in (node, sensors, http)], busy
 
 
 def _is_free(port: int, way: socket.SocketKind) -> bool:
@@ -121,24 +114,20 @@ class City:
     def __init__(self, gateway: str, note: Note) -> None:
         """`gateway` is the address for sensor networks as a node reports it: `tcp HOST:PORT`."""
         host, _, port = gateway.rpartition(" ")[2].rpartition(":")
-        self._simulation = Simulation(GatewayPlace(host, int(port)), LOAD)
+        self.simulation = Simulation(GatewayPlace(host, int(port)), LOAD)
         self._note = note
         self._is_noted_silent = False
 
     @property
     def sensors(self) -> int:
         """Number of sensors that are registered at the gateway."""
-        there = (group for group in self._simulation.groups if group.link.is_connected)
+        there = (group for group in self.simulation.groups if group.link.is_connected)
         return sum(len(one.core.sensors) for group in there for one in group.networks)
 
     @property
     def on(self) -> int:
         """Number of sensors that are on."""
-        return sum(len(one.core.asked) for group in self._simulation.groups for one in group.networks)
-
-    async def live(self) -> None:
-        """Measure until cancelled."""
-        await self._simulation.run()
+        return sum(len(one.core.asked) for group in self.simulation.groups for one in group.networks)
 
     async def watch(self) -> None:
         """Note when the sensors have registered, go on and go off, until cancelled."""
@@ -152,7 +141,7 @@ class City:
             await self._settle()
             self._note("city", "wakes up", f"{self.on:,} of its sensors were asked for their readings")
             await self._until(lambda: self.on == 0)
-            sent = self._simulation.tally.readings
+            sent = self.simulation.tally.readings
             self._note("city", "is silent", f"its sensors are off again, after {sent:,} readings")
             self._is_noted_silent = True
 
@@ -205,7 +194,12 @@ class Town:
         """
         people, crew, city = self._people, self._crew, self._city
         async with people.connect("console") as bus, bus.listen(ALARMS, self._hear):
-            duties = (city.live(), city.watch(), people.report(lambda: crew.is_ready), people.keep_ledger())
+            duties = (
+                city.simulation.run(),
+                city.watch(),
+                people.report(lambda: crew.is_ready),
+                people.keep_ledger(),
+            )
             async with beside(self._ask(needs_query), crew.work(), self._look(bus), *duties):
                 await wait()
                 return await self._wind_down(bus)
