@@ -12,7 +12,7 @@ from protocol.guarded import ALL, come, guarded, may
 from protocol.rig import Peer, Rig, event, persistent, reliable
 from tidings.event.wire import encode_events
 from tidings.protocol import consumer, session
-from tidings.protocol.blocking_consumer import HOLD_S_MAX
+from tidings.protocol.consumer import HOLD_S_MAX
 from tidings.protocol.messages import Bye, Deliver, Put
 
 

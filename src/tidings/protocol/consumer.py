@@ -7,7 +7,7 @@ A client gives each subscription credit, a number of events. What exceeds it wai
 | --- | --- |
 | drop-oldest | the oldest that wait are dropped, and their number is reported to the client |
 | latest | only the newest event for each value of one attribute waits |
-| block | publishers get no acceptance until there is room, so their windows fill (`blocking_consumer.py`) |
+| block | publishers get no acceptance until there is room again, so their windows fill |
 | spill | events are stored and read back when there is credit (`stored_consumer.py`) |
 
 `deliver` is on the hot path: it works on batches and plain calls.
@@ -26,7 +26,7 @@ from tidings.event import Batch
 from tidings.event.model import HEADER_READERS
 from tidings.event.wire import HEAD_SIZE
 from tidings.exchange import Need, Positions, Rows
-from tidings.ids import Origin
+from tidings.ids import ForwardedOrigin, Origin
 from tidings.protocol.frames import encode, encode_head
 from tidings.protocol.messages import Deliver, Notice
 from tidings.protocol.outbox import ROOM
@@ -44,6 +44,14 @@ SHARED_SIZE_MIN = 16 << 10
 """Bytes of events from which on they are not copied for each subscription that gets all of a batch."""
 MEMORY = "memory"
 """The reason for which events are dropped past a budget."""
+BLOCKED_MAX = 1_000_000
+"""Events that wait for a subscription that holds its publishers: what their windows have room for."""
+BLOCKED_SIZE_MAX = 64 << 20
+"""Their bytes."""
+HOLD_S_MAX = 5.0
+"""How long a subscription may hold publishers without giving credit."""
+NO_CREDIT = "no-credit"
+"""The reason for which events are dropped, in metrics, once a hold has taken too long."""
 
 _NOTHING = Need.NOTHING
 
@@ -56,7 +64,6 @@ class Consumer(ABC):
         self.number = number
         self.total = credit
         self.sent = 0
-        self.dropped = 0
         self._origin: Origin | None = None  # of the last plain delivery
         self._head: bytes | None = None  # kind and header of it, with the number
         self.lost = 0  # dropped and not reported yet
@@ -136,14 +143,12 @@ class Consumer(ABC):
 
     def lose(self, dropped: int, reason: str) -> None:
         """Count dropped events, to be reported when the client can take more."""
-        self.dropped += dropped
         self.lost += dropped
         self._why_lost = MEMORY if reason == MEMORY else "slow"
         self.session.broker.count("dropped", dropped, reason)
 
     def miss(self, dropped: int, reason: str) -> None:
         """Tell that so many events were dropped before it was known which of them are wanted."""
-        self.dropped += dropped
         self.lost += dropped
         self._why_lost = MEMORY if reason == MEMORY else "slow"
         self.release()
@@ -155,12 +160,8 @@ class Consumer(ABC):
             self.session.post(encode(notice))
             self.lost = 0
 
-    def close(self) -> None:  # noqa: B027 - most kinds hold nobody up
-        """Hold nobody up any more."""
-
-    def end(self) -> None:
+    def end(self) -> None:  # noqa: B027 - most kinds of it have something that waits
         """The subscription ends, and what waits for it goes."""
-        self.close()
 
 
 class WaitingConsumer(Consumer):
@@ -235,7 +236,6 @@ class DroppingConsumer(WaitingConsumer):
         return True
 
     def end(self) -> None:
-        super().end()
         for part in self.waiting:
             self.session.holdings.remove(part)
         self.waiting.clear()
@@ -271,6 +271,98 @@ class DroppingConsumer(WaitingConsumer):
         """How many events may wait, and how many bytes: for room in the outbox, or else for credit."""
         credit = self.credit
         return (WAITING_MAX + credit, CREDITED_SIZE_MAX) if credit > 0 else (WAITING_MAX, WAITING_SIZE_MAX)
+
+
+class BlockingConsumer(DroppingConsumer):
+    """Consumer of `on_slow='block'`: holds up publishers while events wait for it, within limits.
+
+    Acceptances are cumulative, so what is held is the acceptance of the events that a publisher sent last and
+    that wait here. Whatever it does after them (a put, an acknowledgement, a commit, an event that this
+    subscription does not want) is accepted at once, and with it what came before. So a publisher that sends
+    nothing else is slowed down to the pace of the subscription; one that does other things as well is slowed
+    down less or not at all, and past the limits the oldest events that wait are dropped.
+
+    A hold is for those who make progress. A subscription that gives no credit for HOLD_S_MAX holds nobody any
+    more: it drops events as `drop-oldest` does, until it gives credit again.
+    """
+
+    def __init__(self, session: Session, number: int, credit: int) -> None:
+        super().__init__(session, number, credit)
+        self.holding: dict[Session, None] = {}
+        self.is_given_up = False  # it gives no credit, and holds nobody
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """As before, but note who published what waits."""
+        super().deliver(batch, rows, positions)
+        if self.waiting and not self.is_given_up:
+            self._hold(batch, rows)
+
+    def _hold(self, batch: Batch, rows: Rows) -> None:
+        """Hold the publisher of a batch, if that ends with events that wait here."""
+        broker = self.session.broker
+        if broker.published is None or rows[-1] != len(batch) - 1:
+            return
+        handed, counters, publisher = broker.published
+        if publisher is None:
+            return
+        is_numbered = batch.origin is publisher.origin or isinstance(batch.origin, ForwardedOrigin)
+        if batch is not handed or not is_numbered:
+            return  # what was put into a queue that is watched, or the rows of a sink
+        first = _last_run(rows)
+        publisher.hold(self, int(counters[first]), int(counters[-1]), goes_on=first == 0)
+        self.holding[publisher] = None
+        # One that held others before has no more time for that.
+        broker.timers.by(broker.now + HOLD_S_MAX, self._give_up)
+
+    def grant(self, total: int) -> None:
+        """Send what waited; one that gives credit may hold publishers."""
+        if total > self.total:
+            self.is_given_up = False
+            broker = self.session.broker
+            if self._give_up in broker.timers:
+                broker.timers.at(broker.now + HOLD_S_MAX, self._give_up)
+        super().grant(total)
+
+    def release(self) -> None:
+        """Let the publishers go on when nothing waits any more."""
+        super().release()
+        if not self.waiting:
+            self._let_go()
+
+    def _give_up(self, _now: float) -> None:
+        """No credit came for too long: nobody is held, and the oldest are dropped from now on."""
+        self.is_given_up = True
+        self.session.broker.count("holds_ended", reason=NO_CREDIT)
+        self._let_go()
+        self.trim()
+
+    def end(self) -> None:
+        super().end()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Release the publishers that wait for this subscription."""
+        self.session.broker.timers.cancel(self._give_up)
+        for publisher in self.holding:
+            publisher.let_go(self)
+        self.holding.clear()
+
+    def lose(self, dropped: int, reason: str) -> None:
+        """Count events that are dropped."""
+        super().lose(dropped, NO_CREDIT if self.is_given_up else reason)
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        """Room for what several publishers may have on its way before they are held."""
+        return super()._limits if self.is_given_up else (BLOCKED_MAX, BLOCKED_SIZE_MAX)
+
+
+def _last_run(rows: Rows) -> int:
+    """The first of the rows that follow each other up to the last one."""
+    place = len(rows) - 1
+    while place and rows[place - 1] == rows[place] - 1:
+        place -= 1
+    return int(rows[place])
 
 
 class LatestConsumer(WaitingConsumer):
@@ -309,7 +401,6 @@ class LatestConsumer(WaitingConsumer):
         return dropped > 0
 
     def end(self) -> None:
-        super().end()
         while self.waiting:
             self._next()
 

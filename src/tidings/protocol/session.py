@@ -54,9 +54,8 @@ from tidings.replies import Deferred
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
-    from tidings.protocol.blocking_consumer import BlockingConsumer
     from tidings.protocol.broker import Broker
-    from tidings.protocol.consumer import Consumer
+    from tidings.protocol.consumer import BlockingConsumer, Consumer
 
 WINDOW = 4 << 20
 """Bytes of events that a client may have on their way unaccepted."""

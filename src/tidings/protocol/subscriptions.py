@@ -23,8 +23,13 @@ from tidings.protocol.arguments import (
     UnsubscribeRequest,
 )
 from tidings.protocol.backlog import Backlog
-from tidings.protocol.blocking_consumer import BlockingConsumer
-from tidings.protocol.consumer import Consumer, DroppingConsumer, LatestConsumer, WaitingConsumer
+from tidings.protocol.consumer import (
+    BlockingConsumer,
+    Consumer,
+    DroppingConsumer,
+    LatestConsumer,
+    WaitingConsumer,
+)
 from tidings.protocol.cursors import Cursor, CursorConsumer, Options
 from tidings.protocol.frames import encode
 from tidings.protocol.last_values import LastValuesSink, last_values
