@@ -22,7 +22,6 @@ from tidings.security.authenticator import (
     FAILURE_S,
     FAILURES_MAX,
     GUESSES_MAX,
-    REASONS,
     WRONG,
     PasswordCheck,
     UserAuthenticator,
@@ -40,6 +39,8 @@ USERS = {
     "carol": User("carol", cheap(), (Token("a", hash_token(LOCKED)),), has_certificate=True, is_locked=True),
 }
 RULES = {"ada": (Rule("publish"),), "attic": (Rule("put"),)}
+
+REASONS = ("none", "user", "password", "token", "expired", "certificate", "proofs", "limit", "busy")
 
 
 @pytest.fixture

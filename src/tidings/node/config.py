@@ -229,27 +229,28 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 def check(config: NodeConfig, places: Mapping[str, str]) -> None:
     """Raise ConfigError, with the place of the setting, for what can't be together."""
-    check_host(config, places["host"])
+    check_host(config.host, config.security, places["host"])
     _check_mdns(config, places["mdns"])
     _check_sensors(config, places["sensor_http_port"])
     _check_log(config, places)
     parse_peers(config.peers or "", places["peers"], config.node_name)
 
 
-def check_host(config: NodeConfig, place: str = "the settings") -> None:
-    """Refuse an address that others can reach, unless the node knows who may do what."""
+NEEDS = (
+    "the node must know who may do what: 'tidings security init DIR' makes what it needs, and"
+    " --security DIR uses it; or"
+)
+
+
+def check_host(host: str, security: str | None, place: str = "the settings", needs: str = NEEDS) -> None:
+    """Refuse an address that others can reach, unless there is a directory that says who may do what."""
     try:
-        is_loopback = _is_loopback(config.host)
+        is_loopback = _is_loopback(host)
     except ValueError:
-        raise ConfigError(place, "host", f"{config.host!r} is no IP address") from None
-    if not is_loopback and config.security is None:
-        raise ConfigError(
-            place,
-            "host",
-            f"{config.host} can be reached from other machines, so the node must know who may do what:"
-            " 'tidings security init DIR' makes what it needs, and --security DIR uses it;"
-            " or use a loopback address such as 127.0.0.1",
-        )
+        raise ConfigError(place, "host", f"{host!r} is no IP address") from None
+    if not is_loopback and security is None:
+        problem = f"{host} can be reached from other machines, so {needs}"
+        raise ConfigError(place, "host", f"{problem} use a loopback address such as 127.0.0.1")
 
 
 def _check_mdns(config: NodeConfig, place: str) -> None:

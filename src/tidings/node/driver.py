@@ -149,7 +149,7 @@ class Driver:
         waits = session.is_stalled or session in self.broker.turns
         if waits and session not in self._unread and session.unread > UNREAD_SIZE_MAX:
             self._unread[session] = None
-            self._ports[session].pause_reading()
+            self._ports[session].pause_reading(True)
 
     def _work(self, worker: Anyone, until: float) -> bool:
         """Let one go on until this moment; whether more is left. Called when it is its turn."""
@@ -168,7 +168,7 @@ class Driver:
         for session in [one for one in self._unread if one.unread <= UNREAD_SIZE_MAX]:
             del self._unread[session]
             if session in self._ports:
-                self._ports[session].resume_reading()
+                self._ports[session].pause_reading(False)
 
     def do(self, who: str, act: Callable[..., None], *arguments: Any) -> bool:
         """Have something done in the core that happened elsewhere; whether it went well."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from http import HTTPStatus
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from msgspec import Struct
@@ -32,25 +33,6 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 
 Page = Callable[[str], Awaitable[tuple[str, str]]]
 """Makes a page, its content type and its text, for one whose field Authorization says this; empty: none."""
-
-REASONS = {
-    100: "Continue",
-    200: "OK",
-    204: "No Content",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    410: "Gone",
-    411: "Length Required",
-    413: "Content Too Large",
-    426: "Upgrade Required",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
 
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)")
 
@@ -161,7 +143,7 @@ def is_loopback(host: str) -> bool:
 
 def encode_response(status: int, kind: str, body: bytes, fields: Mapping[str, str], is_last: bool) -> bytes:
     """Encode a response whose body is of this kind, with the fields of all."""
-    lines = [f"HTTP/1.1 {status} {REASONS[status]}", f"Content-Length: {len(body)}"]
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", f"Content-Length: {len(body)}"]
     if body:
         lines.append(f"Content-Type: {kind}")
     lines.append("X-Content-Type-Options: nosniff")

@@ -101,28 +101,34 @@ class Port(asyncio.Protocol):
         """Write frames: joined, since a copy costs less than a system call with many pieces."""
         self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
-    def pause_reading(self) -> None:
-        """Leave what the peer sends to the system."""
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Read on."""
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+    def pause_reading(self, is_paused: bool) -> None:
+        """Leave what the peer sends to the system, or read on."""
+        pause_reading(self._transport, is_paused)
 
     def part(self) -> None:
         """Close when everything written has left, or at once if the peer has stopped to read."""
         if self.is_paused:
             self._transport.abort()
-        elif not self._transport.is_closing():
-            self._transport.close()
-            asyncio.get_running_loop().call_later(PART_S_MAX, self._transport.abort)
+        else:
+            close_soon(self._transport)
 
     def _refuse(self, code: str, text: str) -> None:
         self._driver.broker.count("turned_away", reason=code)
         self.send([encode(Bye(code, text))])
         self.part()
+
+
+def close_soon(transport: asyncio.Transport) -> None:
+    """Close a connection when everything written has left, or after PART_S_MAX anyway."""
+    if not transport.is_closing():
+        transport.close()
+        asyncio.get_running_loop().call_later(PART_S_MAX, transport.abort)
+
+
+def pause_reading(transport: asyncio.Transport, is_paused: bool) -> None:
+    """Leave what the other end sends to the system, or read on."""
+    if not transport.is_closing():
+        (transport.pause_reading if is_paused else transport.resume_reading)()
 
 
 def caller_of(transport: asyncio.BaseTransport) -> PeerInfo:

@@ -222,7 +222,7 @@ class Node:
 
     async def _listen(self) -> None:
         config = self.config
-        check_host(config)  # again: settings may also be made by hand
+        check_host(config.host, config.security)  # again: settings may also be made by hand
         if self._connections_max < config.connections_max:
             logs.warning("the system allows fewer connections", connections_max=self._connections_max)
         if config.tcp_port is not None:

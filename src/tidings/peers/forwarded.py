@@ -12,7 +12,6 @@ on comes from that user, whatever it says, and each event needs a grant.
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
@@ -24,7 +23,7 @@ from tidings.exchange import Subscription
 from tidings.ids import NUMBER_MAX, ForwardedOrigin, check_system
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 from tidings.protocol.ledger import ProducerKey, identity_of
-from tidings.protocol.messages import Forward
+from tidings.protocol.messages import Forward, unpack_numbers
 from tidings.protocol.service import Service
 from tidings.protocol.session import Session
 from tidings.queues.arguments import ADDRESS_LENGTH_MAX
@@ -209,11 +208,7 @@ def _origin(session: Session, message: Forward) -> ForwardedOrigin:
 
 def _numbers(packed: bytes, count: int) -> array[int]:
     """The numbers of so many events, none where these are parts; CodecError if there are others."""
-    if len(packed) not in (0, 8 * count):
-        raise CodecError("$.Forward.numbers", f"{len(packed)} bytes for {count} events")
-    numbers = array("Q", packed)
-    if sys.byteorder == "little":
-        numbers.byteswap()
+    numbers = unpack_numbers(packed, count if packed else 0, "$.Forward.numbers")
     if numbers and max(numbers) > NUMBER_MAX:
         raise CodecError("$.Forward.numbers", f"one is above {NUMBER_MAX}")
     return numbers

@@ -8,12 +8,15 @@ Errors travel as failures: `failure_of` says what a node makes of an error, `err
 
 from __future__ import annotations
 
+import sys
+from array import array
 from struct import Struct as StructFormat
 from typing import Any, ClassVar
 
 from msgspec import DecodeError, Raw, Struct
 
 from tidings.errors import (
+    CodecError,
     Disconnected,
     FilterError,
     MessageNotHeld,
@@ -272,6 +275,16 @@ HANDLE = StructFormat(">QI")
 KINDS: dict[int, type[ProtocolMessage]] = {
     kind.KIND: kind for kind in ProtocolMessage.__subclasses__() if kind is not RawRequest
 }
+
+
+def unpack_numbers(packed: bytes, count: int, place: str) -> array[int]:
+    """Return the numbers of so many events, which travel as eight bytes each; CodecError for more or less."""
+    if len(packed) != 8 * count:
+        raise CodecError(place, f"{len(packed)} bytes for {count} events")
+    numbers = array("Q", packed)
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
 
 
 def failure_of(error: TidingsError | DecodeError) -> Failure:

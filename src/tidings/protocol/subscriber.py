@@ -11,8 +11,6 @@ second time is marked.
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -21,7 +19,7 @@ from tidings.event import Batch
 from tidings.ids import Origin
 from tidings.protocol.arguments import Wanted as Wanted
 from tidings.protocol.frames import encode
-from tidings.protocol.messages import Acknowledge, Credit, Deliver
+from tidings.protocol.messages import Acknowledge, Credit, Deliver, unpack_numbers
 from tidings.replies import Deferred
 from tidings.seen import Producers
 
@@ -131,7 +129,9 @@ class ClientSubscription(Opening):
         if message.positions is None:
             batch = self._unseen(batch)
         else:
-            batch, positions = self._unread(batch, _positions(message.positions, len(batch)))
+            batch, positions = self._unread(
+                batch, unpack_numbers(message.positions, len(batch), "$.Deliver.positions")
+            )
         if len(batch):
             self._held += len(batch)
             self.subscriber.deliver(batch, positions, message.redelivered)
@@ -199,16 +199,6 @@ def _last_counter(batch: Batch) -> int:
         return batch.events[-1].counter
     except CodecError:
         return 0
-
-
-def _positions(raw: bytes, count: int) -> array[int]:
-    """Positions as they stand in a delivery, eight bytes each."""
-    if len(raw) != 8 * count:
-        raise CodecError("$.Deliver.positions", f"{len(raw)} bytes for {count} events")
-    positions = array("Q", raw)
-    if sys.byteorder == "little":
-        positions.byteswap()
-    return positions
 
 
 class InterestListener(EndListener, Protocol):

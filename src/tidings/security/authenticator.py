@@ -43,8 +43,6 @@ FAILURE_S = 2.0
 """Time after which one more is allowed."""
 HOSTS_MAX = 10_000
 """Hosts that are remembered; the one unheard of for longest is forgotten first."""
-REASONS = ("none", "user", "password", "token", "expired", "certificate", "proofs", "limit", "busy")
-"""Reasons for denials, as counted; clients do not learn them."""
 
 WRONG = "user or secret is wrong"
 BUSY = "too many passwords are being checked: come again"

@@ -16,7 +16,6 @@ north = [[0, 0], [0, 1]]
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,6 +24,7 @@ from msgspec import Meta, Struct
 
 from tidings.errors import ConfigError
 from tidings.gateway.policy import Cell, GatewayGrid, Policy
+from tidings.node.config import check_host
 from tidings.node.logs import Level, LogForm
 
 PORT = 4242
@@ -68,17 +68,8 @@ class GatewayConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 def check(config: GatewayConfig) -> None:
     """Refuse a port that others can reach, unless the gateway has users."""
-    try:
-        is_loopback = config.host == "localhost" or ip_address(config.host).is_loopback
-    except ValueError:
-        raise ConfigError("the settings", "host", f"{config.host!r} is no IP address") from None
-    if not is_loopback and config.security is None:
-        raise ConfigError(
-            "the settings",
-            "host",
-            f"{config.host} can be reached from other machines, so the gateway needs users and rules; give"
-            " --security DIR, or use a loopback address such as 127.0.0.1",
-        )
+    needs = "the gateway needs users and rules; give --security DIR, or"
+    check_host(config.host, config.security, needs=needs)
 
 
 class Sharing(Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +15,7 @@ from tidings.errors import UserError
 from tidings.gateway.hub import Hub
 from tidings.gateway.networks import DatagramAddress
 from tidings.node import logs
-from tidings.node.ports import PART_S_MAX, caller_of, listen_tcp
+from tidings.node.ports import caller_of, close_soon, listen_tcp, pause_reading
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -51,7 +52,7 @@ class SensorPort(asyncio.Protocol):
             return
         self._transport.set_write_buffer_limits(WRITE_BUFFER_MAX)
         caller = caller_of(transport)
-        self._hub.opened(self._key, caller, self.send, self.part, self.pause)
+        self._hub.opened(self._key, caller, self.send, self.part, partial(pause_reading, self._transport))
 
     def data_received(self, data: bytes) -> None:
         self._hub.feed(self._key, data)
@@ -80,18 +81,7 @@ class SensorPort(asyncio.Protocol):
     def part(self) -> None:
         """Close when everything is written, or soon anyway."""
         self._flush()
-        if not self._transport.is_closing():
-            self._transport.close()
-            asyncio.get_running_loop().call_later(PART_S_MAX, self._transport.abort)
-
-    def pause(self, is_paused: bool) -> None:
-        """Pause or resume reading."""
-        if self._transport.is_closing():
-            return
-        if is_paused:
-            self._transport.pause_reading()
-        else:
-            self._transport.resume_reading()
+        close_soon(self._transport)
 
 
 class Datagrams(asyncio.DatagramProtocol):

@@ -16,7 +16,7 @@ from tidings.node import logs
 from tidings.node.gateway.web_session import SINGLE, WebAnswer, allowing, refusal
 from tidings.node.gateway.websocket import GONE, WRITE_BUFFER_MAX, WebSocket
 from tidings.node.http import HEAD_END, REQUEST_SIZE_MAX, HttpError, HttpRequest, encode_response, parse_head
-from tidings.node.ports import PART_S_MAX, caller_of
+from tidings.node.ports import caller_of, close_soon
 from tidings.protocol.access import PeerInfo
 
 if TYPE_CHECKING:
@@ -185,8 +185,7 @@ class WebPort(asyncio.Protocol):
         """Close when everything is written, or soon anyway."""
         self._is_parting = True
         self._stop_waiting()
-        self._transport.close()
-        self._loop.call_later(PART_S_MAX, self._transport.abort)
+        close_soon(self._transport)
 
     def _give_up(self) -> None:
         """Refuse a request that did not come in time."""

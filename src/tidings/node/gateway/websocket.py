@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,6 +19,7 @@ from tidings.gateway.intake import NetworkReader
 from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Error, encode
 from tidings.node.http import BODY_SIZE_MAX, HttpError
+from tidings.node.ports import close_soon, pause_reading
 from tidings.protocol.access import PeerInfo
 from tidings.steps import Steps
 
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
 PING_S = 60.0
 """How long a network may be silent before it is pinged; as long again without an answer, and it is gone."""
-PART_S_MAX = 5.0
-"""How long the other side may take to close a connection that was ended."""
 WRITE_BUFFER_MAX = 4 << 20
 """Unread bytes from which on a network is given up: a message may name 10,000 sensors."""
 PIECE_SIZE = 512
@@ -63,7 +63,7 @@ class WebSocket:
         self.is_open = not self._protocol.close_expected()
         self._flush()
         if self.is_open:
-            hub.opened(self, caller, self._send, self._end, self._pause)
+            hub.opened(self, caller, self._send, self._end, partial(pause_reading, transport))
             self._look_later()
 
     def feed(self, data: bytes) -> None:
@@ -139,18 +139,12 @@ class WebSocket:
         """Called by the hub, which needs this one no more."""
         self.close(POLICY, "the gateway has ended it")
 
-    def _pause(self, is_paused: bool) -> None:
-        """Called by the hub, to pause or resume reading."""
-        if not self._transport.is_closing():
-            (self._transport.pause_reading if is_paused else self._transport.resume_reading)()
-
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
             if data:
                 self._transport.write(data)
             else:  # the end
-                self._transport.close()
-                asyncio.get_running_loop().call_later(PART_S_MAX, self._transport.abort)
+                close_soon(self._transport)
         if self._transport.get_write_buffer_size() > WRITE_BUFFER_MAX:
             self._transport.abort()
 
