@@ -9,6 +9,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from importlib import import_module
 from ipaddress import ip_address, ip_interface
 from pathlib import Path
 from typing import Any
@@ -185,8 +186,9 @@ def test_a_node_that_listens_everywhere_is_on_all_networks_but_the_loopback() ->
 
 def test_without_zeroconf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zeroconf", None)
+    monkeypatch.delitem(sys.modules, "tidings.node.discovery")
     with pytest.raises(MissingExtra, match=r"tidings\[mdns\]"):
-        asyncio.run(Discovery("a", "a", 7300, print, print, host="127.0.0.1").start())
+        import_module("tidings.node.discovery")
 
 
 def test_a_network_that_this_machine_is_not_on_is_said() -> None:

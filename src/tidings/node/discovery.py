@@ -8,6 +8,8 @@ shows whether the node of that name is there, when it is dialled.
 The rules kept: a candidate never stands in for a peer that was configured; its address is an IP address of
 a network that this machine is on, and never of this machine's loopback unless the node itself is there; no
 question is asked on a stranger's word; and there is a limit to how many are kept.
+
+Import this module only where it is needed: it is built on the `mdns` extra.
 """
 
 from __future__ import annotations
@@ -18,16 +20,27 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_interface
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from tidings.errors import MissingExtra, UserError
 from tidings.node import logs
 
-if TYPE_CHECKING:
-    from zeroconf import ServiceInfo, ServiceStateChange, Zeroconf
+try:
+    import ifaddr
+    from zeroconf import (
+        Error,
+        InterfaceChoice,
+        IPVersion,
+        ServiceInfo,
+        ServiceStateChange,
+        Zeroconf,
+        current_time_millis,
+    )
     from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
+except ImportError:
+    raise MissingExtra("finding nodes by mDNS", "mdns") from None
 
 SERVICE = "_tidings._tcp.local."
 VERSION = "1"
@@ -178,26 +191,22 @@ class Discovery:
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Announce, and listen; MissingExtra without zeroconf, UserError where there is no multicast.
+        """Announce, and listen; UserError where there is no multicast, or the port is in use.
 
         The networks are those of now: one that the machine joins later is used after the next start.
         """
-        trouble = _errors()
         self._near = near(self._host)
         if not self._near:
             raise UserError(f"can't announce a node on {self._host}: this machine is on no such network")
         try:
             await self._announce()
-        except trouble as error:
+        except (OSError, RuntimeError, Error) as error:
             raise UserError(f"can't announce a node on {self._host}: {error}") from None
         finally:
             if self._browser is None:
                 await self.close()
 
     async def _announce(self) -> None:
-        from zeroconf import InterfaceChoice, IPVersion
-        from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
-
         # zeroconf logs bad packets, and strangers send as many of them as they like.
         logging.getLogger("zeroconf").setLevel(logging.CRITICAL)
         interfaces = InterfaceChoice.All if self._host.is_unspecified else [str(self._host)]
@@ -213,8 +222,6 @@ class Discovery:
         self._sweep_later()
 
     def _service(self) -> ServiceInfo:
-        from zeroconf import ServiceInfo
-
         everywhere = self._host.is_unspecified
         return ServiceInfo(
             SERVICE,
@@ -233,8 +240,6 @@ class Discovery:
         state_change: ServiceStateChange,
     ) -> None:
         """Called by zeroconf when a service has come, changed or gone."""
-        from zeroconf import ServiceStateChange
-
         if state_change is ServiceStateChange.Removed:
             self._candidates.remove(name.removesuffix(_SUFFIX))
         else:
@@ -246,8 +251,6 @@ class Discovery:
         What a node announces is in one packet, and said again when it is asked for; so what is not known now
         need not be asked for, and a stranger can't make this node ask.
         """
-        from zeroconf import IPVersion, ServiceInfo
-
         node = name.removesuffix(_SUFFIX)
         if node == self._node or not name.endswith(_SUFFIX) or not _NODE.fullmatch(node):
             return
@@ -277,8 +280,6 @@ class Discovery:
                 self._look(zeroconf, name)
 
     def _sweep_later(self) -> None:
-        from zeroconf import current_time_millis
-
         def sweep() -> None:
             self.sweep(current_time_millis())
             self._sweep_later()
@@ -307,8 +308,6 @@ def near(host: IpAddress) -> list[Interface]:
     One that listens everywhere is on all networks but the loopback. An address that means another machine on
     each link, as IPv6 has them, is left out.
     """
-    import ifaddr
-
     texts = (
         f"{one.ip if isinstance(one.ip, str) else one.ip[0]}/{one.network_prefix}"
         for adapter in ifaddr.get_adapters()
@@ -320,12 +319,3 @@ def near(host: IpAddress) -> list[Interface]:
             one for one in all_of_them if not one.is_loopback and not (one.version == 6 and one.is_link_local)
         ]
     return [one for one in all_of_them if host in one.network]
-
-
-def _errors() -> tuple[type[Exception], ...]:
-    """Return the errors that zeroconf raises without multicast, or if the port is in use."""
-    try:
-        from zeroconf import Error
-    except ImportError:
-        raise MissingExtra("finding nodes by mDNS", "mdns") from None
-    return OSError, RuntimeError, Error

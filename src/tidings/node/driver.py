@@ -35,7 +35,7 @@ from tidings.protocol.broker import Anyone
 from tidings.protocol.service import BlockingCall
 from tidings.protocol.session import Session
 from tidings.protocol.stored_consumer import StoredConsumer
-from tidings.store.interface import Operation, Store
+from tidings.store.interface import Store
 from tidings.store.thread import StoreThread
 from tidings.turns import Turns
 
@@ -449,20 +449,16 @@ class Driver:
     async def close(self) -> None:
         """Say goodbye to all peers, and end when everything is stored and has left."""
         await self._dialler.close()
-        operations = self._part("shutdown", "the node stops")
-        if operations:
-            self._store.submit(operations, is_last=True)
-        await self._end()
-
-    def _part(self, code: str, text: str) -> list[Operation]:
-        """Close all sessions, which is the last tick; what must be committed."""
         self.is_closed = True
         self._waking.cancel()
         if self._alarm is not None:
             self._alarm.cancel()
         for session in list(self._ports):
-            session.close(code, text)
-        return self.broker.finish_tick()
+            session.close("shutdown", "the node stops")
+        operations = self.broker.finish_tick()  # the last one
+        if operations:
+            self._store.submit(operations, is_last=True)
+        await self._end()
 
     async def _end(self) -> None:
         # What the thread says while it ends is carried out by the loop before this goes on.

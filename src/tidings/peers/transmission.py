@@ -121,9 +121,10 @@ class OutgoingMessage:
         elif failure is None:
             self.queue.hand_on(held)
             self.tell(number, None)
-        elif self._is_awaited(number):
+        elif (waiting := self.waiting.get(number)) is not None and not waiting.session.is_closed:
             self.queue.hand_on(held)
-            self._refuse(number, failure)
+            self.broker.accept(waiting.session)  # not before the message is gone from here
+            self.tell(number, error_of(failure))
         else:
             self.queue.reject(held, failure.text[:REASON_LENGTH_MAX])
             self.tell(number, None)
@@ -132,14 +133,6 @@ class OutgoingMessage:
         """The same of a message on the shelf: it was under way before."""
         held = self.queue.take(number, (self.broker.node, self.queue.key))
         self.settle_held(held, failure)
-
-    def _is_awaited(self, number: int) -> bool:
-        waiting = self.waiting.get(number)
-        return waiting is not None and not waiting.session.is_closed
-
-    def _refuse(self, number: int, failure: Failure) -> None:
-        self.broker.accept(self.waiting[number].session)  # not before the message is gone from here
-        self.tell(number, error_of(failure))
 
     def tell(self, number: int, error: TidingsError | None) -> None:
         """Answer the client that has put a message."""

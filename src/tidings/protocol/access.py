@@ -211,17 +211,13 @@ class OpenAuthenticator:
     """Authenticator of a node that only its owner can reach: every client has full access, by its name."""
 
     def admit(self, _claim: LoginCredentials, _now: float, _wall: float) -> Principal:
-        """Everyone may do everything."""
         return OWNER
 
     def conclude(self, _check: Check, _passed: bool, _now: float) -> Principal:
-        """There is nothing to check."""
         return OWNER
 
     def renew(self, principal: Principal) -> Principal | None:
-        """Return the principal unchanged."""
         return principal
 
     def principal_of(self, _user: str) -> Principal | None:
-        """Everyone is the owner."""
         return OWNER
