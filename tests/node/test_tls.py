@@ -128,7 +128,7 @@ def test_a_port_that_anyone_can_reach_has_no_owners_even_if_their_address_is_not
 
     async def scenario() -> None:
         async with running(security=str(secured.path)) as node:
-            node._make_port().connection_made(Reset())
+            Port(node.driver, 10).connection_made(Reset())
             (session,) = node.driver.broker.sessions
             assert session.caller.host is not None
             node.driver.lost(session)

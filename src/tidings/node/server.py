@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -98,7 +99,8 @@ class Node:
         self._connections_max = raise_descriptor_limit(self.config.connections_max)
         self.open()
         try:
-            self._join_database()
+            if self.config.postgres is not None:  # its queues beside the node's own
+                self._database = SharedDatabase(self.config.postgres, self.driver)
             if self._loader is not None:
                 self._loader.compile(self.config.dir)
             await self._listen()
@@ -144,10 +146,10 @@ class Node:
         self.service = NodeService(self.about)
         self.driver.broker.add(self.service)
         self._tell_damage()
-        self.driver.on_full_tick = self._on_full_tick
         self.driver.on_wake = self._on_wake
         if self.config.compiled and compiled.is_installed():
             self._loader = compiled.Loader()
+            self.driver.on_full_tick = self._loader.busy
         self.driver.core.start()
 
     def about(self) -> dict[str, Any]:
@@ -179,20 +181,11 @@ class Node:
         sealed = SealedFiles(folder, store.state.node, self._damage)
         return replace(rules, sealed=sealed, seal_s=config.log_seal_s if self._seals else None)
 
-    def _join_database(self) -> None:
-        """Have the queues of a database beside the node's own, if the settings name one."""
-        if self.config.postgres is not None:
-            self._database = SharedDatabase(self.config.postgres, self.driver)
-
     def _tell_damage(self) -> None:
         """Log what the store has found damaged since the last time."""
         for damage in self._damage[self._told :]:
             self._told += 1
             logs.error("damage in the store", problem=str(damage))
-
-    def _on_full_tick(self) -> None:
-        if self._loader is not None:
-            self._loader.busy()
 
     def _on_wake(self) -> None:
         self._tell_damage()
@@ -227,7 +220,8 @@ class Node:
             logs.warning("the system allows fewer connections", connections_max=self._connections_max)
         if config.tcp_port is not None:
             context = self._context()
-            server, place = await listen_tcp(self._make_port, config.host, config.tcp_port, context)
+            make = partial(Port, self.driver, self._connections_max)
+            server, place = await listen_tcp(make, config.host, config.tcp_port, context)
             self._servers.append(server)
             self.addresses.append(f"{'tidings' if context is None else 'tidings+tls'}://{place}")
         if config.unix is not None:
@@ -237,7 +231,7 @@ class Node:
         for server in self._servers:
             await server.start_serving()
         if config.mdns:
-            await self._discover(_port_of(self.addresses[0]))
+            await self._discover(int(self.addresses[0].rpartition(":")[2]))
         if config.sensor_port is not None or self._seals:
             home = await self._make_way_in()
             if config.sensor_port is not None:
@@ -314,9 +308,6 @@ class Node:
     def gone(self, name: str) -> None:
         """Forget a candidate that is not found any more."""
         self.driver.do(name, self.driver.core.peering.gone, name)
-
-    def _make_port(self) -> Port:
-        return Port(self.driver, self._connections_max)
 
     def _make_own_port(self) -> Port:
         """Make a port for a connection that only the owner of the node can open."""
@@ -435,10 +426,6 @@ def _guard(directory: str | None) -> Guard | None:
     from tidings.node.guard import Guard
 
     return Guard(Path(directory), time.time())
-
-
-def _port_of(address: str) -> int:
-    return int(address.rpartition(":")[2])
 
 
 def _peers(config: NodeConfig, own: str) -> Neighbours:

@@ -92,7 +92,7 @@ class PeerQueue(QueueRef):
                 return NotAllowed(f"node {self._relay.peer.name}: {error}")
             return error
 
-        return reply.map(_same, named)
+        return reply.map(lambda value: value, named)
 
     def purge(self, _filter: Filter | None) -> Deferred[int]:
         """Refuse: the queue is managed at its node."""
@@ -216,7 +216,3 @@ def _found(relay: PeerClient, result: Any) -> list[Description]:
 def _not_here(queue: QueueRef) -> NotAllowed:
     name, _, node = queue.address.rpartition("@")
     return NotAllowed(f"queue {name!r} is managed by node {node}: ask there")
-
-
-def _same(value: Any) -> Any:
-    return value

@@ -110,7 +110,8 @@ class Broker:
         """`name` is what people call the node; without `turns` everything is done as soon as it is asked."""
         self.memory = Memory(budgets or Budgets())
         self._shares: dict[str, Share] = {}  # by user
-        self.turns = Turns(_standing, let_work) if turns is None else turns
+        # By a clock that stands still no turn is ever over.
+        self.turns = Turns(lambda: 0.0, let_work) if turns is None else turns
         self.state = state  # as it was when the store was opened
         self.node = state.node
         self.name = name
@@ -173,7 +174,7 @@ class Broker:
         if twice:
             raise ValueError(f"{type(service).__name__} adds what is there already: {twice}")
         self.services.append(service)
-        if _is_own(service, "finish_tick"):
+        if type(service).finish_tick is not Service.finish_tick:
             self._ticking.append(service)
         self.operations.update(operations)
         self.frames.update(frames)
@@ -685,16 +686,6 @@ class Broker:
 def let_work(worker: Anyone, until: float) -> bool:
     """Let one work whose turn it is, where nobody has to survive what goes wrong with it."""
     return worker.work(until)
-
-
-def _is_own(service: Service, name: str) -> bool:
-    """Whether a service does anything there."""
-    return getattr(type(service), name, None) is not getattr(Service, name)
-
-
-def _standing() -> float:
-    """A clock by which no turn is ever over."""
-    return 0.0
 
 
 def _part(checked: Checked, start: int, end: int) -> Checked:

@@ -535,7 +535,8 @@ class Session(SessionWorker):
             kind, method = _OPERATIONS[name]
             return method(self._subscriptions, decode_arguments(arguments, kind))
         if name == "status":
-            return self._status()
+            self.principal.check_manage()
+            return self.broker.status()
         raise Refused("not-found", f"there is no operation {name[:40]!r}")
 
     @property
@@ -558,19 +559,6 @@ class Session(SessionWorker):
         """End a subscription of this session from outside, and tell the client."""
         self._subscriptions.end(number, reason)
 
-    def _status(self) -> dict[str, Any]:
-        self.principal.check_manage()
-        return self.broker.status()
-
-    def _pong(self, message: Ping) -> None:
-        self.post(encode(Pong(message.number)))
-
-    def _heard(self, _message: Pong) -> None:
-        """Being heard is all that was wanted."""
-
-    def _part(self, _message: Bye) -> None:
-        self._leave(is_clean=True)
-
 
 def _code_of(error: CodecError) -> str:
     if isinstance(error, TooLarge):
@@ -592,9 +580,9 @@ _HANDLERS: dict[type[ProtocolMessage], Callable[[Session, Any], Steps[None] | No
     RawRequest: Session._answer,
     Acknowledge: lambda session, message: session._subscriptions.acknowledge(message),
     Credit: lambda session, message: session._subscriptions.give_credit(message),
-    Ping: Session._pong,
-    Pong: Session._heard,
-    Bye: Session._part,
+    Ping: lambda session, message: session.post(encode(Pong(message.number))),
+    Pong: lambda _session, _message: None,  # being heard is all that was wanted
+    Bye: lambda session, _message: session._leave(is_clean=True),
 }
 FRAMES = frozenset(_HANDLERS) | {Publish}
 """What every session hears by itself."""

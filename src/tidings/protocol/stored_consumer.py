@@ -220,17 +220,13 @@ class StoredConsumer(Consumer):
         return (
             subscription.filter.matches(event)
             and hears(subscription.user, event)
-            and not _is_expired(event.ttl_s, stored, self.broker.wall)
+            and not (event.ttl_s is not None and stored.stored_us / 1e6 + event.ttl_s <= self.broker.wall)
         )
 
     def _hand_out(self, position: int) -> None:
         """Have it stored that events up to the position may have been delivered, before they are."""
         if self.cursor.name and position > self.cursor.handed:
             self.cursor.hand_out(position + HANDED_AHEAD)
-
-
-def _is_expired(ttl_s: float | None, stored: StoredBatch, wall: float) -> bool:
-    return ttl_s is not None and stored.stored_us / 1e6 + ttl_s <= wall
 
 
 def _runs(rows: Rows, positions: Sequence[int | None]) -> list[tuple[list[int], bool]]:

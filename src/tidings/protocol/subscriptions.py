@@ -146,7 +146,8 @@ class Subscriptions:
 
     def _subscribe(self, wanted: SubscribeRequest, asked: Filter) -> Begun:
         session = self._session
-        filter = self._reach(wanted, asked)
+        # Of a queue, whoever has it says what was granted.
+        filter = asked if wanted.queue is not None else self._narrow("subscribe", asked)
         is_unindexed = self._check_indexed(wanted, filter)
         if wanted.durable is not None:
             cursor = self._open_durable(wanted.durable, wanted, filter, asked)
@@ -213,10 +214,6 @@ class Subscriptions:
         yield from gathering.pass_on()
         subscription.sink, self._gathering = consumer, None
         return {"position": self._broker.position}
-
-    def _reach(self, wanted: SubscribeRequest, asked: Filter) -> Filter:
-        """What is wanted, as far as it was granted; of a queue, whoever has it says that."""
-        return asked if wanted.queue is not None else self._narrow("subscribe", asked)
 
     def _check_indexed(self, wanted: SubscribeRequest, filter: Filter) -> bool:
         """Refuse one filter too many that must be tried on every event; whether a new one is such.
