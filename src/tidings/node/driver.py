@@ -122,7 +122,7 @@ class Driver:
         self._waking = loop.call_later(WAKE_S, self._wake, loop.time() + WAKE_S)
         self._alarm: asyncio.TimerHandle | None = None  # for what is due before the next waking
         self._alarm_at = inf
-        self._logins = Logins(self.broker)
+        self._logins = Logins()
         self._dialler = Dialler(self)
         self.schedule()
 
@@ -159,8 +159,9 @@ class Driver:
         except Exception as error:  # what goes wrong with one must not touch the others
             self._report(worker.caller.peer if isinstance(worker, Session) else "background", error)
             is_left = worker.give_up()
-        if new is not None and new.is_closed:
-            self._logins.tell(new)
+        if new is not None and new.denied:
+            self._logins.tell(new.caller.peer, new.denied)
+            new.denied = ""
         return is_left
 
     def _read_again(self) -> None:
@@ -301,7 +302,6 @@ class Driver:
     def review(self) -> None:
         """The rules have changed: part from those who are not let in any more."""
         self.broker.review()
-        self._logins.new_reasons()
         self.schedule()
 
     # The store

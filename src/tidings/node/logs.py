@@ -14,13 +14,9 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import msgspec
-
-if TYPE_CHECKING:
-    from tidings.protocol.broker import Broker
-    from tidings.protocol.session import Session
 
 QUIET_S = 30.0
 """After so long without a failure the trouble has passed, if something has succeeded since."""
@@ -136,28 +132,19 @@ class Lasting:
 
 
 class Logins:
-    """Logs denied logins: the peer and the reason, never what was said. `broker` counts denials."""
+    """Logs denied logins: the peer and the reason, never what was said."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._counts: dict[str, int] = {}  # denials by reason, as they were last looked at
+    def __init__(self) -> None:
         self._told = 0  # denials that were logged since the last waking
         self._untold = 0  # and that were not
 
-    def tell(self, session: Session) -> None:
-        """Log why a client that has been parted from was not let in, if that is why."""
-        for reason in self.new_reasons():
-            if self._told < DENIALS_LOGGED_MAX:
-                self._told += 1
-                warning("a login was denied", peer=session.caller.peer, reason=reason)
-            else:
-                self._untold += 1
-
-    def new_reasons(self) -> list[str]:
-        """The reasons for which logins were denied since this was asked last."""
-        before, tallies = self._counts, self._broker.tallies
-        self._counts = {reason: times for (what, reason), times in tallies.items() if what == "logins_denied"}
-        return [reason for reason, times in self._counts.items() if times > before.get(reason, 0)]
+    def tell(self, peer: str, reason: str) -> None:
+        """Log why a client was not let in."""
+        if self._told < DENIALS_LOGGED_MAX:
+            self._told += 1
+            warning("a login was denied", peer=peer, reason=reason)
+        else:
+            self._untold += 1
 
     def wake(self) -> None:
         """Log how many denials were not logged; called by the driver every second."""

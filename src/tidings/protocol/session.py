@@ -96,6 +96,7 @@ class Session(SessionWorker):
         self._accepted = 0
         self._held: dict[BlockingConsumer, tuple[int, int]] = {}  # counters of events that wait, by where
         self._hello: Hello | None = None  # while the authenticator looks at it
+        self.denied = ""  # why its login was, until the driver has logged that
         self._allowed: dict[tuple[Action, str], Filter | None] = {}  # what was asked of the principal
         self.holdings = Holdings()  # the events that wait for it
         self.account = broker.memory.open(self, "")
@@ -393,6 +394,7 @@ class Session(SessionWorker):
             else:
                 self._check(answer)
         except Denied as error:
+            self.denied = error.reason
             self.broker.count("logins_denied", reason=error.reason)
             self.close(error.code, str(error))
 
