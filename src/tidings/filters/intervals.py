@@ -80,14 +80,14 @@ class Intervals(Struct, frozen=True, gc=False):
 
     def covers(self, other: Intervals) -> bool:
         """Whether every value of the other set is in this one."""
-        return all(self._holds(low, high) is True for low, high in other._spans())
+        return all(self._holds(low, high) is True for low, high in other.spans())
 
     def overlaps(self, other: Intervals) -> bool:
         """Whether the two sets may have a value in common."""
         if self.cuts and other.cuts and (self._lies_below(other) or other._lies_below(self)):
             return False
         few, many = (self, other) if len(self.cuts) < len(other.cuts) else (other, self)
-        return any(many._holds(low, high) is not False for low, high in few._spans())
+        return any(many._holds(low, high) is not False for low, high in few.spans())
 
     def _lies_below(self, other: Intervals) -> bool:
         """Whether this set ends before the other, which has cuts too, begins."""
@@ -100,7 +100,7 @@ class Intervals(Struct, frozen=True, gc=False):
         end = len(self.cuts) if high is None else bisect_left(self.cuts, high)
         return None if start < end else self.inside ^ bool(start & 1)
 
-    def _spans(self) -> Iterator[tuple[Cut | None, Cut | None]]:
+    def spans(self) -> Iterator[tuple[Cut | None, Cut | None]]:
         """The two cuts of each connected part, None for an end without limit."""
         ends = (None, *self.cuts) if self.inside else self.cuts
         return zip_longest(ends[::2], ends[1::2])
@@ -114,7 +114,7 @@ class Intervals(Struct, frozen=True, gc=False):
 
     def pieces(self) -> Iterator[Piece]:
         """The connected parts, from the lowest to the highest."""
-        return starmap(_piece, self._spans())
+        return starmap(_piece, self.spans())
 
     def points(self) -> list[Any] | None:
         """The single values the set consists of, or None if it has a piece that is more than a point."""

@@ -22,7 +22,7 @@ from tidings.filters.intervals import EVERYTHING, Intervals, between
 from tidings.filters.normal import Conjunction
 from tidings.filters.tree import Compare, Condition, FunctionCall, Literal, names_in
 from tidings.gateway.areas import AreaBox
-from tidings.gateway.ranges import WHOLE, RangeSpan, span_of_piece
+from tidings.gateway.ranges import WHOLE, RangeSpan, spans_of
 
 SENSING_ID, NAME, VALUE, POSX, POSY, AREA = "sensing-id", "name", "value", "posx", "posy", "area"
 PIECES_MAX = 64
@@ -114,18 +114,13 @@ def _want(one: Conjunction, text: str) -> Want | None:
         known(SENSING_ID, ANYTHING),
         known(NAME, ANYTHING),
         value.numbers,
-        _spans(value.numbers),
+        spans_of(value.numbers if len(value.numbers.cuts) <= 2 * PIECES_MAX else value.numbers.hull()),
         takes_others,
         x,
         y,
         tuple(type_tests),
         tuple(tests),
     )
-
-
-def _spans(numbers: Intervals) -> tuple[RangeSpan, ...]:
-    pieces = numbers if len(numbers.cuts) <= 2 * PIECES_MAX else numbers.hull()
-    return tuple(map(span_of_piece, pieces.pieces()))
 
 
 def _line(constraint: Constraint) -> Intervals:

@@ -42,8 +42,7 @@ from tidings.gateway.peer import (
     PauseReading,
     Send,
 )
-from tidings.gateway.publisher import ReadingPublisher
-from tidings.gateway.uplink import Log, Uplink
+from tidings.gateway.uplink import Log, ReadingPublisher, Uplink
 from tidings.gateway.work import Act, GatewayWork, WorkClient
 from tidings.protocol.access import PeerInfo
 from tidings.steps import Steps

@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
-from tidings.filters.intervals import AFTER, BEFORE, Cut, Intervals, Piece
+from tidings.filters.intervals import AFTER, BEFORE, Cut, Intervals
 
 K = TypeVar("K", bound=Hashable)
 
@@ -71,11 +71,9 @@ def span_of(low: float | None, high: float | None) -> RangeSpan:
     )
 
 
-def span_of_piece(piece: Piece) -> RangeSpan:
-    """Return a connected part of a set of numbers as a range."""
-    low = WHOLE.low if piece.low is None else (piece.low, BEFORE if piece.low_closed else AFTER)
-    high = WHOLE.high if piece.high is None else (piece.high, AFTER if piece.high_closed else BEFORE)
-    return RangeSpan(low, high)
+def spans_of(numbers: Intervals) -> tuple[RangeSpan, ...]:
+    """Return the connected parts of a set of numbers as ranges."""
+    return tuple(RangeSpan(low or WHOLE.low, high or WHOLE.high) for low, high in numbers.spans())
 
 
 class RangeNode(Struct, Generic[K], eq=False):

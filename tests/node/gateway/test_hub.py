@@ -134,7 +134,7 @@ def test_the_readings_of_a_turn_go_to_the_node_together_by_who_has_sent_them() -
 
 
 def test_much_that_comes_in_one_turn_is_sent_in_several_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.gateway.publisher.READINGS_MAX", 3)
+    monkeypatch.setattr("tidings.gateway.uplink.READINGS_MAX", 3)
     bench = Bench()
     bench.say(*(sensing("a", value) for value in range(8)), sensing("a", 8, 9, 10, 11))
     bench.turn()
