@@ -24,34 +24,26 @@ class Tests(Fold[EventTest, Read]):
     """Conditions as functions of an event, and expressions as functions that return their value."""
 
     def all_of(self, operands: tuple[Condition, ...]) -> EventTest:
-        tests = [self.condition(operand) for operand in operands]
-
-        def all_hold(event: Event) -> bool | None:
-            answer: bool | None = True
-            for test in tests:
-                held = test(event)
-                if held is False:
-                    return False
-                if held is None:
-                    answer = None
-            return answer
-
-        return all_hold
+        return self._joined(operands, False)
 
     def any_of(self, operands: tuple[Condition, ...]) -> EventTest:
+        return self._joined(operands, True)
+
+    def _joined(self, operands: tuple[Condition, ...], decisive: bool) -> EventTest:
+        """Join operands of which one that is `decisive` decides, and else one that is unknown."""
         tests = [self.condition(operand) for operand in operands]
 
-        def any_holds(event: Event) -> bool | None:
-            answer: bool | None = False
+        def decide(event: Event) -> bool | None:
+            answer: bool | None = not decisive
             for test in tests:
                 held = test(event)
-                if held:
-                    return True
+                if held is decisive:
+                    return decisive
                 if held is None:
                     answer = None
             return answer
 
-        return any_holds
+        return decide
 
     def opposite(self, operand: Condition) -> EventTest:
         test = self.condition(operand)

@@ -18,7 +18,7 @@ The rule kept: time is proportional to the text. Brackets are the only recursion
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -137,34 +137,27 @@ class _Parser(TokenReader):
         return node
 
     def condition(self) -> Node:
+        return self.joined(Or, "OR", self.conjunction)
+
+    def conjunction(self) -> Node:
+        return self.joined(And, "AND", lambda: self.plain() or self.negation())
+
+    def joined(self, joint: type[And | Or], word: str, operand: Callable[[], Node]) -> Node:
         start = self.at
-        first = self.conjunction()
-        if not self.take("OR"):
+        first = operand()
+        if not self.take(word):
             return first
         operands: list[Condition] = []
-        join(operands, Or, first, start)
+        join(operands, joint, first, start)
         while True:
             start = self.at
-            join(operands, Or, self.conjunction(), start)
-            if len(operands) > ALTERNATIVES_MAX:
+            join(operands, joint, operand(), start)
+            if joint is Or and len(operands) > ALTERNATIVES_MAX:
                 raise Trouble(
                     start, f"more than {ALTERNATIVES_MAX} alternatives", "use IN or several filters"
                 )
-            if not self.take("OR"):
-                return Or(tuple(operands))
-
-    def conjunction(self) -> Node:
-        start = self.at
-        first = self.plain() or self.negation()
-        if not self.take("AND"):
-            return first
-        operands: list[Condition] = []
-        join(operands, And, first, start)
-        while True:
-            start = self.at
-            join(operands, And, self.plain() or self.negation(), start)
-            if not self.take("AND"):
-                return And(tuple(operands))
+            if not self.take(word):
+                return joint(tuple(operands))
 
     def negation(self) -> Node:
         if not is_word(self.tokens[self.at], "NOT"):

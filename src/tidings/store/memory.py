@@ -259,7 +259,9 @@ class SimulatedStore(MemoryStore):
         node, boot = "", 0
         for entry in _entries(disk):
             node, boot = entry.node, max(boot, entry.boot)
-            self._contents.apply(_operations(entry))
+            self._contents.apply(
+                msgspec.msgpack.decode(encoded, type=_KINDS[kind]) for kind, encoded in entry.operations
+            )
         contents = self._contents
         self.state = StoreState(
             node or new_system(random_bytes),
@@ -305,8 +307,3 @@ def _entries(disk: SimulatedDisk) -> list[_Entry]:
         at += _HEAD_SIZE + size
     disk.cut(at)
     return entries
-
-
-def _operations(entry: _Entry) -> Iterator[Operation]:
-    for kind, encoded in entry.operations:
-        yield msgspec.msgpack.decode(encoded, type=_KINDS[kind])

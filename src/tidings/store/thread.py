@@ -99,14 +99,11 @@ class StoreThread:
         return self._searchers.submit(self._answer, question, *arguments)
 
     def _answer(self, question: Callable[..., Answer], *arguments: object) -> Answer:
-        self._let_commit()
-        return question(*arguments)
-
-    def _let_commit(self) -> None:
-        """Wait for the end of one commit, if there is one to be made."""
+        """Answer after the end of one commit, if there is one to be made."""
         with self._changed:
             done = self._done
             self._committed.wait_for(lambda: self._is_idle or self._done != done, COMMIT_FIRST_S_MAX)
+        return question(*arguments)
 
     @property
     def _is_idle(self) -> bool:
