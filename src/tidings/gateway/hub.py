@@ -186,7 +186,10 @@ class Hub:
         if intake.is_given_up:
             self._part(key, "nothing but mistakes")
         elif (intake.is_open or self._half) and key in self._peers:
-            self._note_half(key, intake.is_open, is_going_on or bool(said))
+            if not intake.is_open:
+                self._half.pop(key, None)
+            elif is_going_on or said or key not in self._half:
+                self._half[key] = self._clock()
 
     def closed(self, key: Key) -> None:
         """Close a connection, which is forgotten when all its input is processed."""
@@ -393,12 +396,6 @@ class Hub:
 
     def _introduce(self, key: Key, host: str, standing: NetworkRights | None) -> None:
         self.gateway.connected(key, Owner(host, "" if standing is None else standing.user))
-
-    def _note_half(self, key: Key, is_open: bool, is_going_on: bool) -> None:
-        if not is_open:
-            self._half.pop(key, None)
-        elif is_going_on or key not in self._half:
-            self._half[key] = self._clock()
 
     # Effects
 

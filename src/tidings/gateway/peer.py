@@ -68,9 +68,7 @@ class Entrance:
         if caller.certificate is None:
             return None
         try:
-            return self._standing(
-                self._authenticator.admit(LoginCredentials(caller), self._clock(), self._wall())
-            )
+            return self._admitted(LoginCredentials(caller))
         except NotAllowed:
             return None
 
@@ -78,25 +76,26 @@ class Entrance:
         """Return the user of a token; NotAllowed if it is invalid, or its user may publish nothing."""
         if not is_token(token):
             raise Denied("token", WRONG)
-        return self._standing(
-            self._authenticator.admit(LoginCredentials(caller, secret=token), self._clock(), self._wall())
-        )
+        return self._admitted(LoginCredentials(caller, secret=token))
 
     def renewed(self, standing: NetworkRights | None) -> NetworkRights | None:
         """Return the rights by the current rules; None if the user may not log in any more."""
-        principal = (
-            None
-            if standing is None or standing.principal is None
-            else self._authenticator.renew(standing.principal)
-        )
+        if standing is None or standing.principal is None:
+            return None
+        principal = self._authenticator.renew(standing.principal)
         try:
-            return None if principal is None else self._standing(principal)
+            return None if principal is None else _rights(principal)
         except NotAllowed:
             return None
 
-    def _standing(self, principal: object) -> NetworkRights:
+    def _admitted(self, credentials: LoginCredentials) -> NetworkRights:
+        principal = self._authenticator.admit(credentials, self._clock(), self._wall())
         assert isinstance(principal, Principal), "only passwords have to be checked first"
-        return NetworkRights(principal.user, principal.grant("publish"), principal)
+        return _rights(principal)
+
+
+def _rights(principal: Principal) -> NetworkRights:
+    return NetworkRights(principal.user, principal.grant("publish"), principal)
 
 
 class Login:
