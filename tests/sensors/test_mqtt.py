@@ -19,6 +19,7 @@ from effort import ANSWER_S
 from sensors.brokers import MISSING, PROGRAM, Mosquitto, mosquitto
 from sensors.gateways import TestGateway, run, wait_until
 
+from tests.gateway.world import is_known
 from tidings.errors import MissingExtra, UserError
 from tidings.sensors.mqtt import Bridge, session_class
 from tidings.sensors.topics import TopicMap
@@ -97,7 +98,7 @@ def test_devices_appear_as_sensor_networks(broker: Mosquitto) -> None:
             await publish_all(broker.port, 2)
             await wait_until(lambda: bridge.tally.acknowledged == 2 * EACH)
             assert seen(gateway) == list(range(2 * EACH))
-            assert gateway.core.is_known("station-1", "pm10")
+            assert is_known(gateway.core, "station-1", "pm10")
             assert gateway.errors == []
 
     run(test())

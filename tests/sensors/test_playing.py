@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sensors.gateways import TestGateway, run, wait_until
 
+from tests.gateway.world import is_known
 from tidings.errors import Disconnected, NoAnswer
 from tidings.sensors import network, replay, speaker
 from tidings.sensors.link import GatewayPlace
@@ -33,7 +34,7 @@ def test_every_reading_arrives_with_its_own_time(recorded: Recording, udp: bool)
             assert len(gateway.readings) == played.arrived == TOTAL
             assert {reading.timestamp[:8] for _, reading in gateway.readings} == {"2026-05-"}
             assert gateway.errors == []
-            await wait_until(lambda: not gateway.core.is_known("10000", "10000.pm10"))
+            await wait_until(lambda: not is_known(gateway.core, "10000", "10000.pm10"))
 
     run(test())
     assert reports[-1] == 1.0
