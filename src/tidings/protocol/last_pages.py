@@ -17,10 +17,10 @@ has a value of theirs; and a commit that fails is undone here, value by value.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -51,7 +51,7 @@ Key = tuple[str | None, str, str]
 """Source, type and subject."""
 
 
-class KeptValue(NamedTuple):
+class KeptValue(Struct, frozen=True, gc=False):
     """Event that is the last of its key; `order` grows from one to the next, `size` is what it counts for."""
 
     order: int
@@ -133,39 +133,50 @@ class LastPages(Service):
             return
         origin, before = batch.origin, self.size
         source = None if origin is None else origin.source
+        newest: dict[Key, msgspec.Raw] = {}
         for keyed, raw in zip(_keys_of(batch.raw), _raws_of(batch.raw), strict=True):
             header = keyed.header
             if header is None or header.delivery == "transient":
                 continue
             subject = header.subject
             if subject is not None and not subject.startswith(INBOX):
-                self._put((source, keyed.type, subject), origin, bytes(raw))
+                key = source, keyed.type, subject
+                newest.pop(key, None)  # so that it stands last
+                newest[key] = raw
+        self._put(newest, origin)
         self._make_room()
         self._charge(before)
 
-    def _put(self, key: Key, origin: Origin | None, raw: bytes) -> None:
-        """Make this the last value of its key, in the newest page."""
-        size = _size(key, raw)
-        if size > VALUE_SIZE_MAX:
-            self._broker.count("last_values_dropped", reason=TOO_LARGE)
-            raw = _nothing(key)
+    def _put(self, newest: Mapping[Key, msgspec.Raw], origin: Origin | None) -> None:
+        """Make these the last values of their keys, in the newest page."""
+        mark, undo = self._broker.mark, self._undo
+        for key, own in newest.items():
+            raw = bytes(own)
             size = _size(key, raw)
             if size > VALUE_SIZE_MAX:
-                return  # as was every event of this key before
-        self._undo.append((self._broker.mark, key, *self._take(key)))
+                self._broker.count("last_values_dropped", reason=TOO_LARGE)
+                raw = _nothing(key)
+                size = _size(key, raw)
+                if size > VALUE_SIZE_MAX:
+                    continue  # as was every event of this key before
+            undo.append((mark, key, *self._take(key)))
+            self.order += 1
+            self._insert(self._with_room(size), key, KeptValue(self.order, origin, raw, size))
+
+    def _with_room(self, size: int) -> int:
+        """Return the number of the newest page, or of a new one if that has no room for so many bytes."""
         number = next(reversed(self._pages), 0)
         if not number or self._pages[number].size + size > PAGE_SIZE:
             number += 1
             self._pages[number] = _Page()
-        self.order += 1
-        self._insert(number, key, KeptValue(self.order, origin, raw, size))
         self._changed.add(number)
+        return number
 
     def _insert(self, number: int, key: Key, value: KeptValue) -> None:
-        page = self._pages[number]
+        page, size = self._pages[number], value.size
         page.values[key] = value
-        page.size += value.size
-        self.size += value.size
+        page.size += size
+        self.size += size
         self._page_of[key] = number
 
     def _take(self, key: Key) -> tuple[int, KeptValue | None]:

@@ -1,7 +1,7 @@
 """Last values: the newest event of each source, type and subject, for subscriptions that ask for them.
 
 They are found among the events that were published lately, whatever these are, and then among those that are
-kept by key (`last_pages`).
+kept by key (`last_pages`). Of a key that is kept only the last event counts, wanted or not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GATHERED_STEPS_MAX = 1_000
 """Steps in which that must come to its end."""
 
 Value = tuple[Origin | None, bytes] | None
-"""From whom an event came, and its bytes; None for one that has outlived its time."""
+"""From whom an event came, and its bytes; None for one that is not wanted or has outlived its time."""
 
 
 class LastValuesSink(Sink):
@@ -138,8 +138,12 @@ def _look(
     part = batch.take(rows)
     for event, raw in zip(part.events, part.raws, strict=True):
         thing = (event.source, event.type, event.subject)
-        if thing not in found and is_wanted(event):
+        if thing in found:
+            continue
+        if is_wanted(event):
             found[thing] = None if _is_expired(event, wall) else (batch.origin, raw)
+        elif event.subject is not None and event.delivery != "transient":
+            found[thing] = None  # it is kept by key, so an older one is not its value
 
 
 def _joined(values: list[tuple[Origin | None, bytes]]) -> Steps[list[Batch]]:
