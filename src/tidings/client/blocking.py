@@ -255,10 +255,11 @@ class Bus(Root[AsyncBus]):
         returns instances, and `where` is a filter on its attributes; one that it has not raises FilterError.
         `durable`: a name under which the node keeps the subscription and its unacknowledged events. `since`:
         deliver stored events from this position or time on first. `last`: deliver the newest event of each
-        thing first. `passive`: receive events without creating demand for them. `on_slow`: what the node does
-        with events when this client is too slow; `latest` keeps the newest for each value of the attribute
-        `slow_key`. `order`: whether a durable subscription that resumes gets the oldest or newest first.
-        Notes on the filter (`Filter.notes`) are logged as warnings of `tidings.notes`.
+        source, type and subject first. `passive`: receive events without creating demand for them.
+        `on_slow`: what the node does with events when this client is too slow; `latest` keeps the newest for
+        each value of the attribute `slow_key`. `order`: whether a durable subscription that resumes gets the
+        oldest or newest first. Notes on the filter (`Filter.notes`) are logged as warnings of
+        `tidings.notes`.
         """
         inner: Any = self._inner
         made: Subscription | TypedSubscription[TypedModel] = front_of(

@@ -287,10 +287,11 @@ class Bus(BusQueues):
         returns instances, and `where` is a filter on its attributes; one that it has not raises FilterError.
         `durable`: a name under which the node keeps the subscription and its unacknowledged events. `since`:
         deliver stored events from this position or time on first. `last`: deliver the newest event of each
-        thing first. `passive`: receive events without creating demand for them. `on_slow`: what the node does
-        with events when this client is too slow; `latest` keeps the newest for each value of the attribute
-        `slow_key`. `order`: whether a durable subscription that resumes gets the oldest or newest first.
-        Notes on the filter (`Filter.notes`) are logged as warnings of `tidings.notes`.
+        source, type and subject first. `passive`: receive events without creating demand for them.
+        `on_slow`: what the node does with events when this client is too slow; `latest` keeps the newest for
+        each value of the attribute `slow_key`. `order`: whether a durable subscription that resumes gets the
+        oldest or newest first. Notes on the filter (`Filter.notes`) are logged as warnings of
+        `tidings.notes`.
         """
         if acknowledge not in ("auto", "client") or (acknowledge == "client" and durable is None):
             raise UserError("acknowledge must be 'auto', or 'client' on a durable subscription")

@@ -168,6 +168,14 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         Count | None,
         _about("bytes that it holds for one session; none: an eighth of `memory_max`", 500_000_000, "BYTES"),
     ] = None
+    last_values_max: Annotated[
+        Annotated[int, Meta(ge=0)],
+        _about(
+            "bytes of last values that it keeps by key, at most a 16th of `memory_max`; 0: none",
+            None,
+            "BYTES",
+        ),
+    ] = 64 << 20
     compiled: Annotated[
         bool, _about("use compiled code under load; `--plain` turns it off", contrary="plain")
     ] = True

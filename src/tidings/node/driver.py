@@ -32,6 +32,7 @@ from tidings.node.metrics import Ages
 from tidings.node.threads import Threads
 from tidings.protocol.access import PeerInfo
 from tidings.protocol.broker import Anyone
+from tidings.protocol.last_pages import FULL
 from tidings.protocol.service import BlockingCall
 from tidings.protocol.session import Session
 from tidings.protocol.stored_consumer import StoredConsumer
@@ -114,6 +115,7 @@ class Driver:
         self._release: asyncio.TimerHandle | None = None
         self._store = StoreThread(store, self._on_durable, self._on_failure)
         self._ages = Ages(self.history.stored_us, self._store.ask_aside)
+        self._is_full = False  # last values were dropped, and that was logged
         self._is_older = False  # the store is, than what clients know, and that was logged
         self._writing = Lasting("the store failed", "the store works again")
         self._reading = Lasting("the store can't be read", "the store can be read again")
@@ -408,6 +410,7 @@ class Driver:
         for trouble in (self._writing, self._reading):
             trouble.look(now)
         self._look_for_older()
+        self._look_for_full()
         self.on_wake()
 
     def _look_for_older(self) -> None:
@@ -416,6 +419,14 @@ class Driver:
         if ahead and not self._is_older:
             self._is_older = True
             logs.error("the store is older than what clients know", clients=ahead, node=self.broker.node)
+
+    def _look_for_full(self) -> None:
+        """Log once that last values are dropped; how many are is counted."""
+        dropped = self.broker.tallies.get(("last_values_dropped", FULL), 0)
+        if dropped and not self._is_full:
+            self._is_full = True
+            budget = self.broker.memory.last_values_max
+            logs.warning("last values are dropped", dropped=dropped, last_values_max=budget)
 
     def _set_alarm(self) -> None:
         """Have the broker woken when it wants to be."""

@@ -27,7 +27,8 @@ def budgets_of(config: NodeConfig) -> Budgets:
     """The budgets that the settings give; what they do not say is a share of what the machine has."""
     node = config.memory_max or machine_memory() // NODE_SHARE
     user = config.memory_user_max or node // USER_SHARE
-    return Budgets(node, user, config.memory_session_max or node // SESSION_SHARE)
+    session = config.memory_session_max or node // SESSION_SHARE
+    return Budgets(node, user, session, config.last_values_max)
 
 
 def machine_memory(cgroup: Path = CGROUP) -> int:

@@ -405,6 +405,9 @@ class Node:
         yield metrics.gauge(
             "memory_max_bytes", "The budget for `tidings_memory_bytes`.", broker.memory.node.limit
         )
+        last_values = status["last_values"]
+        yield metrics.gauge("last_values", "Last values that are kept by key.", last_values["values"])
+        yield metrics.gauge("last_values_bytes", "Bytes that they count for.", last_values["bytes"])
         yield metrics.gauge("loop_lag_seconds", "Recent delay of the event loop.", driver.lag_s)
         yield from metrics.durable_gauges(status["durables"], ages_s)
         yield from metrics.queue_gauges(status["queues"])
