@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -70,16 +69,15 @@ def result(rule: Rule, rows: Sequence[Row]) -> Any:
             return (min if rule.rule == "first" else max)(known)[1] if known else None
     if not values:
         return None
-    total = sum((in_units(value) for value in values), Decimal(0))
-    if rule.rule == "mean":
-        return float(total) / len(values)
-    return int(total) if isinstance(values[0], int) else float(total)
+    if isinstance(values[0], int):
+        return sum(values) if rule.rule == "total" else sum(values) / len(values)
+    units = [in_units(value) for value in values if abs(value) < 2**63]
+    total = sum(units) / 1e9 if units else None
+    return total if rule.rule == "total" or total is None else total / len(units)
 
 
-def in_units(value: float) -> Decimal:
-    if isinstance(value, int):
-        return Decimal(value)
-    return Decimal(repr(value)).quantize(Decimal("1e-9"), ROUND_HALF_UP)
+def in_units(value: float) -> int:
+    return round(value * 1e9) if abs(value) < 2**33 else round(value) * 10**9
 
 
 def collapsed(edge: Collapse, rows: Sequence[Row]) -> list[Row]:

@@ -214,7 +214,7 @@ def count(column: str | None = None) -> Rule:
 
 
 def total(column: str) -> Rule:
-    """Add up numbers: integers exactly, others in units of 1e-9."""
+    """Add up numbers: integers exactly, others in units of 1e-9; NaN and infinity are left out."""
     return Rule("total", column)
 
 

@@ -26,10 +26,11 @@ KEY_LENGTH_MAX = 1_000
 """Characters of all texts in a key; it becomes the subject of events."""
 VALUE_LENGTH_MAX = 65_536
 """Characters or bytes of a value that a state keeps."""
-TOTAL_MAX = 1e18
-"""Numbers of this size or more make a total NaN."""
-UNITS = "decimal(38,9)"
-"""Type in which numbers that are no integers are added up: exact, in whatever order."""
+FINE_END = float(2**33)
+"""Numbers below this are added up in units of 1e-9; from here on they count as whole numbers."""
+TOTAL_END = float(2**63)
+"""Numbers from here on, and those that are none, are left out of totals and means."""
+UNIT = 1_000_000_000
 NO_PLACE, NO_KEY, KEY_LENGTH = "no place", "no key", "key too long"
 VALUE_LENGTH, TOO_LATE, TOO_MANY = "value too long", "late", "too many keys"
 REASONS = (NO_PLACE, NO_KEY, KEY_LENGTH, VALUE_LENGTH, TOO_LATE, TOO_MANY)
@@ -57,7 +58,7 @@ class Collapsing:
     def __init__(self, node: FlowNode, edge: Collapse, columns: Columns) -> None:
         self.node = node
         self.edge = edge
-        self._columns = columns
+        self.columns = columns
         self._parts = [Part(F.col("time"), "max")]
         self._results: dict[str, Column] = {}
         for name, rule in edge.rules.items():
@@ -93,16 +94,15 @@ class Collapsing:
         return self._part(column.isNotNull().cast("bigint"), "sum", "bigint")
 
     def _summed(self, column: Column, rule: Rule) -> Column:
-        if self._columns[rule.column or ""] in INTEGERS:
+        """Return a total or mean. Numbers are added up as decimals: exact, in whatever order."""
+        if self.columns[rule.column or ""] in INTEGERS:
             total = self._part(column.cast(_WHOLE), "sum", _WHOLE)
             if rule.rule == "total":
                 return total.try_cast("bigint")
             return total.cast("double") / self._nonzero(column)
-        is_plain = F.abs(column) < F.lit(TOTAL_MAX)
-        total = self._part(F.when(is_plain, column.cast(UNITS)), "sum", UNITS).cast("double")
-        odd = self._part((column.isNotNull() & ~is_plain).cast("bigint"), "sum", "bigint")
-        plain = total if rule.rule == "total" else total / self._nonzero(column)
-        return F.when(odd > 0, F.lit(float("nan"))).otherwise(plain)
+        number = units(column)
+        result = self._part(number, "sum", _WHOLE).cast("double") / F.lit(float(UNIT))
+        return result if rule.rule == "total" else result / self._nonzero(number)
 
     def _nonzero(self, column: Column) -> Column:
         number = self._counted(column)
@@ -117,7 +117,7 @@ class Collapsing:
     def judged(self, frame: DataFrame, watermark_us: int | None = None) -> tuple[DataFrame, DataFrame]:
         """Return the rows that the collapse takes, and the others as rows of the history `late`."""
         reason = self._reason(watermark_us)
-        rest = late_rows(frame.where(reason.isNotNull()), self.node.name, reason, self._columns)
+        rest = late_rows(frame.where(reason.isNotNull()), self.node.name, reason, self.columns)
         return frame.where(reason.isNull()), rest
 
     def _reason(self, watermark_us: int | None) -> Column:
@@ -136,20 +136,24 @@ class Collapsing:
         return reason
 
     def _is_long(self, name: str) -> bool:
-        return self._columns[name] in ("string", "binary")
+        return self.columns[name] in ("string", "binary")
 
     def _kept(self) -> set[str]:
         """Return the columns of which the state keeps values as they are."""
         return {rule.column for rule in self.edge.rules.values() if rule.column and rule.rule != "count"}
 
-    def lifted(self, frame: DataFrame) -> DataFrame:
-        """Return each row as parts, with its key and place."""
+    def keyed(self) -> list[Column]:
+        """Return the key of a row, for a selection."""
         key = [F.col(quoted(name)) for name in self.edge.by]
         if self.edge.window_s is not None:
             key.append(self._start())
-        keys = [column.alias(name) for column, name in zip(key, self.keys, strict=True)]
+        return [column.alias(name) for column, name in zip(key, self.keys, strict=True)]
+
+    def lifted(self, frame: DataFrame) -> DataFrame:
+        """Return each row as parts, with its key and place."""
         parts = [part.lifted.alias(name) for part, name in zip(self._parts, self.parts, strict=True)]
-        return frame.select(*keys, *parts, F.col("node").alias("n"), F.col("position").alias("s"))
+        place = [F.col("node").alias("n"), F.col("position").alias("s")]
+        return frame.select(*self.keyed(), *parts, *place)
 
     def _start(self) -> Column:
         width = round((self.edge.window_s or 0) * 1_000_000)
@@ -207,6 +211,14 @@ class Collapsing:
         return [
             column for column, name in zip(self.results(), self.node.columns, strict=True) if name in wanted
         ]
+
+
+def units(column: Column) -> Column:
+    """Return a number in units of 1e-9, as a decimal; null for one that is left out of totals."""
+    number = column.cast("double")
+    fine = F.rint(number * F.lit(float(UNIT))).cast("bigint").cast(_WHOLE)
+    coarse = (F.rint(number).cast("bigint").cast("decimal(19,0)") * F.lit(UNIT)).cast(_WHOLE)
+    return F.when(F.abs(number) < FINE_END, fine).when(F.abs(number) < TOTAL_END, coarse)
 
 
 def late_rows(frame: DataFrame, edge: str, reason: Column, columns: Columns) -> DataFrame:

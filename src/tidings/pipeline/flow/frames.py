@@ -20,8 +20,8 @@ from tidings.filters.tree import Arithmetic, Literal, Name, Negative, Node
 from tidings.pipeline.attribute_columns import quoted
 from tidings.pipeline.columns import constant_column, to_column
 from tidings.pipeline.flow.collapsing import Collapsing
-from tidings.pipeline.flow.edges import Apply, Collapse, Expand, Merge, Read, Select, Transform
-from tidings.pipeline.flow.graph import LATE, FlowNode, Graph
+from tidings.pipeline.flow.edges import Apply, Collapse, Expand, Late, Merge, Read, Select, Transform
+from tidings.pipeline.flow.graph import FlowNode, Graph
 from tidings.pipeline.flow.types import Columns
 
 if TYPE_CHECKING:
@@ -45,24 +45,31 @@ _TYPES: dict[str, types.DataType] = {
 def frames_of(graph: Graph, inputs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     """Return all nodes of the graph as DataFrames; see `Graph.frames`."""
     made: dict[str, DataFrame] = {}
-    late: list[DataFrame] = []
     for node in graph.nodes:
-        before = [made[name] for name in node.after if name in made]
         if isinstance(node.edge, Read):
             made[node.name] = read_frame(node, inputs)
-        elif isinstance(node.edge, Collapse):
-            good, bad = collapsing_of(graph, node).judged(before[0])
-            made[node.name] = collapsing_of(graph, node).collapsed(good)
-            late.append(bad)
-        elif isinstance(node.edge, Expand):
-            state = graph[node.after[0]]
-            good, _ = collapsing_of(graph, state).judged(made[state.after[0]])
-            made[node.name] = collapsing_of(graph, state).expanded(good)
-        elif node.name == LATE:
-            made[LATE] = together(late)
         else:
-            made[node.name] = step(node, graph[node.after[0]].columns, before)
+            made[node.name] = node_frame(graph, node, *(made[name] for name in inputs_of(graph, node)))
     return made
+
+
+def inputs_of(graph: Graph, node: FlowNode) -> tuple[str, ...]:
+    """Return the nodes from whose rows this one is made: for an expand those before its collapse."""
+    if isinstance(node.edge, Expand | Late):
+        return tuple(name for state in node.after for name in graph[state].after)
+    return node.after
+
+
+def node_frame(graph: Graph, node: FlowNode, *before: DataFrame) -> DataFrame:
+    """Return the rows of a node over history, from those of `inputs_of`."""
+    if isinstance(node.edge, Late):
+        states = zip(node.after, before, strict=True)
+        return together([collapsing_of(graph, graph[name]).judged(df)[1] for name, df in states])
+    if not isinstance(node.edge, Collapse | Expand):
+        return step(node, graph[node.after[0]].columns, before)
+    collapsing = collapsing_of(graph, node if isinstance(node.edge, Collapse) else graph[node.after[0]])
+    good, _ = collapsing.judged(before[0])
+    return collapsing.collapsed(good) if isinstance(node.edge, Collapse) else collapsing.expanded(good)
 
 
 def read_frame(node: FlowNode, inputs: Mapping[str, DataFrame]) -> DataFrame:

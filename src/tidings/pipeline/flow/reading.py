@@ -1,4 +1,4 @@
-"""Flow graphs in files: TOML, a Python program that makes one, or a graph that comes with tidings.
+"""Flow graphs in files: TOML, or a Python program that makes one.
 
     name = "quotes"
 
@@ -23,10 +23,8 @@ A TOML file may have its nodes in any order, and all that graphs have except Pyt
 
 from __future__ import annotations
 
-import runpy
 import tomllib
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +35,9 @@ from tidings.errors import FlowError
 from tidings.filters.text import write_literal
 from tidings.pipeline.flow.edges import KEYS_MAX, Collapse, Edge, Expand, Merge, Read, Select, Transform
 from tidings.pipeline.flow.graph import Draft, Graph, arrange
+from tidings.pipeline.flow.program import graph_of_program
 from tidings.pipeline.flow.rules import parse_rule
 
-BUILT_IN: dict[str, str] = {}
-"""Graphs that come with tidings: name, and the module whose attribute `graph` it is."""
 FILE_SIZE_MAX = 1 << 20
 """Bytes of a file in TOML."""
 
@@ -78,22 +75,17 @@ class GraphTable(Struct, frozen=True, forbid_unknown_fields=True):
     state: dict[str, Any] = {}
 
 
-def load(path_or_name: str | Path) -> Graph:
-    """Return the graph in a TOML file, the one that a Python file makes, or one that comes with tidings.
+def load(path: str | Path) -> Graph:
+    """Return the graph in a TOML file, or the one that a Python file makes; FlowError names the place.
 
-    FlowError names the file and the place in it.
+    A Python file is run, with the rights of the caller.
     """
-    name = str(path_or_name)
-    if name in BUILT_IN:
-        graph: Graph = import_module(BUILT_IN[name]).graph
-        return graph
-    path = Path(path_or_name)
+    path = Path(path)
     if path.suffix == ".py":
-        return _from_python(path)
+        return graph_of_program(path)
     if path.suffix == ".toml":
         return parse_graph(_text(path), path.stem, str(path))
-    known = f" (there are {', '.join(BUILT_IN)})" if BUILT_IN else ""
-    raise FlowError(name, f"is no file in TOML or Python, and no graph of tidings{known}")
+    raise FlowError(str(path), "is no file of a graph; its name ends with .toml or .py")
 
 
 def _text(path: Path) -> str:
@@ -107,16 +99,6 @@ def _text(path: Path) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         raise FlowError(str(path), "is no text in UTF-8") from None
-
-
-def _from_python(path: Path) -> Graph:
-    if not path.is_file():
-        raise FlowError(str(path), "there is no such file")
-    values = runpy.run_path(str(path), run_name="flow").values()
-    found = list({id(value): value for value in values if isinstance(value, Graph)}.values())
-    if len(found) != 1:
-        raise FlowError(str(path), f"must make one graph, and has {len(found)}; use tidings.flows.graph")
-    return found[0]
 
 
 def parse_graph(text: str, name: str = "graph", place: str = "graph") -> Graph:

@@ -1,0 +1,166 @@
+"""Flow graphs as continuous queries: the same as over history, however the batches are cut."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from effort import SEED, often
+from pipeline.flow_oracle import Row, frame, moment, rows_of, sorted_rows, worked_off
+from pyspark.sql import DataFrame, SparkSession
+
+from tidings.flows import Graph, History, count, graph, highest, history, latest, mean, total
+from tidings.pipeline.flow.stored_state import state_rows
+from tidings.pipeline.flow.stream import FlowBatches
+
+COLUMNS = {"symbol": "string", "price": "double", "volume": "bigint"}
+LATE_S = 100.0
+
+
+class Collected:
+    """The results of all batches: rows of histories, and the last row of each key of states."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.rows: dict[str, dict[int, list[Row]]] = {node.name: {} for node in graph.nodes}
+
+    def __call__(self, batch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, int]:
+        for name, df in frames.items():
+            self.rows[name][batch] = rows_of(df)
+        return {}
+
+    def all(self, name: str) -> list[Row]:
+        batches = self.rows[name]
+        rows = [row for batch in sorted(batches) for row in batches[batch]]
+        by = self._graph[name].by
+        if by:
+            rows = list({tuple(row[one] for one in by): row for row in rows}.values())
+        return sorted_rows(rows)
+
+
+def streamed(
+    spark: SparkSession,
+    made: Graph,
+    cuts: Sequence[Sequence[Row]],
+    checkpoint: Path,
+    again: int | None = None,
+) -> tuple[Collected, FlowBatches]:
+    """The batches of a query one after the other; batch `again` is repeated by another driver."""
+    collected = Collected(made)
+    batches = FlowBatches(made, spark, str(checkpoint), collected)
+    for number, rows in enumerate(cuts):
+        df = batches.stream({"trades": frame(spark, rows, made)})
+        batches(df, number)
+        if number == again:
+            batches = FlowBatches(made, spark, str(checkpoint), collected)
+            batches(df, number)
+    return collected, batches
+
+
+def trades() -> History:
+    return history("trades", columns=COLUMNS)
+
+
+def random_trades(dice: random.Random, number: int, spread_s: float) -> list[Row]:
+    """Trades in the order of their positions, with times that go up and down by so much."""
+    return [
+        {
+            "time": moment(position * 10 + dice.uniform(-spread_s, spread_s)),
+            "node": "here",
+            "position": position,
+            "symbol": dice.choice("ABCD"),
+            "price": dice.choice([None, round(dice.uniform(0, 100), 2)]),
+            "volume": dice.choice([None, dice.randrange(3_000)]),
+        }
+        for position in range(number)
+    ]
+
+
+def cut(dice: random.Random, rows: Sequence[Row], number: int) -> list[list[Row]]:
+    places = sorted(dice.randrange(len(rows) + 1) for _ in range(number - 1))
+    return [list(rows[a:b]) for a, b in zip([0, *places], [*places, len(rows)], strict=True)]
+
+
+def without_time(rows: Sequence[Row]) -> list[Row]:
+    return sorted_rows([{name: cell for name, cell in row.items() if name != "time"} for row in rows])
+
+
+def some_graph(dice: random.Random) -> Graph:
+    """A graph of a few edges, with a collapse at least."""
+    one = trades()
+    if dice.random() < 0.5:
+        one = one.select(f"volume >= {dice.randrange(1_000)}")
+    if dice.random() < 0.5:
+        one = one.transform(symbol="symbol", price="price * 3", volume="volume")
+    rules = dict(dice.sample(sorted(RULES.items()), 3))
+    window_s = dice.choice([None, 60.0, 7.5])
+    state = one.collapse("symbol", window_s=window_s, late_s=LATE_S, **rules).named("state")
+    name = min(rules)
+    by = ["symbol", "start"] if window_s else ["symbol"]
+    return graph("g", state.expand().named("changes").collapse(by, last=latest(name)).named("again"))
+
+
+RULES: dict[str, Any] = {
+    "rows": count(),
+    "high": highest("price"),
+    "last": latest("price"),
+    "amount": total("price"),
+    "average": mean("volume"),
+    "name": highest("symbol"),
+}
+
+
+def test_a_stream_gives_what_history_gives_however_it_is_cut(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(often(1)):
+        dice = random.Random(SEED + number)
+        made, rows = some_graph(dice), random_trades(dice, 24, spread_s=LATE_S / 2 - 1)
+        collected, _ = streamed(
+            spark, made, cut(dice, rows, 3), tmp_path / str(number), again=dice.randrange(3)
+        )
+        wanted = worked_off(made, {"trades": rows})
+        assert collected.all("late") == []
+        assert collected.all("changes") == sorted_rows(wanted["changes"]), number
+        for name in ("state", "again"):
+            assert without_time(collected.all(name)) == without_time(wanted[name]), (number, name)
+        assert stored(tmp_path / str(number), "again") == without_time(wanted["again"])
+
+
+def stored(checkpoint: Path, name: str) -> list[Row]:
+    """The stored state, as `tidings pipeline state` reads it, without the times of its rows."""
+    return without_time(state_rows(str(checkpoint), name).to_pylist())
+
+
+def test_a_late_event_is_in_the_history_late_and_nowhere_else(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(often(1)):
+        dice = random.Random(SEED + 100 + number)
+        rows = random_trades(dice, 40, spread_s=3 * LATE_S)
+        state = trades().collapse("symbol", window_s=60.0, late_s=LATE_S, rows=count(), high=highest("price"))
+        made = graph("g", state.named("state"))
+        collected, batches = streamed(spark, made, cut(dice, rows, 4), tmp_path / str(number))
+        late = collected.all("late")
+        assert {(row["edge"], row["reason"]) for row in late} == {("state", "late")}
+        assert sum(one.late.get("late", 0) for one in batches.counts.values()) == len(late)
+        gone = {"state": {row["position"] for row in late}}
+        wanted = worked_off(made, {"trades": rows}, gone)
+        assert without_time(collected.all("state")) == without_time(wanted["state"])
+        windows = state_rows(str(tmp_path / str(number)), "state").num_rows
+        assert windows < len(wanted["state"])  # closed ones are gone
+
+
+def test_keys_past_the_limit_are_in_the_history_late(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [
+        {**row, "symbol": f"S{number // 2}"}
+        for number, row in enumerate(random_trades(random.Random(1), 12, 1))
+    ]
+    state = trades().collapse("symbol", keys_max=4, n=count()).named("state")
+    made = graph("g", state, state.expand().named("changes"))
+    collected, batches = streamed(spark, made, [rows[:5], rows[5:]], tmp_path)
+    assert {row["symbol"]: row["n"] for row in collected.all("state")} == {f"S{n}": 2 for n in range(4)}
+    assert {(row["position"], row["reason"]) for row in collected.all("late")} == {
+        (position, "too many keys") for position in range(8, 12)
+    }
+    assert sorted(row["position"] for row in collected.all("changes")) == list(range(8))
+    assert batches.counts[1].late == {"too many keys": 4}
+    assert batches.counts[1].rows == {"trades": 7}
