@@ -1,0 +1,122 @@
+"""Flow graphs at a real node: what they publish, once each, whatever ends in between."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from signal import SIGKILL
+from typing import Any
+
+import pytest
+from effort import ANSWER_S, IS_SOAK, SEED
+from pipeline import flow_killed
+from pipeline.flow_killed import inputs, quotes, target
+from pipeline.flow_oracle import Row, moment, worked_off
+from pipeline.nodes import Running, running
+from pyspark.sql import SparkSession
+
+from tidings import Event, blocking
+from tidings.errors import UserError
+from tidings.flows import count, graph, history
+from tidings.pipeline.flow.stored_state import state_rows
+from tidings.pipeline.flow.stream import BatchCounts, start
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Running]:
+    with running(tmp_path / "node") as one:
+        yield one
+
+
+def trade(number: int, dice: random.Random) -> Event:
+    values = {
+        "symbol": dice.choice("AB"),
+        "price": float(dice.randrange(100)),
+        "volume": dice.randrange(3_000),
+    }
+    return Event("trade", values, time=moment(number), delivery="persistent")
+
+
+def run(spark: SparkSession, node: Running, checkpoint: Path) -> dict[int, BatchCounts]:
+    """Work off all that is there."""
+    address = node.address
+    flow = start(quotes(), spark, inputs(spark, address), target(address), str(checkpoint))
+    flow.query.awaitTermination(ANSWER_S)
+    assert not flow.query.isActive
+    return flow.counts
+
+
+def published(node: Running, type: str) -> list[Event]:
+    with blocking.connect(f"tidings://{node.address}") as bus:
+        return [event for _, event in bus.log.read(where=f"type = '{type}'")]
+
+
+def check(node: Running, trades: list[Event]) -> None:
+    """What is published is what plain Python makes of these trades, once each."""
+    rows: list[Row] = [
+        {"time": event.time, "node": "here", "position": number, **event.values}
+        for number, event in enumerate(trades)
+    ]
+    wanted = worked_off(quotes(), {"trades": rows})
+    large = [(event.time, event["symbol"], event["price"]) for event in published(node, "quotes.large")]
+    assert sorted(large) == sorted((row["time"], row["symbol"], row["price"]) for row in wanted["large"])
+    last = {event.subject: event.values for event in published(node, "quotes.high")}
+    names = ("symbol", "high", "trades", "amount")
+    assert last == {row["symbol"]: {name: row[name] for name in names} for row in wanted["high"]}
+    assert published(node, "quotes.late") == []
+
+
+def test_a_graph_publishes_its_histories_and_the_changes_of_its_states_once(
+    spark: SparkSession, node: Running, tmp_path: Path
+) -> None:
+    dice, checkpoint = random.Random(SEED), tmp_path / "checkpoint"
+    trades = [trade(number, dice) for number in range(9)]
+    node.publish(*trades[:6])
+    counts = run(spark, node, checkpoint)
+    large = sum(event["volume"] >= 1_000 for event in trades[:6])
+    assert sum(one.rows["trades"] for one in counts.values()) == large  # the node has applied the select
+    assert sum(one.published.get("large", 0) for one in counts.values()) == large
+    check(node, trades[:6])
+    commits = checkpoint / "query" / "commits"
+    newest = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    for name in (f"{newest}", f".{newest}.crc"):  # as if the driver had been lost before: Spark repeats it
+        (commits / name).unlink()
+    node.publish(*trades[6:])
+    run(spark, node, checkpoint)
+    check(node, trades)
+    other = graph("quotes", history("trades", columns={"a": "string"}).collapse("a", n=count()))
+    with pytest.raises(UserError, match="has the states of another graph"):
+        start(other, spark, {}, None, str(checkpoint))
+    rows = state_rows(str(checkpoint), "high").to_pylist()
+    assert {row["symbol"]: row["high"] for row in rows} == {
+        event.subject: event["high"] for event in published(node, "quotes.high")
+    }
+
+
+def killed(node: Running, checkpoint: Path, place: str, batch: int) -> None:
+    """A driver that kills itself there."""
+    path = os.pathsep.join((str(ROOT / "src"), str(ROOT / "tests"), str(ROOT)))
+    surroundings: dict[str, Any] = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, flow_killed.__file__, node.address, str(checkpoint), place, str(batch)]
+    ended = subprocess.run(command, env=surroundings, timeout=ANSWER_S, check=False, capture_output=True)
+    assert ended.returncode == -SIGKILL, ended.stderr.decode()
+
+
+@pytest.mark.slow
+def test_a_killed_driver_leaves_every_result_once(spark: SparkSession, node: Running, tmp_path: Path) -> None:
+    dice, checkpoint = random.Random(SEED), tmp_path / "checkpoint"
+    trades = [trade(number, dice) for number in range(12)]
+    node.publish(*trades)
+    killed(node, checkpoint, "state", 0)
+    if IS_SOAK:
+        killed(node, checkpoint, "published", 0)
+        killed(node, checkpoint, "state", 1)
+        killed(node, checkpoint, "published", 1)
+    run(spark, node, checkpoint)
+    check(node, trades)
