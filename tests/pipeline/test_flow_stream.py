@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from effort import SEED, often
 from pipeline.flow_oracle import Row, frame, moment, rows_of, sorted_rows, worked_off
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 
-from tidings.flows import Graph, History, count, graph, highest, history, latest, mean, total
+from tidings.errors import FlowError
+from tidings.flows import Graph, History, count, graph, highest, history, latest, mean, merge, total
+from tidings.pipeline.flow.publishing import event_columns, groups
 from tidings.pipeline.flow.stored_state import state_rows
 from tidings.pipeline.flow.stream import FlowBatches
 
@@ -164,3 +168,41 @@ def test_keys_past_the_limit_are_in_the_history_late(spark: SparkSession, tmp_pa
     assert sorted(row["position"] for row in collected.all("changes")) == list(range(8))
     assert batches.counts[1].late == {"too many keys": 4}
     assert batches.counts[1].rows == {"trades": 7}
+
+
+def test_sources_and_functions_are_one_stream(spark: SparkSession, tmp_path: Path) -> None:
+    one, other = trades(), history("offers", columns=COLUMNS)
+    columns = {"time": "timestamp", "node": "string", "position": "bigint", **COLUMNS}
+    doubled = other.select("price >= 1").transform(
+        lambda df: df.withColumn("price", F.col("price") * 2), columns
+    )
+    state = merge(one, doubled.named("doubled")).collapse("symbol", high=highest("price")).named("high")
+    made = graph("g", state)
+    collected = Collected(made)
+    batches = FlowBatches(made, spark, str(tmp_path), collected)
+    rows = random_trades(random.Random(1), 4, 1.0)
+    rows = [{**row, "symbol": "A", "price": float(row["position"])} for row in rows]
+    inputs = {name: frame(spark, rows, made, name) for name in ("trades", "offers")}
+    batches(batches.stream(inputs), 0)
+    assert [row["high"] for row in collected.all("high")] == [6.0]
+    assert batches.counts[0].rows == {"trades": 4, "doubled": 3}
+
+
+def test_an_expand_over_several_nodes_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    made = graph("g", trades().collapse("symbol", n=count()).expand())
+    rows = random_trades(random.Random(1), 4, 1.0)
+    with pytest.raises(FlowError, match=r"needs the events of one node, .* not of here, there"):
+        streamed(spark, made, [[*rows, {**rows[0], "node": "there"}]], tmp_path)
+
+
+def test_nodes_with_columns_of_different_types_are_published_apart(spark: SparkSession) -> None:
+    one = trades()
+    texts = one.transform(price="symbol").named("texts").published("g.texts")
+    sums = one.collapse("symbol", n=count()).named("sums").published("g.sums")
+    made = graph("g", one.select("price >= 1").named("some").published("g.some"), texts, sums)
+    assert [[node.name for node in group] for group in groups(made.published)] == [
+        ["some", "sums", "late"],
+        ["texts"],
+    ]
+    assert list(event_columns(made["sums"])) == ["type", "subject", "symbol", "time", "n"]
+    assert list(event_columns(made["late"])) == ["type", "time", "edge", "reason", "row"]

@@ -80,7 +80,7 @@ def publish(
     of one column can't be in one DataFrame.
     """
     counts: dict[str, int] = {}
-    for number, nodes in enumerate(_groups(graph.published)):
+    for number, nodes in enumerate(groups(graph.published)):
         rows = _together(nodes, frames).persist()
         try:
             found = {row[ORIGIN]: row["count"] for row in rows.groupBy(quoted(ORIGIN)).count().collect()}
@@ -93,7 +93,7 @@ def publish(
     return counts
 
 
-def _groups(nodes: Iterable[FlowNode]) -> list[list[FlowNode]]:
+def groups(nodes: Iterable[FlowNode]) -> list[list[FlowNode]]:
     """Return the nodes in groups whose columns of one name are of one type."""
     groups: list[tuple[list[FlowNode], dict[str, str]]] = []
     for node in nodes:
