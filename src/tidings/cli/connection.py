@@ -27,10 +27,11 @@ from tidings.cli.options import CREDENTIALS, NODE, credential_options, with_opti
 from tidings.cli.printing import print_json
 from tidings.errors import Disconnected, NoAnswer, NotAllowed, PeerError, QueueNotFound, TidingsError
 from tidings.transport.address import Address, parse
+from tidings.transport.credentials import Credentials
+from tidings.transport.dial import unknown_host
 
 if TYPE_CHECKING:
     from tidings.client import Bus, Queue
-    from tidings.transport.credentials import Credentials
 
 T = TypeVar("T")
 
@@ -181,8 +182,6 @@ def default_node() -> str:
 
 def credentials_at(address: str) -> Credentials:
     """Return the credentials that the options give for a node; AddressError for what is no address."""
-    from tidings.transport.credentials import Credentials
-
     who = _who.get(None) or Who()
     return Credentials(**who.credentials(parse(address, who.is_given)))
 
@@ -205,7 +204,6 @@ def reaching(address: str, json: bool) -> Iterator[None]:
 def _is_there(address: str) -> bool:
     """Whether something listens at an address; AddressError if it is none, Disconnected for no such host."""
     from tidings.node.ports import answers
-    from tidings.transport.dial import unknown_host
 
     place = parse(address)
     if place.kind == "unix":

@@ -44,6 +44,7 @@ from tidings.cli.printing import (
 )
 from tidings.errors import Disconnected, InternalError, MissingExtra, NotAllowed, Refused, UserError
 from tidings.node.settings import SETTINGS, as_toml, convert, flag_of, load
+from tidings.transport.dial import dial
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -240,7 +241,6 @@ async def ping(address: Place = None, timeout: PingTimeout = 5.0, json: Json = F
 
     Exit code 0: the node answered. 1: it did not, or refused to. 2: the address or an option is wrong.
     """
-    from tidings.transport.dial import dial
     from tidings.transport.ping import ping
 
     place = address or default_node()
@@ -261,7 +261,6 @@ async def stop(address: Place = None, timeout: StopTimeout = 30.0, json: Json = 
     in time. 2: the address or an option is wrong.
     """
     from tidings.node.local import list_running
-    from tidings.transport.dial import dial
     from tidings.transport.ping import ping
 
     place = address or default_node()

@@ -10,7 +10,7 @@ import typer
 
 from tidings.cli.connection import bus_at, bus_of, connects, find_node
 from tidings.cli.events import send_all, source_of
-from tidings.cli.filter import parse
+from tidings.cli.filter import Text, parse
 from tidings.cli.options import Address, Fields, Json, Kind, Name, read_time
 from tidings.cli.printing import (
     add_row,
@@ -85,7 +85,6 @@ async def publish(
 
 # Subscribing
 
-Text = Annotated[str, typer.Argument(metavar="FILTER", help="A condition, such as: value > 40")]
 Durable = Annotated[
     str | None, typer.Option(metavar="NAME", help="The name of a durable subscription, kept by the node.")
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Self
 
 from tidings.errors import NoAnswer
@@ -130,11 +131,9 @@ class Speaker:
 
     async def _wait_progress(self) -> None:
         self._progress.clear()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S):
                 await self._progress.wait()
-        except TimeoutError:
-            return
 
     def farewell(self) -> None:
         """Deregister all networks."""

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from heapq import nsmallest
 from typing import Any, Self, TypeVar, overload
 
@@ -112,12 +113,10 @@ class Published(Sequence[Event]):
             self._sort(await subscription.take())
 
     async def _wait(self, subscription: Subscription, wanted: int) -> None:
-        try:
+        with suppress(TimeoutError):  # which the check will find
             async with asyncio.timeout(self._within_s):
                 while len(self._found) < wanted:
                     self._sort(await subscription.take())
-        except TimeoutError:
-            return  # which the check will find
 
     def _sort(self, events: list[Event]) -> None:
         for event in events:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -19,8 +19,6 @@ from tidings.cli.demo.people import READINGS
 from tidings.errors import InternalError
 
 if TYPE_CHECKING:
-    from typing import IO
-
     from tidings.cli.demo.views import Note
 
 WINDOW_S, WATERMARK_S, TRIGGER_S = 10, 2, 2
