@@ -184,7 +184,7 @@ class Server:
         self.ports = await listen(self.hub, config.host, config.port, connections_max, context)
         if config.http_port is not None:
             await self._serve_web(config.http_port, connections_max, context)
-        await self.ports.start()
+        await self.ports.server.start_serving()
 
     async def _serve_web(self, port: int, connections_max: int, context: SSLContext | None) -> None:
         """Serve networks that speak HTTP and WebSocket, too."""
@@ -229,7 +229,7 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
         if self.ports is not None and self._link is not None:
-            self.ports.close_server()
+            self.ports.server.close()
             if self._web is not None:
                 self._web.close()
             self.hub.tick()

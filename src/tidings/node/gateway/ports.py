@@ -9,7 +9,7 @@ import asyncio
 import socket
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tidings.errors import UserError
 from tidings.gateway.hub import Hub
@@ -88,53 +88,42 @@ class Datagrams(asyncio.DatagramProtocol):
     """UDP port."""
 
     def __init__(self, hub: Hub) -> None:
-        self.is_gone = asyncio.Event()
         self._hub = hub
+        self._transport: asyncio.DatagramTransport
+        self._is_gone = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        datagrams = cast("asyncio.DatagramTransport", transport)
+        self._transport = cast("asyncio.DatagramTransport", transport)
         channel: Any = transport.get_extra_info("socket")
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, DATAGRAM_BUFFER)
-        self._hub.send_datagram = datagrams.sendto
+        self._hub.send_datagram = self._transport.sendto
 
     def datagram_received(self, data: bytes, address: tuple[Any, ...]) -> None:
         self._hub.datagram(DatagramAddress(address[0], address[1]), data)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        self.is_gone.set()
+        self._is_gone.set()
 
     def error_received(self, exc: Exception) -> None:
         """Called when a datagram could not be sent: the gateway repeats it, or forgets the network."""
 
+    async def close(self) -> None:
+        """Close the port, and wait for that."""
+        self._transport.close()
+        await self._is_gone.wait()
 
-class GatewayPorts:
-    """Both ports of a gateway, open."""
 
-    def __init__(
-        self,
-        server: asyncio.Server,
-        transport: asyncio.DatagramTransport,
-        datagrams: Datagrams,
-        address: str,
-    ) -> None:
-        self.address = address
-        self._server = server
-        self._transport = transport
-        self._datagrams = datagrams
+class GatewayPorts(NamedTuple):
+    """Both ports of a gateway, open; the server accepts connections when it is started."""
 
-    async def start(self) -> None:
-        """Accept connections."""
-        await self._server.start_serving()
-
-    def close_server(self) -> None:
-        """Accept no more connections."""
-        self._server.close()
+    server: asyncio.Server
+    datagrams: Datagrams
+    address: str
 
     async def close(self) -> None:
         """Close both ports, and wait until the UDP port is closed."""
-        self._server.close()
-        self._transport.close()
-        await self._datagrams.is_gone.wait()
+        self.server.close()
+        await self.datagrams.close()
 
 
 async def listen(
@@ -147,7 +136,7 @@ async def listen(
         )
         number = server.sockets[0].getsockname()[1]
         try:
-            transport, datagrams = await asyncio.get_running_loop().create_datagram_endpoint(
+            _, datagrams = await asyncio.get_running_loop().create_datagram_endpoint(
                 lambda: Datagrams(hub), (host, number)
             )
         except OSError as error:
@@ -156,5 +145,5 @@ async def listen(
             if port != 0:
                 raise problem from None
         else:
-            return GatewayPorts(server, transport, datagrams, place)
+            return GatewayPorts(server, datagrams, place)
     raise problem
