@@ -122,7 +122,7 @@ def test_whoever_is_found_without_a_certificate_is_no_peer() -> None:
             home.found("kitchen", kitchen.addresses[0])
             found = await wait_error(ann, "kitchen", "it has shown no certificate")
             assert found["state"] == "candidate"
-            assert not any(session.origin for session in kitchen.driver.broker.sessions)
+            assert not any(session.is_let_in for session in kitchen.driver.broker.sessions)
 
     run(work())
 

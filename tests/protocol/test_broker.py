@@ -201,7 +201,7 @@ def test_the_systems_not_heard_of_for_longest_are_forgotten(monkeypatch: pytest.
     peers = [rig.peer(system) for system in ("a", "b", "c")]
     for counter, peer in ((1, 0), (1, 1), (2, 0), (1, 2)):
         peers[peer].publish(event(counter))
-    known = [rig.broker.ledger.counter_of(peer.session.origin) for peer in peers]  # type: ignore[arg-type]
+    known = [rig.broker.ledger.counter_of(peer.session.origin) for peer in peers]
     assert known == [2, 0, 1]
 
 
@@ -306,7 +306,7 @@ def test_what_comes_in_the_tick_of_a_failure_is_not_stored_without_what_was_befo
     rig.run()
     assert ann.accepted == []
     assert rig.stored == []
-    assert rig.broker.ledger.counter_of(ann.session.origin) == 0  # type: ignore[arg-type]
+    assert rig.broker.ledger.counter_of(ann.session.origin) == 0
 
 
 def test_after_a_failed_commit_a_stream_is_abreast_again_without_another_one() -> None:

@@ -394,10 +394,10 @@ def test_all_whose_time_has_come_are_woken_and_no_others(acts: list[tuple[int, s
     for number, act in acts:
         peer = peers[number]
         match act:
-            case "hello" if peer.session.origin is None and not peer.session.is_closed:
+            case "hello" if not peer.session.is_let_in and not peer.session.is_closed:
                 peer.send(Hello([1], f"sys{number}", 1, "ann"))
             case "say":
-                peer.send(Pong() if peer.session.origin else Ping())
+                peer.send(Pong() if peer.session.is_let_in else Ping())
             case "ask":  # the answer waits until it is read
                 peer.send(Ping(1))
             case "read":

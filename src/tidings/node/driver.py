@@ -155,7 +155,7 @@ class Driver:
 
     def _work(self, worker: Anyone, until: float) -> bool:
         """Let one go on until this moment; whether more is left. Called when it is its turn."""
-        new = worker if isinstance(worker, Session) and worker.origin is None else None
+        new = worker if isinstance(worker, Session) and not worker.is_let_in else None
         try:
             is_left = worker.work(until)
         except Exception as error:  # what goes wrong with one must not touch the others

@@ -51,13 +51,11 @@ class Forwarded(Service):
 
     def greeted(self, session: Session) -> bool:
         """A client is there: what it still has under way on another connection is not taken any more."""
-        assert session.origin is not None
         self._newest[identity_of(session.origin)] = session
         return False
 
     def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
         """A session has ended, and with it what had not come whole."""
-        assert session.origin is not None
         self._unheld.pop(session, None)
         self._manager.grow(-sum(map(len, self._parts.pop(session, ()))))
         if self._newest.get(identity_of(session.origin)) is session:
@@ -66,7 +64,6 @@ class Forwarded(Service):
     # FORWARD
 
     def _take(self, session: Session, message: Forward, events: bytes) -> None:
-        assert session.origin is not None
         if self._newest.get(identity_of(session.origin)) is not session:
             raise Refused("exists", "the forwarding node has reconnected on another connection")
         self._broker.ledger.see(session.origin, message.seen)
@@ -183,7 +180,6 @@ class Forwarded(Service):
 
     def _hand_on(self, session: Session, batch: Batch, checked: Checked) -> None:
         """Give events to all who want them, but not back to the node they come from."""
-        assert session.origin is not None
         back = self.way_back(session.origin.system or "")
         if back is None:
             self._broker.hand_on(batch, checked, session, waits=True)

@@ -210,7 +210,6 @@ class Broker:
 
     def greet(self, session: Session) -> None:
         """A client was let in."""
-        assert session.origin is not None
         self._clients.setdefault(identity_of(session.origin), set()).add(session)
         granted = _publishing(session.principal)
         if granted is not None:
@@ -218,7 +217,6 @@ class Broker:
 
     def part(self, session: Session) -> None:
         """A client that was let in has gone."""
-        assert session.origin is not None
         identity = identity_of(session.origin)
         self._clients[identity].discard(session)
         if not self._clients[identity]:
@@ -244,7 +242,7 @@ class Broker:
 
     def review(self) -> None:
         """The rules have changed: part from all clients who are not let in any more, or for other things."""
-        for session in [one for one in self.sessions if one.origin is not None]:
+        for session in [one for one in self.sessions if one.is_let_in]:
             renewed = self.authenticator.renew(session.principal)
             if renewed is None:
                 self.count("logins_denied", reason="revoked")
@@ -352,7 +350,7 @@ class Broker:
         if self._operations:
             self.ledger.keep_again(uncounted)
         for session in list(self.sessions):
-            if session.depends_on(first) or (session.origin and identity_of(session.origin) in uncounted):
+            if session.depends_on(first) or (session.is_let_in and identity_of(session.origin) in uncounted):
                 session.fail(why)
         self._flying.clear()
         self._positions.clear()
@@ -446,7 +444,6 @@ class Broker:
 
     def admit(self, session: Session, counters: Sequence[int]) -> int:
         """Count what a session does next, one thing or more; how many of these were had before."""
-        assert session.origin is not None
         check_growing(counters, session.last)
         session.last = int(counters[-1])
         session.before, session.counter = session.counter, max(session.counter, session.last)
@@ -459,19 +456,16 @@ class Broker:
 
     def accept(self, session: Session) -> None:
         """Note that a session's last item is safe with this commit, and counted there."""
-        assert session.origin is not None
         session.accept_mark = self.mark
         self.ledger.keep(session.origin)
 
     def accept_stored(self, session: Session) -> None:
         """The same of events that are stored as they came: their own counters tell that they were had."""
-        assert session.origin is not None
         session.accept_mark = self.mark
         self.ledger.wait(session.origin)
 
     def refuse(self, session: Session, first: int, last: int, error: TidingsError) -> None:
         """Refuse what came with these counters; a client that has come again hears it on its new session."""
-        assert session.origin is not None
         refusal = Refusal(first, last, failure_of(error))
         self.count("refused", last - first + 1, refusal.failure.code)
         self.ledger.refuse(session.origin, refusal)
@@ -506,7 +500,7 @@ class Broker:
             positions = [None] * len(batch)
         if positions is not None and session is not None:
             session.accept_mark = self.mark
-            if batch.origin is not session.origin and session.origin is not None:
+            if batch.origin is not session.origin:
                 self.ledger.keep(session.origin)  # the events themselves count for nobody
         self.count("published", len(batch))
         self._remember(batch)

@@ -88,7 +88,8 @@ class Session(SessionWorker):
         self.principal = NOBODY
         self.granted: Subscription | None = None  # what it may publish, None for everything
         self.bound: str | None = None  # its user, if that is bound by rules: see Permit
-        self.origin: Origin | None = None  # set by the HELLO
+        self.is_let_in = False  # whether the authenticator has let its client in, ever
+        self.origin = Origin()  # of its events; set by the HELLO
         self.last = 0  # the counter of the last event that came on this connection
         self.counter = 0  # the highest one known, on whatever connection it came
         self.before = 0  # what that was before the last thing that came
@@ -148,7 +149,7 @@ class Session(SessionWorker):
         if self.is_kept_waiting:
             self._silent_since, self._is_asked = now, False
             return
-        if self.origin is None or self._is_asked:
+        if not self.is_let_in or self._is_asked:
             self.close("timeout", "nothing was heard for too long")
         else:
             self._silent_since, self._is_asked = now, True
@@ -159,7 +160,7 @@ class Session(SessionWorker):
         """When `wake` is to be called."""
         if self.is_closed:
             return inf
-        silent_at = self._silent_since + (HELLO_S_MAX if self.origin is None else SILENT_S_MAX)
+        silent_at = self._silent_since + (SILENT_S_MAX if self.is_let_in else HELLO_S_MAX)
         return min(silent_at, self._read_at + READ_S_MAX) if self.outbox.size else silent_at
 
     def output(self) -> list[bytes]:
@@ -257,7 +258,6 @@ class Session(SessionWorker):
                 self.close("limit", "too much waits to be read")
             self.weigh()
         if self.counter > self._accepted and not self.is_closed:
-            assert self.origin is not None
             safe = self.broker.ledger.safe_of(self.origin, self._unheld if self._held else self.counter)
             if safe > self._accepted:
                 self._accepted = safe
@@ -310,7 +310,7 @@ class Session(SessionWorker):
         if not self._is_working:  # otherwise that ends with the step that is under way
             self._drop_task()
         self.do(self._subscriptions.close())
-        if self.origin is not None:
+        if self.is_let_in:
             self.broker.part(self)
             for service in self.broker.services:
                 service.parted(self, is_clean)
@@ -320,12 +320,11 @@ class Session(SessionWorker):
     def _take(self, message: ProtocolMessage, events: bytes) -> Steps[None] | None:
         self._silent_since, self._is_asked = self.broker.now, False
         kind = type(message)
-        if self.origin is None and (self._hello is not None or kind is not Hello):
+        if not self.is_let_in and (self._hello is not None or kind is not Hello):
             self._take_early(kind)
             return None
         if kind is Publish:
             origin = self.origin if message is PUBLISH else self._origin_for(message)
-            assert origin is not None
             return self.broker.publish(self, events, origin)
         if kind in self.broker.frames:
             return self.broker.frames[kind](self, message, events)
@@ -343,7 +342,6 @@ class Session(SessionWorker):
 
     def _origin_for(self, message: ProtocolMessage) -> Origin:
         """The origin of events that are published: the client, or whom it says that it has them from."""
-        assert self.origin is not None
         said = message.source if isinstance(message, Publish) else None
         if said is None:
             return self.origin
@@ -368,7 +366,7 @@ class Session(SessionWorker):
         return sender if len(sender) <= NAME_LENGTH_MAX else principal.user
 
     def _greet(self, hello: Hello) -> None:
-        if self.origin is not None:
+        if self.is_let_in:
             raise Refused("protocol", "Hello twice")
         if VERSION not in hello.versions:
             self.close("version", f"this node speaks version {VERSION}, not {hello.versions[:10]}")
@@ -413,6 +411,7 @@ class Session(SessionWorker):
         origin = Origin(hello.system, hello.epoch, _source(hello.name, principal) or None)
         broker, ledger = self.broker, self.broker.ledger
         self.principal, self.origin, self._hello = principal, origin, None
+        self.is_let_in = True
         self.bound = principal.bound
         self.share = broker.share_of(principal.user, self.share)
         self.account.close()
@@ -544,7 +543,7 @@ class Session(SessionWorker):
     @property
     def is_greeted(self) -> bool:
         """Whether its client was let in and has not left."""
-        return self.origin is not None and not self.is_closed
+        return self.is_let_in and not self.is_closed
 
     @property
     def subscription_count(self) -> int:
@@ -554,7 +553,6 @@ class Session(SessionWorker):
     @property
     def owner(self) -> str:
         """To whom durable subscriptions belong."""
-        assert self.origin is not None
         return self.origin.source or ""
 
     def end(self, number: int, reason: str) -> None:

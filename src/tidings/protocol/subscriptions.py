@@ -260,7 +260,7 @@ class Subscriptions:
         """Refuse a request that an earlier start of the same client had sent, and that arrives late."""
         own = self._session.origin
         other = holder.session.origin if isinstance(holder, StoredConsumer) else None
-        if own is not None and other is not None and own.system == other.system and own.epoch < other.epoch:
+        if other is not None and own.system == other.system and own.epoch < other.epoch:
             raise Refused("exists", f"{name!r} is read by a later start of this client")
 
     def _cursor(self, name: str, wanted: SubscribeRequest, filter: Filter, asked: Filter) -> Cursor:
@@ -329,9 +329,7 @@ class Subscriptions:
             self._session.post(encode(Notice("interest", offered.number, details)))
 
         offer = self._narrow("publish", asked)
-        origin = self._session.origin
-        source = "" if origin is None else origin.source or ""
-        advertisement = Advertisement(offer, tell, asked=asked, source=source)
+        advertisement = Advertisement(offer, tell, asked=asked, source=self._session.owner)
         self._weigh(AdvertiseRequest, offered.number, offered.filter)
         self._advertisements[offered.number] = advertisement
         return {"filters": [str(filter) for filter in self._broker.exchange.advertise(advertisement)]}
