@@ -78,13 +78,12 @@ class Link:
         found = home.registry.find(name)
         assert found is not None
         self.peer: Peer = found
-        self.relay = PeerClient(found, home.rig.queues.timers, lambda: home.rig.now)
         self.certificate: str | None = None
         self.hears_nothing = False
         self.core = Connection(StoredIds(f"home-{name}", 1), "home")
+        self.relay = PeerClient(found, home.rig.queues.timers, lambda: home.rig.now, self.core)
         self._wire: Wire | None = None
         self._outgoing: list[bytes] = []
-        self.relay.begin(self.core)
         home.peers.relays[found] = self.relay
 
     def mend(self, far: Rig | None = None) -> None:

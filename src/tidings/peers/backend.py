@@ -101,7 +101,7 @@ class PeerQueue(QueueRef):
     def watch(self, subscription: Subscription) -> Callable[[], None]:
         """Give copies to a subscription, over this connection and those after it; what ends that."""
         connection = self._relay.connection
-        if connection is None or connection.failure is not None:
+        if connection.failure is not None:
             raise self._relay.away()
         wanted = Wanted(str(subscription.filter), queue=self._queue)
         watcher = Watcher(self._relay, subscription)
@@ -130,7 +130,6 @@ class Watcher:
     def deliver(self, batch: Batch, _positions: Sequence[int] | None, _redelivered: bool) -> None:
         """Copies have come."""
         self._subscription.sink.deliver(batch, range(len(batch)), None)
-        assert self._connection is not None
         self._connection.consume(self.of_peer, len(batch))
 
     def gap(self, dropped: int, reason: str) -> None:
@@ -148,7 +147,7 @@ class Watcher:
     def end(self) -> None:
         """End a watch that is not wanted any more."""
         self._is_over = True
-        if self._connection is not None and self._connection.failure is None:
+        if self._connection.failure is None:
             self._connection.unsubscribe(self.of_peer)
             self._relay.flush()
 

@@ -41,16 +41,18 @@ KNOWN_MAX = 1_000
 class PeerClient:
     """Client of one peer, across all connections to it.
 
-    Its driver calls `begin` with a new connection, and `changed` after each input to that.
+    Its driver calls `begin` with each further connection, and `changed` after each input to that.
     """
 
-    def __init__(self, peer: Peer, timers: Alarms, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, peer: Peer, timers: Alarms, clock: Callable[[], float], connection: Connection
+    ) -> None:
         self.peer = peer
         self.timers = timers
         self.clock = clock
         self.flush: Callable[[], None] = lambda: None
         """Has the driver send what was said; called after each thing."""
-        self.connection: Connection | None = None
+        self.connection = connection
         self.known: dict[str, Description] = {}
         self._settling: deque[tuple[int, Deferred[None]]] = deque()
         self._was_up = False
@@ -66,11 +68,8 @@ class PeerClient:
 
     def changed(self) -> None:
         """Take note of a change: data has arrived, or the connection was lost or restored."""
-        connection = self.connection
-        if connection is None:
-            return
-        self._settle_accepted(connection)
-        if connection.failure is not None:
+        self._settle_accepted()
+        if self.connection.failure is not None:
             self._fail_settling()
         if self.is_up is self._was_up:
             return
@@ -84,7 +83,7 @@ class PeerClient:
     @property
     def is_up(self) -> bool:
         """Whether the peer can be asked now."""
-        return self.connection is not None and self.connection.is_up and self.peer.is_there
+        return self.connection.is_up and self.peer.is_there
 
     def away(self, problem: str = "") -> Disconnected:
         """The error that says so."""
@@ -137,7 +136,7 @@ class PeerClient:
     def get(self, queue: str, wanted: GetRequest) -> Deferred[GetReply]:
         """Get messages; one that is cancelled gives back what it has got."""
         cannot_wait = wanted.wait_s == 0 or wanted.up_to is not None or wanted.after is not None
-        if not self.is_up and (cannot_wait or self.connection is None):
+        if not self.is_up and cannot_wait:
             return failed(self.away())
         arguments = msgspec.to_builtins(replace(wanted, queue=queue))
         getting = PeerGet(self, "get", arguments, wanted.wait_s)
@@ -150,7 +149,7 @@ class PeerClient:
         self, number: int, delivery: int, outcome: int, text: str, delay_s: float | None = None
     ) -> Deferred[None]:
         """Settle a message; the reply comes when the peer has it, or may not have it."""
-        if self.connection is None or self.connection.failure is not None:
+        if self.connection.failure is not None:
             return failed(self.away())
         reply: Deferred[None] = Deferred()
         counter = self.connection.settle(number, delivery, outcome, text, delay_s)
@@ -161,8 +160,8 @@ class PeerClient:
         self.flush()
         return reply
 
-    def _settle_accepted(self, connection: Connection) -> None:
-        publications = connection.publications
+    def _settle_accepted(self) -> None:
+        publications = self.connection.publications
         while self._settling and self._settling[0][0] <= publications.accepted:
             counter, reply = self._settling.popleft()
             failure = publications.refusal(counter)
@@ -186,17 +185,15 @@ class PeerCall:
         self._arguments = arguments
         self._wait_s = wait_s
         self._call: Call | None = None
-        self._session: str | None = None
+        self._connection = relay.connection
+        self._session = relay.connection.session
         self._timer: Alarm | None = None
-        self._connection: Connection | None = None
 
     def begin(self) -> None:
         """Ask, now or when the peer is back."""
-        relay, connection = self._relay, self._relay.connection
-        assert connection is not None
-        self._connection, self._session = connection, connection.session
+        relay = self._relay
         try:
-            self._call = connection.request(self._operation, self._arguments, "again")
+            self._call = self._connection.request(self._operation, self._arguments, "again")
         except TidingsError as error:
             self.fail(error)
             return
@@ -210,7 +207,7 @@ class PeerCall:
 
     def fail(self, error: TidingsError) -> None:
         """Fail the request; what the connection ended with is that the peer is away."""
-        is_over = self._connection is not None and self._connection.failure is error
+        is_over = self._connection.failure is error
         self.finish(None, self._relay.away(str(error)) if is_over else error)
 
     def _late(self, _now: float) -> None:
@@ -245,16 +242,14 @@ class PeerGet(PeerCall):
             self.give_up(CodecError("$.get", str(wrong)))
 
     def _late(self, now: float) -> None:
-        relay, connection = self._relay, self._connection
-        assert connection is not None
+        relay = self._relay
         if not relay.is_up:
             super()._late(now)
-        elif connection.session != self._session:
+        elif self._connection.session != self._session:
             self.give_up(None, NOTHING)
         else:
             self._timer = relay.timers.at(now + ANSWER_S, super()._late)
 
     def _cancel(self, call: Call) -> None:
-        assert self._connection is not None
         self._connection.cancel_get(call.number)
         self._relay.flush()

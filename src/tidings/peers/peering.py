@@ -44,7 +44,8 @@ class Peering(Service):
             self._know(peer)
 
     def _know(self, peer: Peer) -> None:
-        self._relays[peer] = PeerClient(peer, self.dialling.timers, self.dialling.now)
+        timers, now = self.dialling.timers, self.dialling.now
+        self._relays[peer] = PeerClient(peer, timers, now, self.connection(peer))
 
     def start(self) -> None:
         """Begin to dial all peers."""
@@ -121,14 +122,13 @@ class PeerOutbound(OutboundConnection):
     """The connection to one peer, and those after it."""
 
     def __init__(self, peering: Peering, peer: Peer, relay: PeerClient) -> None:
-        self.connection = peering.connection(peer)
+        self.connection = relay.connection
         super().__init__(peering.dialling, self.connection)
         self._peering = peering
         self._registry: PeerRegistry = peering.registry
         self._peer = peer
         self._relay = relay
         relay.flush = self.touch
-        relay.begin(self.connection)
 
     @property
     def reach(self) -> PeerReach:
