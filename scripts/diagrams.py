@@ -23,7 +23,7 @@ LAYERS = (
     ("filters", "filters"),
     (
         "ground",
-        "event · ids · clocks · errors · replies · steps · turns · timers · leases · seen · numbered · …",
+        "event · ids · clocks · errors · replies · steps · turns · timers · backoff · seen · numbered · …",
     ),
 )
 
