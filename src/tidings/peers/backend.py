@@ -171,13 +171,10 @@ class Peers(QueueBackend):
         else:
             peer = self.registry.find(node)
             if peer is None and node not in (self.registry.name, self.registry.node):
-                raise QueueNotFound(address, f"this is {self._own_name}, which knows no node {node}")
+                own = self.registry.name or self.registry.node
+                raise QueueNotFound(address, f"this is {own}, which knows no node {node}")
         relay = None if peer is None else self.relays.get(peer)
         return None if relay is None else PeerQueue(relay, queue, self.transmission)
-
-    @property
-    def _own_name(self) -> str:
-        return self.registry.name or self.registry.node
 
     @property
     def absent(self) -> Collection[str]:

@@ -208,8 +208,7 @@ class UserLines:
     def __init__(self, text: str, place: str) -> None:
         self._place = place
         self._lines = text.removesuffix("\n").split("\n") if text else []
-        self._entries = read_entries(text, place)
-        self.users = users_of(self._entries, place)
+        self._read()
 
     @property
     def text(self) -> str:
