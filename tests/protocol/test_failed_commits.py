@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.rig import Rig, event, persistent, reliable
+from tidings.filters import Filter
 from tidings.protocol import last_values
 from tidings.protocol.messages import Bye, Hello, Welcome
 from tidings.steps import finish
@@ -106,7 +107,7 @@ def test_no_last_value_is_told_that_was_lost_while_it_was_looked_for(
     ann = rig.peer("a")
     ann.publish(*(persistent(counter, f"t{counter}") for counter in (1, 2, 3)))
     rig.tick()
-    looking = last_values.last_values(rig.broker, lambda _event: True)
+    looking = last_values.last_values(rig.broker, Filter())
     for _ in range(steps):
         next(looking)
     rig.fail()

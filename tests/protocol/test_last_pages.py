@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from random import Random
 from typing import Any
 
 import pytest
 from effort import SEED, often
+from msgspec.structs import replace
 
 from protocol.guarded import ALL, Book, come, guarded, may
 from protocol.rig import Peer, Rig, event, with_header
 from tidings.event import Event
 from tidings.event.header import DELIVERIES
 from tidings.event.wire import decode_event
+from tidings.filters import Filter
+from tidings.ids import Origin
 from tidings.node.assembly import CoreSettings
 from tidings.protocol import consumer, last_pages
 from tidings.protocol.last_pages import VALUE_COST
@@ -25,6 +29,10 @@ from tidings.store.interface import SetRecord
 
 def about(subject: str, counter: int, delivery: str = "reliable", **header: Any) -> Event:
     return with_header(event(counter, n=counter), subject=subject, delivery=delivery, **header)
+
+
+def seeds(count: int) -> list[int]:
+    return [SEED + number for number in range(often(count))]
 
 
 def with_budget(values: float) -> Rig:
@@ -106,9 +114,7 @@ def test_a_value_goes_further_back_than_recent_events(monkeypatch: pytest.Monkey
     assert asked(rig) == list(range(61, 101))
 
 
-def test_an_event_that_is_published_while_values_are_looked_for_is_not_among_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_event_that_is_published_while_values_are_looked_for_is_not_among_them() -> None:
     rig = Rig()
     ann = rig.peer("a")
     ann.publish(*(about(f"s{counter}", counter) for counter in range(1, 6)))
@@ -116,7 +122,7 @@ def test_an_event_that_is_published_while_values_are_looked_for_is_not_among_the
     rig = rig.restart()
     ann = rig.peer("a", epoch=2)
     ann.publish(event(6))
-    looking = last_values(rig.broker, lambda _event: True)
+    looking = last_values(rig.broker, Filter())
     next(looking)  # at the recent event
     ann.publish(about("s2", 7), about("new", 8))
     assert [one.counter for batch in finish(looking) for one in batch] == [1, 3, 4, 5, 6]
@@ -127,6 +133,55 @@ def test_the_answer_to_a_request_is_not_kept() -> None:
     rig.peer("a").publish(about("inbox.ann/mine", 1, "persistent"))
     rig.run()
     assert asked(rig.restart()) == []
+
+
+CONDITIONS = (
+    "n < 20",
+    "type = 'a'",
+    "subject = 'x'",
+    "subject IS NULL",
+    "source = 'ann'",
+    "type LIKE '%b'",
+    "STARTS_WITH(subject, 'y')",
+    "type IN ('b', 'c') AND n > 7",
+    "source <> 'ann'",
+    "text = 'x'",
+)
+
+
+def values_by_hand(events: list[Event], where: Filter) -> list[int]:
+    """What is found by looking at every event, from the newest on."""
+    found: dict[Any, Event | None] = {}
+    for one in reversed(events):
+        key = one.source, one.type, one.subject
+        if key not in found and where.matches(one):
+            found[key] = one
+        elif one.subject is not None and one.delivery != "transient":
+            found.setdefault(key)
+    return [one.counter for one in reversed(found.values()) if one is not None]
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_the_values_are_those_that_are_found_by_looking_at_every_event(seed: int) -> None:
+    random, rig, events = Random(seed), Rig(), list[Event]()
+    peers = {name: rig.peer(name, name=name) for name in ("ann", "bob")}
+    for counter in range(1, 41):
+        source, subject = random.choice(("ann", "bob")), random.choice((None, "x", "y", "yz"))
+        one = event(counter, random.choice("ab"), n=counter)
+        one = with_header(one, subject=subject, delivery=random.choice(DELIVERIES))
+        peers[source].publish(one)
+        events.append(replace(one, origin=Origin(source, 1, source)))
+    rig.run()
+    kept = [one for one in events if one.subject is not None and one.delivery != "transient"]
+    again = rig.restart()
+    for first, word, second in product(CONDITIONS, ("AND", "OR", "AND NOT"), CONDITIONS):
+        where = Filter(f"{first} {word} ({second})")
+        assert found_in(rig, where) == values_by_hand(events, where), where
+        assert found_in(again, where) == values_by_hand(kept, where), where
+
+
+def found_in(rig: Rig, where: Filter) -> list[int]:
+    return [one.counter for batch in finish(last_values(rig.broker, where)) for one in batch]
 
 
 # Which are dropped
@@ -359,10 +414,6 @@ def _update(known: dict[str, int], newer: dict[str, int]) -> None:
     for subject, counter in newer.items():
         known.pop(subject, None)
         known[subject] = counter
-
-
-def seeds(count: int) -> list[int]:
-    return [SEED + number for number in range(often(count))]
 
 
 @pytest.fixture

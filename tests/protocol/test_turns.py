@@ -9,6 +9,7 @@ import pytest
 
 from protocol.rig import Peer, Rig, event, persistent, with_header
 from tidings.event import Event
+from tidings.filters import Filter
 from tidings.protocol import broker, last_values, session, subscriptions, worker
 from tidings.protocol.frames import FrameReader, encode
 from tidings.protocol.memory import Budgets, Memory
@@ -201,7 +202,7 @@ def test_a_search_for_last_values_keeps_nothing_that_the_node_has_given_up(
     ann = rig.peer("a")
     for counter in range(1, 11):
         ann.publish(about(f"s{counter}", counter))
-    looking = last_values.last_values(rig.broker, lambda _event: True)
+    looking = last_values.last_values(rig.broker, Filter())
     for _ in range(3):
         next(looking)
     monkeypatch.setattr(broker, "RECENT_SIZE_MAX", 0)

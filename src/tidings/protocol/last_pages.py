@@ -17,7 +17,7 @@ has a value of theirs; and a commit that fails is undone here, value by value.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ PAGE_SIZE = 16 << 10
 FULL, TOO_LARGE = "full", "too large"
 """Reasons for which a last value is dropped, in metrics."""
 
-Key = tuple[str | None, str, str]
+Key = tuple[str | None, str, str | None]
 """Source, type and subject."""
 
 
@@ -65,14 +65,30 @@ class _Subject(Struct, frozen=True, gc=False):
     delivery: str = "transient"
 
 
-class _Keyed(Struct, frozen=True, gc=False, array_like=True):
-    """The parts of an event on the wire that make its key; whatever follows is not read."""
+class Keyed(Struct, frozen=True, gc=False, array_like=True):
+    """Event on the wire of which only what makes its key was read."""
 
     counter: msgspec.Raw
     type: str
     time_us: msgspec.Raw
     attributes: msgspec.Raw
     header: _Subject | None
+
+    @property
+    def subject(self) -> str | None:
+        """Its subject."""
+        return None if self.header is None else self.header.subject
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is kept by key, if it is not too large."""
+        header = self.header
+        return (
+            header is not None
+            and header.delivery != "transient"
+            and header.subject is not None
+            and not header.subject.startswith(INBOX)
+        )
 
 
 class _Section(Struct, frozen=True, array_like=True):
@@ -91,18 +107,21 @@ class _PageRecord(Struct, frozen=True):
 _PAGES: RecordKind[tuple[str], _PageRecord] = RecordKind("last", _PageRecord)
 
 _encode = msgspec.msgpack.Encoder().encode
-_keys_of = msgspec.msgpack.Decoder(list[_Keyed]).decode
-_key_of = msgspec.msgpack.Decoder(_Keyed).decode
-_raws_of = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_key_of = msgspec.msgpack.Decoder(Keyed).decode
+keys_of = msgspec.msgpack.Decoder(list[Keyed]).decode
+"""Return the keys of the events in an array."""
+raws_of = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+"""Return the bytes of the events in an array, which stay part of it until they are copied."""
 
 
 class _Page:
     """Values of one page by key, oldest first; `written` is the size of its record."""
 
-    __slots__ = ("size", "values", "written")
+    __slots__ = ("size", "types", "values", "written")
 
     def __init__(self) -> None:
         self.values: dict[Key, KeptValue] = {}
+        self.types: set[str] = set()  # of the events that are or were in it
         self.size = self.written = 0
 
 
@@ -134,13 +153,9 @@ class LastPages(Service):
         origin, before = batch.origin, self.size
         source = None if origin is None else origin.source
         newest: dict[Key, msgspec.Raw] = {}
-        for keyed, raw in zip(_keys_of(batch.raw), _raws_of(batch.raw), strict=True):
-            header = keyed.header
-            if header is None or header.delivery == "transient":
-                continue
-            subject = header.subject
-            if subject is not None and not subject.startswith(INBOX):
-                key = source, keyed.type, subject
+        for keyed, raw in zip(keys_of(batch.raw), raws_of(batch.raw), strict=True):
+            if keyed.is_kept:
+                key = source, keyed.type, keyed.subject
                 newest.pop(key, None)  # so that it stands last
                 newest[key] = raw
         self._put(newest, origin)
@@ -175,6 +190,7 @@ class LastPages(Service):
     def _insert(self, number: int, key: Key, value: KeptValue) -> None:
         page, size = self._pages[number], value.size
         page.values[key] = value
+        page.types.add(key[1])
         page.size += size
         self.size += size
         self._page_of[key] = number
@@ -219,6 +235,11 @@ class LastPages(Service):
         """Return the numbers of all pages, the newest first."""
         return list(reversed(self._pages))
 
+    def types(self, number: int) -> Collection[str]:
+        """Return types among which are those of all values of a page."""
+        page = self._pages.get(number)
+        return () if page is None else page.types
+
     def values(self, number: int) -> list[tuple[Key, KeptValue]]:
         """Return the values of a page, the newest first; none if the page is gone."""
         page = self._pages.get(number)
@@ -246,9 +267,7 @@ class LastPages(Service):
 
     def _load_value(self, number: int, origin: Origin, raw: bytes) -> None:
         keyed = _key_of(raw)
-        assert keyed.header is not None
-        assert keyed.header.subject is not None
-        key = origin.source, keyed.type, keyed.header.subject
+        key = origin.source, keyed.type, keyed.subject
         self._take(key)
         self.order += 1
         self._insert(number, key, KeptValue(self.order, origin, raw, _size(key, raw)))

@@ -7,23 +7,28 @@ kept by key (`last_pages`). Of a key that is kept only the last event counts, wa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from itertools import groupby
+from collections.abc import Callable, Iterable
+from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from tidings.event import Batch, Event
 from tidings.event.wire import array_head, decode_event
 from tidings.exchange import Positions, Rows, Sink
+from tidings.filters import Filter
+from tidings.filters.constraint import Constraint
 from tidings.ids import Origin
+from tidings.protocol.answers import hears
 from tidings.protocol.consumer import MEMORY, Consumer
-from tidings.protocol.last_pages import VALUES_MAX
+from tidings.protocol.last_pages import VALUES_MAX, Key, keys_of, raws_of
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
 
-LOOKED_AT_ONCE = 256
+LOOKED_AT_ONCE = 128
 """Events that are looked at in one step, and values that are delivered in one."""
 GATHERED_SIZE_MAX = 8 << 20
 """Bytes of events that wait until the last values have been delivered."""
@@ -31,6 +36,10 @@ GATHERED_AT_ONCE = 64
 """Batches of them that are passed on in one step."""
 GATHERED_STEPS_MAX = 1_000
 """Steps in which that must come to its end."""
+TYPES_MAX = 10_000
+"""Types of which one search remembers whether they may match."""
+
+_KEY = "source", "type", "subject"
 
 Value = tuple[Origin | None, bytes] | None
 """From whom an event came, and its bytes; None for one that is not wanted or has outlived its time."""
@@ -89,68 +98,114 @@ class LastValuesSink(Sink):
         return part
 
 
-def last_values(broker: Broker, is_wanted: Callable[[Event], bool]) -> Steps[list[Batch]]:
-    """The newest event of each source, type and subject that is wanted, the oldest of them first.
+class _Search:
+    """Search for the last values that match a filter and that a user may hear.
+
+    Most events are passed over by their keys, and not decoded.
+    """
+
+    def __init__(self, filter: Filter, user: str | None, wall: float) -> None:
+        self.found: dict[Key, Value] = {}
+        self._matches = filter.matches
+        self._user = user
+        self._wall = wall
+        self._tests = [[_test(one.constraints.get(name)) for name in _KEY] for one in filter.normal]
+        self._is_by_type = all(source is subject is None for source, _, subject in self._tests)
+        self._types: dict[str, bool] = {}  # those that were asked for, and whether they may match
+
+    def may_have(self, types: Iterable[str]) -> bool:
+        """Whether an event of any of these types may match."""
+        known = self._types
+        for type in types:
+            if type not in known:
+                if len(known) >= TYPES_MAX:
+                    known.clear()
+                known[type] = any(test is None or test(type) for _, test, _ in self._tests)
+            if known[type]:
+                return True
+        return False
+
+    def _may_match(self, key: Key) -> bool:
+        """Whether an event of this key may match."""
+        if not self.may_have((key[1],)):
+            return False
+        return self._is_by_type or any(
+            all(test is None or test(value) for test, value in zip(tests, key, strict=True))
+            for tests in self._tests
+        )
+
+    def look(self, key: Key, origin: Origin | None, raw: bytes | msgspec.Raw, is_kept: bool) -> None:
+        """Note an event if it is the last value of its key; called from the newest on."""
+        if key in self.found or not self._may_match(key):
+            return
+        own = bytes(raw)
+        event = decode_event(own, origin)
+        if self._matches(event) and hears(self._user, event):
+            self.found[key] = None if _is_expired(event, self._wall) else (origin, own)
+        elif is_kept:
+            self.found[key] = None  # an older one is not its value
+
+    def look_at(self, batch: Batch, start: int, end: int) -> None:
+        """Look at the rows of a batch from `start` to before `end`."""
+        raw = batch.slice(start, end).raw
+        source = None if batch.origin is None else batch.origin.source
+        for keyed, own in zip(reversed(keys_of(raw)), reversed(raws_of(raw)), strict=True):
+            self.look((source, keyed.type, keyed.subject), batch.origin, own, keyed.is_kept)
+
+    def look_everywhere(self, broker: Broker) -> Steps[None]:
+        """Look at recent events and then at those that are kept by key, each from the newest on."""
+        pages = broker.last_pages
+        numbers, order = pages.numbers(), pages.order
+        number = broker.recent_gone + len(broker.recent)  # of the batch that was looked at last
+        while number > broker.recent_gone:
+            number -= 1
+            batch = broker.recent[number - broker.recent_gone]
+            for end in range(len(batch), 0, -LOOKED_AT_ONCE):
+                self.look_at(batch, max(end - LOOKED_AT_ONCE, 0), end)
+                yield
+        for number in numbers:
+            if self.may_have(pages.types(number)):
+                for key, value in pages.values(number):
+                    if value.order <= order:
+                        self.look(key, value.origin, value.raw, is_kept=True)
+            yield
+
+
+def last_values(broker: Broker, filter: Filter, user: str | None = None) -> Steps[list[Batch]]:
+    """The newest event of each source, type and subject that a user wants, the oldest of them first.
 
     Events that have outlived their `ttl_s` are not revived. What is published after the first step is not
     looked at, what the node has given up meanwhile is not kept for this, and what may have been lost with a
     commit is not told.
     """
-    found: dict[Any, Value] = {}
-    life = broker.life
-    for _ in _look_everywhere(broker, is_wanted, found):
+    search = _Search(filter, user, broker.wall)
+    life, found = broker.life, search.found
+    for _ in search.look_everywhere(broker):
         yield
         if broker.life != life:
             return []
         if len(found) >= VALUES_MAX:
             break
-    joined = yield from _joined([value for value in reversed(found.values()) if value is not None])
+    joined = yield from _joined(found)
     return joined if broker.life == life else []
 
 
-def _look_everywhere(
-    broker: Broker, is_wanted: Callable[[Event], bool], found: dict[Any, Value]
-) -> Steps[None]:
-    """Note the values among recent events and then those that are kept by key, each from the newest on."""
-    pages = broker.last_pages
-    numbers, order = pages.numbers(), pages.order
-    number = broker.recent_gone + len(broker.recent)  # of the batch that was looked at last
-    while number > broker.recent_gone:
-        number -= 1
-        batch = broker.recent[number - broker.recent_gone]
-        for end in range(len(batch), 0, -LOOKED_AT_ONCE):
-            start = max(end - LOOKED_AT_ONCE, 0)
-            _look(batch, range(end - 1, start - 1, -1), is_wanted, broker.wall, found)
-            yield
-    for page in numbers:
-        for thing, value in pages.values(page):
-            if thing not in found and value.order <= order:
-                event = decode_event(value.raw, value.origin)
-                if is_wanted(event):
-                    found[thing] = None if _is_expired(event, broker.wall) else (value.origin, value.raw)
-        yield
+def _test(constraint: Constraint | None) -> Callable[[str | None], bool] | None:
+    """Return the test of a string or its absence; None if there is no constraint."""
+    if constraint is None:
+        return None
+    points = constraint.strings.points()
+    if points is None:
+        return constraint.admits
+    return frozenset([*points, None] if constraint.missing else points).__contains__
 
 
-def _look(
-    batch: Batch, rows: range, is_wanted: Callable[[Event], bool], wall: float, found: dict[Any, Value]
-) -> None:
-    """Note the newest values among these rows, which stand from the newest to the oldest."""
-    part = batch.take(rows)
-    for event, raw in zip(part.events, part.raws, strict=True):
-        thing = (event.source, event.type, event.subject)
-        if thing in found:
-            continue
-        if is_wanted(event):
-            found[thing] = None if _is_expired(event, wall) else (batch.origin, raw)
-        elif event.subject is not None and event.delivery != "transient":
-            found[thing] = None  # it is kept by key, so an older one is not its value
-
-
-def _joined(values: list[tuple[Origin | None, bytes]]) -> Steps[list[Batch]]:
-    """Batches of values that follow each other and have one origin, some in each."""
+def _joined(found: dict[Key, Value]) -> Steps[list[Batch]]:
+    """Batches of values that follow each other and have one origin, some in each, the last found first."""
     batches: list[Batch] = []
-    for start in range(0, len(values), LOOKED_AT_ONCE):
-        for origin, run in groupby(values[start : start + LOOKED_AT_ONCE], key=itemgetter(0)):
+    values = (value for value in reversed(found.values()) if value is not None)
+    while some := list(islice(values, LOOKED_AT_ONCE)):
+        for origin, run in groupby(some, key=itemgetter(0)):
             raws = [raw for _, raw in run]
             batches.append(Batch(array_head(len(raws)) + b"".join(raws), origin))
         yield

@@ -15,7 +15,6 @@ from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.interest import Advertisement
 from tidings.protocol.access import Action
-from tidings.protocol.answers import hears
 from tidings.protocol.arguments import (
     AdvertiseRequest,
     SubscribeRequest,
@@ -198,14 +197,13 @@ class Subscriptions:
         self, wanted: SubscribeRequest, subscription: Subscription, consumer: WaitingConsumer
     ) -> Steps[dict[str, Any]]:
         """Begin a subscription with the last values there are; what is published meanwhile comes later."""
-        matches, user = subscription.filter.matches, self._session.bound
         subscription.sink = gathering = self._gathering = LastValuesSink(consumer)
         self._endings[wanted.number] = self._begin(subscription)
         self._add(wanted, consumer)
         if len(wanted.filter) > FILTER_AT_ONCE:
             self._broker.exchange.settle()
         # In the same step: what is published from here on is gathered, and not looked at.
-        found = yield from last_values(self._broker, lambda event: matches(event) and hears(user, event))
+        found = yield from last_values(self._broker, subscription.filter, self._session.bound)
         consumer.depend()
         consumer.expect(sum(map(len, found)), sum(len(batch.raw) for batch in found))
         for batch in found:
