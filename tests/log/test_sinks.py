@@ -10,12 +10,13 @@ from effort import often
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 from protocol.guarded import ALL, Book, come, may
 from protocol.rig import Peer, Rig, event, persistent
 from queues.rig import Client, pass_time
 from queues.rig import job as queued
 
-from tidings.event import Batch, Event
+from tidings.event import Batch, Event, Header
 from tidings.event.wire import array_head, encode_events
 from tidings.log import sink_staging, sinks
 from tidings.log.sinks import IDLE_S, LEFT_S, UNUSED_S, Sinks
@@ -239,6 +240,22 @@ def test_staged_rows_are_there_after_a_restart() -> None:
     assert stage(spark, 1, 3) == {"rows": 3}
     assert commit(spark, 0, a=2) == PUBLISHED
     assert rig_of(spark).rows == [1, 2, 3]
+
+
+def test_the_rows_of_the_last_batch_are_the_last_values_of_their_subjects_also_after_a_restart() -> None:
+    spark = job()
+    for batch, highs in enumerate(({"ACME": 31, "IBM": 120}, {"ACME": 33, "SUN": 7})):
+        rows = [persistent(n, n=high) for n, high in enumerate(highs.values(), 1)]
+        subjects = [Header(subject=symbol, delivery="persistent") for symbol in highs]
+        staged = encode_events([replace(row, header=one) for row, one in zip(rows, subjects, strict=True)])
+        run, attempt = f"r{batch}", f"a{batch}"
+        spark.ask("sink.stage", sink="s", run=run, attempt=attempt, number=0, raw=staged)
+        commit(spark, batch, run, **{attempt: 1})
+    for rig in (spark.rig, spark.rig.restart()):
+        reader = rig.peer("reader")
+        reader.subscribe(last=True)
+        assert {one.subject: one["n"] for one in reader.events()} == {"IBM": 120, "ACME": 33, "SUN": 7}
+        assert len(reader.events()) == 3
 
 
 def test_messages_of_queues_and_staged_rows_keep_out_of_each_others_way() -> None:
