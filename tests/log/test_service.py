@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 from protocol.guarded import ALL, Book, come, may
@@ -13,8 +14,9 @@ from protocol.rig import READ_SIZE, Peer, Rig, event, persistent, reliable, with
 
 from tidings.event import Event
 from tidings.ids import make_id
+from tidings.log import history as history_module
 from tidings.log import service
-from tidings.log.chunks import LivePart, Part
+from tidings.log.chunks import CollapsedPart, LivePart, Part
 from tidings.log.history import SealedSpan
 from tidings.log.retention import RETAIN_S, RetentionTerms
 from tidings.log.service import READS_MAX
@@ -224,6 +226,62 @@ def test_a_user_reads_only_what_it_may_subscribe_to() -> None:
     assert refusal(bob, "log.read", start=1, where="n > 4")[0] == "not-allowed"
     assert refusal(eve, "log.read", start=1)[0] == "not-allowed"
     assert refusal(eve, "log.reader", name="x")[0] == "not-allowed"
+
+
+COLLAPSE = {"columns": {"n": "bigint", "text": "string"}, "by": ["n"], "rules": {"all": "count()"}}
+
+
+def collapsed(peer: Peer, **asked: Any) -> list[dict[str, Any]]:
+    """Partial rows, by a collapse of all that the peer may read."""
+    answer = ask(peer, "log.read", start=1, **{"collapse": COLLAPSE, **asked})
+    (part,) = msgspec.convert(answer["parts"], list[CollapsedPart])
+    assert answer["next"] == answer["end"]
+    found: list[dict[str, Any]] = pa.ipc.open_stream(part.table).read_all().to_pylist()
+    return found
+
+
+def test_a_user_collapses_only_what_it_may_subscribe_to() -> None:
+    rig = LogRig(where="")
+    rig.broker.authenticator = Book(
+        ann=[may("publish")], bob=[may("subscribe", "n < 3")], eve=[may("publish"), may("get")]
+    )
+    ann, bob, eve = (come(rig, who) for who in ("ann", "bob", "eve"))
+    ann.publish(*(event(n, n=n // 2) for n in range(2, 12)))
+    rig.run()
+    assert collapsed(bob) == [{"n": n, "node": rig.broker.node, "all": 2} for n in (1, 2)]
+    assert refusal(bob, "log.read", start=1, where="n > 4", collapse=COLLAPSE)[0] == "not-allowed"
+    assert refusal(eve, "log.read", start=1, collapse=COLLAPSE)[0] == "not-allowed"
+
+
+def test_a_collapse_that_can_not_be_is_refused_with_the_place() -> None:
+    rig = LogRig(where="")
+    ann = rig.peer()
+    ann.publish(event(1))
+    rig.run()
+    for wrong, told in (
+        ({"by": ["m"]}, "collapse: m: is no column of the collapse"),
+        ({"rules": {"x": "most(n)"}}, "is no rule; the rules are"),
+        ({"window_us": 0}, "window_us"),
+        ({"by": ["n"] * 100}, "by"),
+    ):
+        code, text = refusal(ann, "log.read", start=1, collapse={**COLLAPSE, **wrong})
+        assert code == "protocol"
+        assert told in text
+
+
+def test_events_come_instead_of_partial_rows_that_would_not_fit_a_reply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = LogRig(where="")
+    ann = rig.peer()
+    ann.publish(*(event(n, n=n, text="x" * 100) for n in range(1, 5)))
+    rig.run()
+    rules = {f"text {number}": "latest(text)" for number in range(50)}
+    monkeypatch.setattr(history_module, "ANSWER_SIZE_MAX", 10_000)
+    answer = ask(ann, "log.read", start=1, collapse={**COLLAPSE, "rules": rules})
+    parts = msgspec.convert(answer["parts"], list[LivePart])
+    assert [one.counter for part in parts for one in part.events()] == [1, 2, 3, 4]
+    assert answer["next"] == 5
 
 
 @pytest.mark.parametrize(

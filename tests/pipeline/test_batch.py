@@ -20,7 +20,7 @@ from tidings import Event, Filter, blocking
 from tidings.errors import ConfigError, TidingsError
 from tidings.log.chunks import LivePart, SealedPart
 from tidings.log.columns import Decoder, table_of
-from tidings.pipeline.batch import PIECE_LENGTH_MIN, TaskInput, batches_of, pieces_of, within
+from tidings.pipeline.batch import PIECE_LENGTH_MIN, TaskInput, pieces_of, within
 from tidings.pipeline.offsets import NodeExtent, OffsetRange
 from tidings.pipeline.options import read_options
 from tidings.pipeline.schema import arrow_schema
@@ -277,7 +277,7 @@ def test_parts_from_files_and_live_ones_give_the_same_rows(node: Running) -> Non
         writer.write_table(table)
     sealed = SealedPart(stream.getvalue().to_pybytes())
     decoder = Decoder(arrow_schema(COLUMNS))
-    batches = [batch.to_pylist() for batch in batches_of([*live, sealed, *live], decoder)]
+    batches = [batch.to_pylist() for batch in decoder.batches([*live, sealed, *live])]
     assert len(batches) == 3
     assert batches[0] == batches[1] == batches[2]
     assert len(batches[0]) == 11

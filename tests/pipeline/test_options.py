@@ -54,7 +54,9 @@ def test_options_travel_in_a_pickle() -> None:
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_every_option_is_known_to_whoever_makes_the_source(name: str) -> None:
+    collapse = '{"columns": {"a": "string"}, "by": "a", "rules": {"n": "count()"}}'
     values = {"node": "h:1", "startingOffsets": "latest", "where": "a = 1", "mode": "failfast"}
+    values["collapse"] = collapse
     numbers = ("Timestamp", "Trigger", "Partitions", "lease")
     switches = ("failOnDataLoss", "pushdown", "skipCorrupt")
     value = values.get(name, "5" if name.endswith(numbers) else "true" if name in switches else "latest")

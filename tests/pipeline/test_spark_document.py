@@ -62,4 +62,4 @@ def test_the_examples_print_what_the_document_shows(spark: SparkSession, tmp_pat
             if example["output"] is not None:
                 shown += 1
                 assert printed.getvalue().rstrip("\n") == example["output"].rstrip("\n")
-    assert shown == 6
+    assert shown == 7

@@ -69,7 +69,8 @@ from tidings.event import Event
 from tidings.event.data import Model
 from tidings.event.typed import Typed, TypedModel
 from tidings.filters import Filter
-from tidings.log.chunks import Part
+from tidings.log.arguments import CollapseTerms
+from tidings.log.chunks import Part, ReplyPart
 from tidings.peers.registry import ForwardOrder
 from tidings.protocol.arguments import OnSlow
 from tidings.queues.description import Description, Property
@@ -729,6 +730,25 @@ class Log(Front[AsyncLog]):
                 size=size,
                 columns=columns,
                 timeout_s=timeout_s,
+            ),
+        )
+
+    def collapsed(
+        self,
+        start: int,
+        end: int | None,
+        where: Filter | str,
+        terms: CollapseTerms,
+        *,
+        skip: bool = False,
+        skip_pruned: bool = False,
+        timeout_s: float | None = None,
+    ) -> Iterator[tuple[list[ReplyPart], int]]:
+        """Read partial rows of a collapse instead of events, as `parts` does; older nodes send the events."""
+        return each(
+            self._runner,
+            self._inner.collapsed(
+                start, end, where, terms, skip=skip, skip_pruned=skip_pruned, timeout_s=timeout_s
             ),
         )
 

@@ -26,8 +26,8 @@ from tidings.errors import Refused
 from tidings.event import Event
 from tidings.event.values import plain_moment
 from tidings.filters import Filter
-from tidings.log.arguments import COLUMNS_MAX, IDS_MAX
-from tidings.log.chunks import LivePart, Part, SealedPart
+from tidings.log.arguments import COLUMNS_MAX, IDS_MAX, CollapseTerms
+from tidings.log.chunks import CollapsedPart, LivePart, Part, ReplyPart, SealedPart
 from tidings.transport.link import Link
 
 PIECE_SIZE = 1 << 20
@@ -92,6 +92,34 @@ class Log:
             "size_max": size,
             "columns": few,
         }
+        async for page in self._pages(asked, start, end, timeout_s):
+            yield [part for part in page.parts if not isinstance(part, CollapsedPart)], page.next
+
+    async def collapsed(
+        self,
+        start: int,
+        end: int | None,
+        where: Filter | str,
+        terms: CollapseTerms,
+        *,
+        skip: bool = False,
+        skip_pruned: bool = False,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[tuple[list[ReplyPart], int]]:
+        """Read partial rows of a collapse instead of events, as `parts` does; older nodes send the events."""
+        asked = {
+            "where": str(where),
+            "skip": skip,
+            "skip_pruned": skip_pruned,
+            "size_max": PIECE_SIZE,
+            "collapse": msgspec.to_builtins(terms),
+        }
+        async for page in self._pages(asked, start, end, timeout_s):
+            yield page.parts, page.next
+
+    async def _pages(
+        self, asked: dict[str, Any], start: int, end: int | None, timeout_s: float | None
+    ) -> AsyncIterator[LogPage]:
         if end is None:
             end = (await self.status(timeout_s=timeout_s))["end"]
         reading = asyncio.ensure_future(self._piece({**asked, "start": start, "end": end}, timeout_s))
@@ -102,7 +130,7 @@ class Log:
                 if not is_last:
                     following = {**asked, "start": found.next, "end": end}
                     reading = asyncio.ensure_future(self._piece(following, timeout_s))
-                yield found.parts, found.next
+                yield found
                 if is_last:
                     return
         finally:
@@ -252,12 +280,12 @@ class Log:
 class LogPage(msgspec.Struct, frozen=True):
     """An answer to `log.read`."""
 
-    parts: list[Part]
+    parts: list[ReplyPart]
     next: int
     end: int
 
 
-def events_of(part: Part) -> Sequence[tuple[int, Event]]:
+def events_of(part: ReplyPart) -> Sequence[tuple[int, Event]]:
     """Return the events of a part with their positions; MissingExtra if it is sealed and needs Arrow."""
     if isinstance(part, LivePart):
         return list(zip(part.positions(), part.events(), strict=True))

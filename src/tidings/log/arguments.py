@@ -15,12 +15,17 @@ IDS_MAX = 1_000
 """Event ids in one request."""
 COLUMNS_MAX = 1_000
 """Columns requested by name; a reader of more requests all."""
+COLLAPSE_KEYS_MAX, COLLAPSE_RULES_MAX, COLLAPSE_COLUMNS_MAX = 16, 64, 100
+"""Columns of the key, rules, and columns that both read, of a collapse."""
+WINDOW_US_MIN, WINDOW_US_MAX = 1_000, 366 * 86_400_000_000
+"""Windows of time of a collapse."""
 LEASE_S_MIN, LEASE_S_MAX = 0.1, 30 * 86_400.0
 """Longest lease of a reader; a durable one has no lease."""
 
 Position = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Moment = Annotated[int, Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
 Column = Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]
+Word = Annotated[str, Meta(max_length=2 * NAME_LENGTH_MAX)]
 
 
 class Nothing(Struct, frozen=True):
@@ -60,6 +65,15 @@ class Leave(Struct, frozen=True):
     resumable: bool = False  # a reader that may come back, and has not vanished
 
 
+class CollapseTerms(Struct, frozen=True):
+    """Terms of a collapse: the columns it reads with their types, its key, window and rules by name."""
+
+    columns: Annotated[dict[Column, Word], Meta(max_length=COLLAPSE_COLUMNS_MAX)]
+    by: Annotated[list[Column], Meta(max_length=COLLAPSE_KEYS_MAX)]
+    rules: Annotated[dict[Column, Word], Meta(max_length=COLLAPSE_RULES_MAX)]  # such as highest(value)
+    window_us: Annotated[int, Meta(ge=WINDOW_US_MIN, le=WINDOW_US_MAX)] | None = None
+
+
 class ReadRequest(Struct, frozen=True):
     """Request for the events of the log from `start` on and before `end`."""
 
@@ -71,6 +85,7 @@ class ReadRequest(Struct, frozen=True):
     skip_pruned: bool = False  # skip pruned events
     # Columns wanted of sealed events, by their names in the files.
     columns: Annotated[list[Column], Meta(max_length=COLUMNS_MAX)] | None = None
+    collapse: CollapseTerms | None = None  # partial rows instead of events, where the node can
 
 
 class At(Struct, frozen=True):

@@ -58,7 +58,15 @@ class SealedPart(Struct, array_like=True, tag="sealed", frozen=True):
     table: bytes  # an Arrow IPC stream with the columns of the files (`tidings.log.segment_file`)
 
 
+class CollapsedPart(Struct, array_like=True, tag="collapsed", frozen=True):
+    """Partial rows of a collapse, which was requested."""
+
+    table: bytes  # an Arrow IPC stream with the columns of the result (`tidings.log.collapse`)
+
+
 Part = LivePart | SealedPart
+"""Part of a reply that has events."""
+ReplyPart = Part | CollapsedPart
 
 
 def date_of(stored_us: int) -> date:

@@ -10,7 +10,8 @@ not fit are the same parts decoded again, slowly and exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
@@ -23,7 +24,7 @@ from tidings.errors import ConfigError, UserError
 from tidings.log.arrow.attributes import Flat, Longs, frequent, scattered
 from tidings.log.arrow.casts import Fit, fit_for
 from tidings.log.arrow.map_column import MapEntries, attributes_of, own_column, parted, texts_map_of
-from tidings.log.chunks import LivePart
+from tidings.log.chunks import LivePart, Part, SealedPart
 from tidings.log.rows import VALUES, DecodePlan, LiveRows, elements_for
 from tidings.log.schema import (
     ATTRIBUTES,
@@ -110,6 +111,17 @@ class Decoder:
     def sealed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of a sealed file, whichever attributes have columns in it."""
         return self._batch(_Sealed(batch))
+
+    def batches(self, parts: Iterable[Part]) -> Iterator[pa.RecordBatch]:
+        """Yield the parts of a reply as record batches; consecutive live ones become one."""
+        for kind, run in groupby(parts, type):
+            if kind is LivePart:
+                yield self.lives([part for part in run if isinstance(part, LivePart)])
+                continue
+            for part in run:
+                assert isinstance(part, SealedPart)
+                with pa.ipc.open_stream(part.table) as table:
+                    yield from (self.sealed(batch) for batch in table)
 
     @property
     def wanted(self) -> list[str] | None:

@@ -19,10 +19,11 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidings.errors import Refused
+from tidings.errors import ConfigError, Refused
 from tidings.event import Batch
 from tidings.filters import Filter
-from tidings.log.chunks import LivePart, Part, SealedPart, rows_bytes
+from tidings.log.arguments import CollapseTerms
+from tidings.log.chunks import LivePart, Part, ReplyPart, SealedPart, rows_bytes
 from tidings.log.sealing import Sized
 from tidings.log.selection import Selection
 from tidings.store.interface import Store, StoredBatch
@@ -51,7 +52,7 @@ WantedColumns = Sequence[str] | None
 class LogAnswer(Struct, frozen=True):
     """Parts of the log, and the position to go on from; `scanned` is the number of bytes read for it."""
 
-    parts: list[Part]
+    parts: Sequence[ReplyPart]
     next: int
     scanned: int = 0
 
@@ -228,6 +229,43 @@ class History:
                 break
             parts, position = parts + found, following
         return LogAnswer(parts, max(position, start), scanned)
+
+    def collapse(
+        self,
+        start: int,
+        end: int,
+        filter: Filter,
+        terms: CollapseTerms,
+        node: str,
+        skip: bool,
+        skip_pruned: bool,
+    ) -> LogAnswer:
+        """Return partial rows of the same events, of as many as one reply may read, and where to go on.
+
+        Raises Refused for terms that can't be met, too. If even the partial rows of one piece are too large,
+        or Arrow is not installed, it returns the events of the piece.
+        """
+        try:
+            from tidings.log.collapse import Collapser, collapsed_part
+        except ModuleNotFoundError:
+            return self.read(start, end, filter, PIECE_SIZE, skip, None, skip_pruned)
+        self._check_pruned(start, skip_pruned)
+        try:
+            collapser = Collapser(terms, node)
+        except ConfigError as error:
+            raise Refused("protocol", str(error)) from None
+        decoder, selection = collapser.decoder, Selection(filter)
+        position, scanned, ends_at = max(start, 1), 0, monotonic() + READ_S_MAX
+        while position < end and scanned < SCAN_SIZE_MAX and not (scanned and collapser.is_full):
+            if scanned and monotonic() >= ends_at:
+                break
+            found, following = self._piece(position, end, selection, SPARSE_SIZE, skip, decoder.wanted)
+            if not collapser.add_within(decoder.batches(found), ANSWER_SIZE_MAX):
+                if scanned == 0:
+                    return LogAnswer(found, max(following, start), SPARSE_SIZE)
+                break
+            position, scanned = following, scanned + SPARSE_SIZE
+        return LogAnswer([collapsed_part(collapser.take())], max(position, start), scanned)
 
     def find(self, ids: Sequence[str], filter: Filter, start: int, end: int) -> LogAnswer:
         """Return some of the events with these ids that match the filter, maybe none yet; where to go on."""

@@ -201,6 +201,12 @@ class LogService(Service):
 
         if wanted.start >= end:
             return answer(LogAnswer([], wanted.start))
+        if wanted.collapse is not None:
+            terms, node = wanted.collapse, self._broker.node
+            skips = wanted.skip, wanted.skip_pruned
+            return self._go(
+                asked, lambda: self._history.collapse(wanted.start, end, filter, terms, node, *skips), answer
+            )
         arguments = (
             wanted.start,
             end,

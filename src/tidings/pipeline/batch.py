@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -22,11 +21,13 @@ from tidings.client import blocking
 from tidings.errors import FilterError, Refused, UserError
 from tidings.event.values import time_from_us
 from tidings.filters import Filter
-from tidings.log.chunks import LivePart, Part, SealedPart
+from tidings.log.arguments import CollapseTerms
+from tidings.log.collapse import Collapser, partial_rows
 from tidings.log.columns import Decoder
 from tidings.pipeline.connect import ANSWER_S_MAX, connect, naming_node, standing_of
 from tidings.pipeline.offsets import NodeExtent, OffsetRange, split
 from tidings.pipeline.options import ReadBound, ReadOptions, label_of
+from tidings.pipeline.partial_rows import partial_columns
 from tidings.pipeline.schema import arrow_schema
 
 PIECE_LENGTH_MIN = 20_000
@@ -60,7 +61,7 @@ class LogReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
-        self.columns = arrow_schema(schema)
+        self.columns = columns_of(options, schema)
         self.where = options.where
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -133,29 +134,61 @@ def cut(spans: Sequence[OffsetRange], wished: int | None) -> list[OffsetRange]:
     return split(spans, count, PIECE_LENGTH_MIN if wished is None else 1)
 
 
+def columns_of(options: ReadOptions, schema: StructType) -> Any:
+    """Return the columns of a query in Arrow; ConfigError for one that nothing can fill."""
+    return arrow_schema(schema) if options.collapse is None else partial_columns(options.collapse, schema)
+
+
 def read_piece(piece: TaskInput, options: ReadOptions, columns: Any, where: str) -> Iterator[pa.RecordBatch]:
-    """Yield the matching events of a piece, as record batches with these columns."""
-    decoder = Decoder(columns, piece.span.node, options.strict)
+    """Yield the matching events of a piece, as record batches with these columns; or their partial rows."""
     with naming_node(piece.node), connect(options.reach, piece.node) as bus:
         first, end = within(piece.span, standing_of(bus), options.fails_on_loss)
-        reading = bus.log.parts(
-            first,
-            end,
-            where,
-            skip=options.skips_corrupt,
-            skip_pruned=not options.fails_on_loss,
-            size=READ_SIZE,
-            columns=decoder.wanted,
-            timeout_s=ANSWER_S_MAX,
-        )
+        span = OffsetRange(piece.span.label, piece.span.node, first, end)
         try:
-            for parts, _ in reading:
-                yield from batches_of(parts, decoder)
+            if options.collapse is None:
+                yield from _events(bus, span, options, columns, where)
+            else:
+                yield from _partial_rows(bus, span, options, options.collapse, where)
         except Refused as error:
             if error.code == "corrupt":
                 raise UserError(f"{error.problem}; the option 'skipCorrupt' reads on behind it") from None
             raise
-    log_mismatches(decoder, f"positions {first} to {end} of node {piece.span.label}")
+
+
+def _events(
+    bus: blocking.Bus, span: OffsetRange, options: ReadOptions, columns: Any, where: str
+) -> Iterator[pa.RecordBatch]:
+    decoder = Decoder(columns, span.node, options.strict)
+    reading = bus.log.parts(
+        span.first,
+        span.end,
+        where,
+        skip=options.skips_corrupt,
+        skip_pruned=not options.fails_on_loss,
+        size=READ_SIZE,
+        columns=decoder.wanted,
+        timeout_s=ANSWER_S_MAX,
+    )
+    for parts, _ in reading:
+        yield from decoder.batches(parts)
+    log_mismatches(decoder, f"positions {span.first} to {span.end} of node {span.label}")
+
+
+def _partial_rows(
+    bus: blocking.Bus, span: OffsetRange, options: ReadOptions, terms: CollapseTerms, where: str
+) -> Iterator[pa.RecordBatch]:
+    collapser = Collapser(terms, span.node)
+    reading = bus.log.collapsed(
+        span.first,
+        span.end,
+        where,
+        terms,
+        skip=options.skips_corrupt,
+        skip_pruned=not options.fails_on_loss,
+        timeout_s=ANSWER_S_MAX,
+    )
+    for parts, _ in reading:
+        yield from partial_rows(parts, collapser)
 
 
 def log_mismatches(decoder: Decoder, where: str) -> None:
@@ -180,15 +213,3 @@ def within(span: OffsetRange, standing: NodeExtent, fails_on_loss: bool) -> tupl
         logger.warning("node %s: %s", span.label, loss)
     first = min(max(span.first, standing.first), standing.end)
     return first, max(first, min(span.end, standing.end))
-
-
-def batches_of(parts: Sequence[Part], decoder: Decoder) -> Iterator[pa.RecordBatch]:
-    """Yield the parts of a reply as record batches; consecutive live ones become one."""
-    for kind, run in groupby(parts, type):
-        if kind is LivePart:
-            yield decoder.lives([part for part in run if isinstance(part, LivePart)])
-            continue
-        for part in run:
-            assert isinstance(part, SealedPart)
-            with pa.ipc.open_stream(part.table) as table:
-                yield from (decoder.sealed(batch) for batch in table)

@@ -17,7 +17,7 @@ from msgspec import Struct
 from tidings.errors import AddressError, ConfigError, EventError, FilterError
 from tidings.event.values import plain_moment
 from tidings.filters import Filter
-from tidings.log.arguments import LEASE_S_MAX
+from tidings.log.arguments import LEASE_S_MAX, CollapseTerms
 from tidings.transport.address import parse
 
 LEASE_S = 30.0
@@ -44,6 +44,7 @@ NAMES: dict[str, tuple[Use, ...]] = {
     "node": ALL,
     "path": BATCH,
     "where": READ,
+    "collapse": READ,
     "startingOffsets": READ,
     "startingTimestamp": READ,
     "endingOffsets": BATCH,
@@ -118,6 +119,7 @@ class ReadOptions(Struct, frozen=True):
     strict: bool
     pushdown: bool
     skips_corrupt: bool
+    collapse: CollapseTerms | None = None
 
 
 def check_options(options: Mapping[str, str]) -> None:
@@ -134,6 +136,11 @@ def read_options(options: Mapping[str, str], use: Literal["batch", "stream"]) ->
         hint = "" if given else f"; {IN_SQL}"
         raise option_error("node", f"is missing: say which node to read, such as 127.0.0.1:7300{also}{hint}")
     return _read(given, use)
+
+
+def collapse_of(options: Mapping[str, str]) -> CollapseTerms | None:
+    """Return the terms of the collapse in the options, if there is one; ConfigError if it is invalid."""
+    return _value(_named(options), "collapse", _collapse, None)
 
 
 def reach_of(options: Mapping[str, str]) -> NodeReach:
@@ -198,6 +205,8 @@ def _read(given: Mapping[str, str], use: Literal["batch", "stream"]) -> ReadOpti
         ("path", "node"),
         ("startingTimestamp", "startingOffsets"),
         ("endingTimestamp", "endingOffsets"),
+        ("collapse", "pushdown"),
+        ("collapse", "mode"),
     )
     reach = _reach(given)
     labels = None if "path" in given else {label_of(node) for node in reach.nodes}
@@ -216,6 +225,7 @@ def _read(given: Mapping[str, str], use: Literal["batch", "stream"]) -> ReadOpti
         strict=_value(given, "mode", _mode, False),
         pushdown=_value(given, "pushdown", _switch, False),
         skips_corrupt=_value(given, "skipCorrupt", _switch, False),
+        collapse=_value(given, "collapse", _collapse, None),
     )
 
 
@@ -328,6 +338,12 @@ def _filter(text: str) -> str:
         return str(Filter(text))
     except FilterError as error:
         raise ValueError(str(error)) from None
+
+
+def _collapse(text: str) -> CollapseTerms:
+    from tidings.pipeline.partial_rows import collapse_terms  # Arrow, which a sink need not load
+
+    return collapse_terms(text)
 
 
 def _switch(text: str) -> bool:

@@ -18,12 +18,13 @@ from pyspark.sql.types import StructType
 
 from tidings.errors import ConfigError, StoreDamaged, UserError
 from tidings.filters import Filter
+from tidings.log.collapse import Collapser
 from tidings.log.columns import Decoder
 from tidings.log.segment_folder import FileInfo, Folder
-from tidings.pipeline.batch import Pushed, cut, log_mismatches, within
+from tidings.pipeline.batch import Pushed, columns_of, cut, log_mismatches, within
 from tidings.pipeline.offsets import NodeExtent, OffsetRange
 from tidings.pipeline.options import ReadBound, ReadOptions, option_error
-from tidings.pipeline.schema import arrow_schema
+from tidings.pipeline.partial_rows import collapsed
 
 READ_SIZE = 32 << 20
 """Bytes of columns that are in memory at once, about."""
@@ -53,7 +54,7 @@ class FolderReader(DataSourceReader):
         assert options.path is not None
         self.options = options
         self.path = options.path
-        self.columns = arrow_schema(schema)
+        self.columns = columns_of(options, schema)
         self.where = options.where
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -91,7 +92,13 @@ class FolderReader(DataSourceReader):
         return self._read(partition.span) if isinstance(partition, FolderPiece) else iter(())
 
     def _read(self, span: OffsetRange) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(self.columns, span.node, self.options.strict)
+        if self.options.collapse is not None:
+            collapser = Collapser(self.options.collapse, span.node)
+            yield from collapsed(self._events(span, collapser.decoder), collapser)
+            return
+        yield from self._events(span, Decoder(self.columns, span.node, self.options.strict))
+
+    def _events(self, span: OffsetRange, decoder: Decoder) -> Iterator[pa.RecordBatch]:
         for table in self._tables(Folder(self.path), span, Filter(self.where), decoder.wanted):
             yield from (decoder.sealed(batch) for batch in table.combine_chunks().to_batches())
         log_mismatches(decoder, f"positions {span.first} to {span.end} of {self.path}")

@@ -22,7 +22,7 @@ try:
 except ImportError:
     raise MissingExtra("Spark's format 'tidings'", "spark") from None
 
-from tidings.pipeline.options import check_options, read_options
+from tidings.pipeline.options import check_options, collapse_of, read_options
 
 
 class TidingsSource(DataSource):
@@ -51,7 +51,12 @@ class TidingsSource(DataSource):
         """Return the columns of a query that names none."""
         from tidings.pipeline.schema import default_schema
 
-        return default_schema()
+        terms = collapse_of(self.options)
+        if terms is None:
+            return default_schema()
+        from tidings.pipeline.partial_rows import partial_schema
+
+        return partial_schema(terms)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of history: from nodes, or from the folder of a sealed log."""

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from tidings.backoff import Backoff
 from tidings.errors import UserError
-from tidings.pipeline.batch import TaskInput, pieces_of, place_of, read_piece, within
+from tidings.pipeline.batch import TaskInput, columns_of, pieces_of, place_of, read_piece, within
 from tidings.pipeline.offsets import (
     Loss,
     NodeExtent,
@@ -43,7 +43,6 @@ from tidings.pipeline.offsets import (
 )
 from tidings.pipeline.options import ReadOptions, label_of, read_options
 from tidings.pipeline.reader_lease import ENDING, LeasedReaders
-from tidings.pipeline.schema import arrow_schema
 
 IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.1
 """How long the answer that there is nothing new is delayed: at first, and after a while."""
@@ -83,7 +82,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @cached_property
     def columns(self) -> pa.Schema:
         """Columns in Arrow; ConfigError if no event can fill one."""
-        return arrow_schema(self._schema)
+        return columns_of(self.options, self._schema)
 
     # Called by Spark in the driver
 

@@ -1,0 +1,191 @@
+"""Events collapsed where they lie: partial rows merge to what all events give."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidings import Event
+from tidings.errors import ConfigError
+from tidings.event import Batch
+from tidings.log import collapse as module
+from tidings.log.arguments import CollapseTerms
+from tidings.log.chunks import LivePart
+from tidings.log.collapse import UNIT, Collapser, collapsed_part, partial_rows
+
+RULES = {
+    "all": "count()",
+    "some": "count(f)",
+    "usable": "numbers(f)",
+    "sum_i": "total(i)",
+    "sum_f": "total(f)",
+    "low": "lowest(f)",
+    "high": "highest(f)",
+    "word": "highest(s)",
+    "begin": "first(s)",
+    "end": "latest(f)",
+    "newest": "highest(time)",
+}
+COLUMNS = {"k": "string", "n": "bigint", "f": "double", "i": "bigint", "s": "string"}
+TERMS = CollapseTerms(COLUMNS, ["k", "n"], RULES, 60_000_000)
+NODE = "a"
+
+floats = st.floats() | st.sampled_from([0.1, 2.0**33, -(2.0**62), 2.0**63, 1e300, math.nan])
+rows = st.fixed_dictionaries(
+    {"time_us": st.integers(-(10**9), 10**9)},
+    optional={
+        "k": st.sampled_from(["a", "b"]),
+        "n": st.sampled_from([1, 2]),
+        "f": floats | st.just("no number"),
+        "i": st.integers(-(2**63), 2**63 - 1),
+        "s": st.text(max_size=3) | st.just(7),
+    },
+)
+
+
+def part_of(first: int, made: list[dict[str, Any]]) -> LivePart:
+    events = [
+        Event("t", {k: v for k, v in row.items() if k != "time_us"}, time=_time(row["time_us"]))
+        for row in made
+    ]
+    return LivePart(first, len(made), b"", None, 0, None, 0, Batch.of(events).raw)
+
+
+def _time(time_us: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
+
+
+def units(value: float) -> int | None:
+    if math.isnan(value) or abs(value) >= 2.0**63:
+        return None
+    return round(value * UNIT) if abs(value) < 2.0**33 else round(value) * UNIT
+
+
+def expected(made: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    """What the rules give of all rows, computed one by one."""
+    groups: dict[Any, list[tuple[int, dict[str, Any]]]] = {}
+    for position, row in enumerate(made, 1):
+        key = row.get("k"), row.get("n"), row["time_us"] // 60_000_000 * 60_000_000
+        groups.setdefault(key, []).append((position, row))
+    return {key: _ruled(group) for key, group in groups.items()}
+
+
+def _ruled(group: list[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
+    def values(name: str, kind: type) -> list[tuple[int, int, Any]]:
+        return [(row["time_us"], at, row[name]) for at, row in group if isinstance(row.get(name), kind)]
+
+    f, i, s = values("f", float), values("i", int), values("s", str)
+    taken = [found for *_, value in f if (found := units(value)) is not None]
+    numbers = [value for *_, value in f if not math.isnan(value)]
+    return {
+        "all": len(group),
+        "some": len(f),
+        "usable": len(taken),
+        "sum_i": sum(value for *_, value in i) if i else None,
+        "sum_f": sum(taken) if taken else None,
+        "low": min(numbers) if numbers else (math.nan if f else None),
+        "high": math.nan if len(numbers) < len(f) else (max(numbers) if f else None),
+        "word": max((value for *_, value in s), key=str.encode) if s else None,
+        "begin": min(s) if s else None,
+        "end": max(f, key=lambda one: one[:2]) if f else None,
+        "newest": max(row["time_us"] for _, row in group),
+    }
+
+
+def shown(table: pa.Table) -> dict[Any, dict[str, Any]]:
+    """The same of a table that has each key once."""
+    found = {}
+    for row in table.cast(pa.schema([_plain(field) for field in table.schema])).to_pylist():
+        key = row["k"], row["n"], row["start"]
+        assert key not in found
+        assert row["node"] == NODE
+        for name in ("begin", "end"):
+            place = row[name]
+            assert place is None or place["node"] == NODE
+            row[name] = None if place is None else (place["time"], place["position"], place["value"])
+        found[key] = {
+            name: int(row[name]) if name.startswith("sum") and row[name] is not None else row[name]
+            for name in RULES
+        }
+    return found
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    if pa.types.is_struct(field.type):
+        return field.with_type(pa.struct([_plain(one) for one in field.type]))
+    return field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field
+
+
+def same(one: Any, other: Any) -> bool:
+    return bool(one == other or str(one) == str(other))  # NaN, and what has one in it
+
+
+@given(st.lists(rows, max_size=30), st.data())
+def test_partial_rows_merge_to_what_the_rules_give_of_all_events(
+    made: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    collapser = Collapser(TERMS, NODE)
+    start = 0
+    while start < len(made):
+        end = data.draw(st.integers(start + 1, len(made)))
+        for batch in collapser.decoder.batches([part_of(start + 1, made[start:end])]):
+            collapser.add(batch)
+        start = end
+    found, wanted = shown(collapser.take()), expected(made)
+    assert found.keys() == wanted.keys()
+    for key, row in wanted.items():
+        for name, value in row.items():
+            assert same(found[key][name], value), (key, name)
+
+
+def test_events_of_an_older_node_are_collapsed_by_the_reader() -> None:
+    made = [{"time_us": number, "k": "a", "n": 1, "f": 1.0 * number} for number in range(4)]
+    there, here = Collapser(TERMS, NODE), Collapser(TERMS, NODE)
+    for batch in there.decoder.batches([part_of(1, made)]):
+        there.add(batch)
+    sent = collapsed_part(there.take())
+    assert list(partial_rows([sent], here)) == list(partial_rows([part_of(1, made)], here))
+
+
+def test_a_full_collapser_says_so_and_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "GROUPS_MAX", 3)
+    collapser = Collapser(CollapseTerms({"n": "bigint"}, ["n"], {"all": "count()"}), NODE)
+    for first in (1, 2):
+        few = [{"time_us": 0, "n": number} for number in (1, first)]
+        for batch in collapser.decoder.batches([part_of(first, few)]):
+            collapser.add(batch)
+    assert not collapser.is_full
+    more = [{"time_us": 0, "n": number} for number in (3, 4)]
+    assert not collapser.add_within(collapser.decoder.batches([part_of(3, more)]), 1)
+    assert collapser.add_within(collapser.decoder.batches([part_of(3, more)]), 1000)
+    assert collapser.is_full
+    assert collapser.take().to_pydict()["all"] == [3, 1, 1, 1]
+    assert len(collapser.take()) == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "by", "rules", "told"),
+    [
+        ({"k": "string"}, [], {"n": "count()"}, "by: is empty"),
+        ({"k": "string"}, ["k"], {}, "rules: is empty"),
+        ({"k": "text"}, ["k"], {"n": "count()"}, "k: 'text' is no type"),
+        ({"k": "double"}, ["k"], {"n": "count()"}, "k: is double, and can't be a key"),
+        ({"k": "string"}, ["j"], {"n": "count()"}, "j: is no column of the collapse; there are k"),
+        ({"k": "string"}, ["k"], {"n": "sum(k)"}, r"n: 'sum\(k\)' is no rule; the rules are count"),
+        ({"k": "string"}, ["k"], {"n": "total(k)"}, r"n: total\(k\) needs numbers, not string"),
+        ({"k": "string"}, ["k"], {"n": "latest()"}, "n: latest needs a column"),
+        ({"k": "string"}, ["k"], {"Node": "count()"}, "is the name of two columns"),
+        ({"type": "double"}, ["k"], {"n": "count()"}, "type: is string in every event"),
+    ],
+)  # fmt: skip
+def test_terms_that_can_not_be_met_are_refused_by_name(
+    columns: dict[str, str], by: list[str], rules: dict[str, str], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Collapser(CollapseTerms(columns, by, rules))
