@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import tidings
 from tidings.cli import (
+    backtest,
     backup,
     bench,
     demo,
@@ -118,6 +119,7 @@ app.add_typer(links.peers, name="peer", help="Show the other nodes that a node k
 app.add_typer(security.app, name="security", help="Make and check the security directory of a node.")
 app.add_typer(user.app, name="user", help="Manage the users of a node and their credentials.")
 app.add_typer(sensor.app, name="sensor", help="Show sensor networks, and send readings to a gateway.")
+pipeline.app.command()(backtest.backtest)
 app.add_typer(pipeline.app, name="pipeline", help="Run pipelines on Spark, and pack their environment.")
 app.add_typer(filter.app, name="filter", help="Check filters, and try them on events.")
 app.add_typer(simulate.app, name="simulate", help="Simulate faults in virtual time, or a city of sensors.")

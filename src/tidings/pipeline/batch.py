@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from tidings.errors import FilterError, Refused, UserError
 from tidings.event.values import time_from_us
 from tidings.filters import Filter
 from tidings.log.arguments import CollapseTerms
+from tidings.log.chunks import Part
 from tidings.log.collapse import Collapser, partial_rows
 from tidings.log.columns import Decoder
 from tidings.pipeline.connect import ANSWER_S_MAX, connect, naming_node, standing_of
@@ -141,54 +143,63 @@ def columns_of(options: ReadOptions, schema: StructType) -> Any:
 
 def read_piece(piece: TaskInput, options: ReadOptions, columns: Any, where: str) -> Iterator[pa.RecordBatch]:
     """Yield the matching events of a piece, as record batches with these columns; or their partial rows."""
-    with naming_node(piece.node), connect(options.reach, piece.node) as bus:
-        first, end = within(piece.span, standing_of(bus), options.fails_on_loss)
-        span = OffsetRange(piece.span.label, piece.span.node, first, end)
-        try:
-            if options.collapse is None:
-                yield from _events(bus, span, options, columns, where)
-            else:
-                yield from _partial_rows(bus, span, options, options.collapse, where)
-        except Refused as error:
-            if error.code == "corrupt":
-                raise UserError(f"{error.problem}; the option 'skipCorrupt' reads on behind it") from None
-            raise
-
-
-def _events(
-    bus: blocking.Bus, span: OffsetRange, options: ReadOptions, columns: Any, where: str
-) -> Iterator[pa.RecordBatch]:
+    if options.collapse is not None:
+        yield from _partial_rows(piece, options, options.collapse, where)
+        return
+    span = piece.span
     decoder = Decoder(columns, span.node, options.strict)
-    reading = bus.log.parts(
-        span.first,
-        span.end,
-        where,
-        skip=options.skips_corrupt,
-        skip_pruned=not options.fails_on_loss,
-        size=READ_SIZE,
-        columns=decoder.wanted,
-        timeout_s=ANSWER_S_MAX,
-    )
-    for parts, _ in reading:
+    for parts in read_parts(piece, options, where, decoder.wanted):
         yield from decoder.batches(parts)
     log_mismatches(decoder, f"positions {span.first} to {span.end} of node {span.label}")
 
 
+def read_parts(
+    piece: TaskInput, options: ReadOptions, where: str, columns: list[str] | None = None
+) -> Iterator[Sequence[Part]]:
+    """Yield the matching parts of a piece, as the node returns them; of sealed files only these columns."""
+    with _connected(piece, options) as (bus, first, end):
+        reading = bus.log.parts(
+            first,
+            end,
+            where,
+            skip=options.skips_corrupt,
+            skip_pruned=not options.fails_on_loss,
+            size=READ_SIZE,
+            columns=columns,
+            timeout_s=ANSWER_S_MAX,
+        )
+        for parts, _ in reading:
+            yield parts
+
+
 def _partial_rows(
-    bus: blocking.Bus, span: OffsetRange, options: ReadOptions, terms: CollapseTerms, where: str
+    piece: TaskInput, options: ReadOptions, terms: CollapseTerms, where: str
 ) -> Iterator[pa.RecordBatch]:
-    collapser = Collapser(terms, span.node)
-    reading = bus.log.collapsed(
-        span.first,
-        span.end,
-        where,
-        terms,
-        skip=options.skips_corrupt,
-        skip_pruned=not options.fails_on_loss,
-        timeout_s=ANSWER_S_MAX,
-    )
-    for parts, _ in reading:
-        yield from partial_rows(parts, collapser)
+    collapser = Collapser(terms, piece.span.node)
+    with _connected(piece, options) as (bus, first, end):
+        reading = bus.log.collapsed(
+            first,
+            end,
+            where,
+            terms,
+            skip=options.skips_corrupt,
+            skip_pruned=not options.fails_on_loss,
+            timeout_s=ANSWER_S_MAX,
+        )
+        for parts, _ in reading:
+            yield from partial_rows(parts, collapser)
+
+
+@contextmanager
+def _connected(piece: TaskInput, options: ReadOptions) -> Iterator[tuple[blocking.Bus, int, int]]:
+    """Connect to the node of a piece; yield the bus, and which positions of the piece are still there."""
+    with naming_node(piece.node), connect(options.reach, piece.node) as bus:
+        try:
+            yield bus, *within(piece.span, standing_of(bus), options.fails_on_loss)
+        except Refused as error:
+            if error.code == "corrupt":
+                raise UserError(f"{error.problem}; the option 'skipCorrupt' reads on behind it") from None
+            raise
 
 
 def log_mismatches(decoder: Decoder, where: str) -> None:

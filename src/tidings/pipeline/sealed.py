@@ -99,13 +99,14 @@ class FolderReader(DataSourceReader):
         yield from self._events(span, Decoder(self.columns, span.node, self.options.strict))
 
     def _events(self, span: OffsetRange, decoder: Decoder) -> Iterator[pa.RecordBatch]:
-        for table in self._tables(Folder(self.path), span, Filter(self.where), decoder.wanted):
+        for table in self.tables(Folder(self.path), span, Filter(self.where), decoder.wanted):
             yield from (decoder.sealed(batch) for batch in table.combine_chunks().to_batches())
         log_mismatches(decoder, f"positions {span.first} to {span.end} of {self.path}")
 
-    def _tables(
+    def tables(
         self, folder: Folder, span: OffsetRange, filter: Filter, columns: list[str] | None
     ) -> Iterator[pa.Table]:
+        """Yield the matching rows of a piece, with these columns of the files."""
         position = span.first
         while position < span.end:
             try:
@@ -114,7 +115,7 @@ class FolderReader(DataSourceReader):
                 damaged = self._passed_over(folder, span, error)
                 # Rows before the damaged file may have been read along with it, and were not returned.
                 before = OffsetRange(span.label, span.node, position, min(damaged.claim.first, span.end))
-                yield from self._tables(folder, before, filter, columns)
+                yield from self.tables(folder, before, filter, columns)
                 position = damaged.claim.last + 1
                 continue
             yield from tables
