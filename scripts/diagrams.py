@@ -1,12 +1,21 @@
 #!/usr/bin/env python3
-"""Draw the diagrams of `docs/architecture.md` as SVG: layers, a tick with its commit, a message's life."""
+"""Draw the diagrams of the documents as SVG: layers, a tick with its commit, a message's life, the city.
+
+The declarative project of the city, in `pipelines/city`, is written with them.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from tidings.pipeline.city.pipeline import CITY
+from tidings.pipeline.drawing import svg
+from tidings.pipeline.project import project_files, write_files
+
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+PROJECT = Path(__file__).parents[1] / "pipelines" / "city"
+STORAGE = "file:///var/tmp/tidings-city"
 BLUE, SAND, GREY = "#1f6f8b", "#c9a227", "#6b6b6b"
 SVG = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13" role="img"'
 TIP = 'viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"'
@@ -126,7 +135,15 @@ def message() -> None:
     picture.save("message.svg")
 
 
+def city() -> None:
+    """Draw the city pipeline, and write its declarative project."""
+    plan = CITY.plan(CITY.settings, "tables")
+    (PICTURES / "city.svg").write_text(svg(plan))
+    write_files(PROJECT, project_files(plan, "city", STORAGE))
+
+
 if __name__ == "__main__":
     layers()
     tick()
     message()
+    city()

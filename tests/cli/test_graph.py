@@ -154,6 +154,19 @@ def test_a_graph_is_drawn_as_mermaid_and_as_svg(quotes: str, tmp_path: Path) -> 
     assert "must end with" in run_command("pipeline", "draw", quotes, "--to", "quotes.png")[2]
 
 
+def test_the_picture_and_the_project_of_the_city_are_those_of_its_graph() -> None:
+    pytest.importorskip("pyspark")
+    _, output, _ = run_command("pipeline", "draw", "city", "--svg")
+    stale = "make generated writes it anew"
+    assert (ROOT / "docs" / "pictures" / "city.svg").read_text() == output, stale
+    from tidings.pipeline.city.pipeline import CITY
+    from tidings.pipeline.project import project_files
+
+    files = project_files(CITY.plan(CITY.settings, "tables"), "city", "file:///var/tmp/tidings-city")
+    for path, text in files.items():
+        assert (ROOT / "pipelines" / "city" / path).read_text() == text, stale
+
+
 def test_the_built_in_pipelines_are_listed_and_the_sinks_of_a_node() -> None:
     pytest.importorskip("pyspark")
     assert "city" in run_command("pipeline", "list")[1]

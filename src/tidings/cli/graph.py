@@ -1,8 +1,10 @@
-"""`tidings pipeline list`, `check` and `draw`: pipelines before they run; none of these starts Spark."""
+"""`tidings pipeline list`, `check`, `draw` and `state`: none of these commands starts Spark."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,17 +12,19 @@ import typer
 
 from tidings.cli.connection import bus_of, connects, current_user, reaching
 from tidings.cli.options import Address, Json
-from tidings.cli.printing import add_row, new_table, print_json, print_table, shown
+from tidings.cli.printing import add_row, count_text, new_table, print_json, print_table, shown, word
 from tidings.errors import NotAllowed, UserError
 
 if TYPE_CHECKING:
     from tidings.client import Bus
     from tidings.pipeline.checking import Need
-    from tidings.pipeline.plan import Plan
+    from tidings.pipeline.plan import Plan, Step
 
 SUFFIXES = (".svg", ".mmd")
 MISSING = 1
-"""Exit code of `check` if the node is away or a right is missing."""
+"""Exit code of `check` if the node is away or a right is missing, and of `state` if there are no rows."""
+QUIET_S = 1.0
+"""Time after which no further event of a state is expected."""
 
 Name = Annotated[
     str,
@@ -30,6 +34,12 @@ Name = Annotated[
 ]
 ToFile = Annotated[
     Path | None, typer.Option("--to", metavar="FILE", help="Write it to FILE.svg or FILE.mmd.")
+]
+States = Annotated[
+    list[str] | None, typer.Argument(metavar="[STATE]...", help="Only these states.", show_default=False)
+]
+FromCheckpoint = Annotated[
+    str | None, typer.Option("--checkpoint", metavar="DIR", help="The checkpoint of a run.")
 ]
 AsSvg = Annotated[bool, typer.Option("--svg", help="Print SVG instead of Mermaid.")]
 
@@ -143,6 +153,73 @@ def draw(name: Name, to: ToFile = None, svg: AsSvg = False, json: Json = False) 
         print_json({"pipeline": plan.name, "boxes": count, "picture": picture if to is None else str(to)})
     else:
         typer.echo(picture if to is None else f"{to}: {count} boxes", nl=to is not None)
+
+
+@connects
+async def state(
+    name: Name,
+    states: States = None,
+    checkpoint: FromCheckpoint = None,
+    node: Address = None,
+    json: Json = False,
+) -> None:
+    """Show the states of a pipeline: as stored in a checkpoint, or as last published at the node.
+
+    At the node these are the newest event of each key. The exit code is 1 if there are no rows.
+    """
+    wanted = _states(plan_of(name), states or [])
+    rows = {step.name: await _rows(step, checkpoint, node) for step in wanted}
+    for step in wanted:
+        if json:
+            for row in rows[step.name]:
+                print_json({"state": step.name, **row})
+        else:
+            typer.echo(f"{step.name}: {count_text(len(rows[step.name]), 'row')}")
+            _print_state(rows[step.name])
+    if not any(rows.values()):
+        raise typer.Exit(MISSING)
+
+
+def _states(plan: Plan, names: list[str]) -> list[Step]:
+    found = {step.name: step for step in plan.steps if step.kind == "state"}
+    for name in names:
+        if name not in found:
+            raise UserError(f"{plan.name} has no state {name!r}; there is {', '.join(found) or 'none'}")
+    return [step for step in found.values() if not names or step.name in names]
+
+
+async def _rows(step: Step, checkpoint: str | None, node: str | None) -> list[dict[str, Any]]:
+    if checkpoint is not None:
+        from tidings.pipeline.states import stored_rows
+
+        return stored_rows(checkpoint, step.name)
+    if not step.is_published:
+        raise UserError(f"{step.name!r} is not published; name a --checkpoint")
+    async with bus_of(node) as bus:
+        return await _last_rows(bus, step)
+
+
+async def _last_rows(bus: Bus, step: Step) -> list[dict[str, Any]]:
+    """Return the newest event of each key; what is not there after QUIET_S is taken not to come."""
+    from tidings.pipeline.checking import published_filter
+
+    found: dict[str | None, dict[str, Any]] = {}
+    async with bus.subscribe(published_filter(step), last=True, passive=True) as events:
+        with suppress(TimeoutError):
+            while True:
+                event = await asyncio.wait_for(anext(events), QUIET_S)
+                found[event.subject] = {"subject": event.subject, "time": event.time, **event.attributes}
+    return list(found.values())
+
+
+def _print_state(rows: list[dict[str, Any]]) -> None:
+    if rows:
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        _print_rows(columns, [tuple(_cell(row.get(name)) for name in columns) for row in rows])
+
+
+def _cell(value: object) -> str:
+    return "–" if value is None else word(value)
 
 
 def plan_of(name: str) -> Plan:

@@ -124,6 +124,7 @@ Conf = Annotated[
 app.command("list")(graph.show_list)
 app.command()(graph.check)
 app.command()(graph.draw)
+app.command()(graph.state)
 
 
 @app.command()
@@ -281,8 +282,10 @@ def check_run(pipeline: Pipeline, settings: RunSettings, use: Use) -> Plan:
 
     check_packages()
     plan = pipeline.plan(settings, use)
+    if settings.where is not None and len(plan.sources) > 1:
+        raise UserError(f"--where can't replace the filters of {len(plan.sources)} sources: change the graph")
     for source in plan.sources:
-        read_options(settings.source(source.where), "stream")
+        read_options(settings.source(source.where, source.name), "stream")
     return plan
 
 
@@ -318,6 +321,7 @@ def run_query(
     run = ContinuousRun(
         plan=plan,
         settings=settings,
+        graph=pipeline.graph,
         master=master,
         checkpoint=checkpoint,
         trigger_s=trigger_s,

@@ -6,13 +6,23 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from tidings.errors import UserError
+from tidings.errors import TidingsError, UserError
+from tidings.pipeline.flow.graph import Graph
 from tidings.pipeline.plan import Plan
-from tidings.pipeline.running import ALL, STATE_STORE, BatchProgress, Stop, Total, failure, watch
+from tidings.pipeline.running import (
+    STATE_STORE,
+    BatchProgress,
+    Counts,
+    Stop,
+    Total,
+    counting,
+    failure,
+    watch,
+)
 from tidings.pipeline.session import spark_session
 from tidings.pipeline.settings import RunSettings
 
@@ -26,11 +36,20 @@ class ContinuousRun(Struct, frozen=True, kw_only=True):
 
     plan: Plan
     settings: RunSettings
+    graph: Graph | None = None
+    """Graph whose states the query keeps; None: Spark alone carries out the plan."""
     master: str | None = None
     checkpoint: str | None = None
     """Spark's checkpoint; None: in a folder that is removed at the end."""
     trigger_s: float = 5.0
     config: Mapping[str, str] = {}
+
+
+class StartedQuery(NamedTuple):
+    """Query that runs, and the counts of its last batches as far as it counts them itself."""
+
+    query: StreamingQuery
+    counts: Mapping[int, Counts]
 
 
 def run_continuously(
@@ -43,9 +62,9 @@ def run_continuously(
     spark = open_session(run)
     try:
         with tempfile.TemporaryDirectory(prefix=f"tidings-{run.plan.name}-") as folder:
-            query = start(spark, run, folder)
+            query, counts = start(spark, run, folder)
             begun()
-            return watch(query, tell, stop, run.plan)
+            return watch(query, tell, stop, run.plan, counts)
     finally:
         close(spark)
 
@@ -69,37 +88,59 @@ def open_session(run: ContinuousRun) -> SparkSession:
     return spark_session(run.master, f"tidings {run.plan.name}", **settings)
 
 
-def start(spark: SparkSession, run: ContinuousRun, folder: str) -> StreamingQuery:
+def start(spark: SparkSession, run: ContinuousRun, folder: str) -> StartedQuery:
     """Start the query. Without a checkpoint of the user's it uses the folder."""
     settings = run.settings.named(run.checkpoint)
     try:
-        return (
-            published(spark, run.plan, settings)
-            .writeStream.format("tidings")
-            .options(**run.plan.target(run.plan.published[0], settings.target()))
-            .option("checkpointLocation", run.checkpoint or folder)
-            .outputMode("append")
-            .trigger(processingTime=f"{round(run.trigger_s * 1000)} milliseconds")
-            .queryName(run.plan.name)
-            .start()
-        )
+        begin = start_plan if run.graph is None else start_graph
+        return begin(spark, run, settings, run.checkpoint or folder)
+    except TidingsError:
+        raise
     except Exception as error:
         raise failure(error) from error
 
 
-def published(spark: SparkSession, plan: Plan, settings: RunSettings) -> DataFrame:
-    """Return the stream of the step that is published, which counts its rows; UserError unless it is one."""
-    from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
+def start_graph(
+    spark: SparkSession, run: ContinuousRun, settings: RunSettings, checkpoint: str
+) -> StartedQuery:
+    """Start the query of a graph, which keeps the graph's states in the checkpoint."""
+    from tidings.pipeline.flow import stream
 
+    assert run.graph is not None
+    name, target = run.plan.name, settings.target()
+    inputs = streams(spark, run.plan, settings)
+    started = stream.start(run.graph, spark, inputs, target, checkpoint, run.trigger_s, name)
+    return StartedQuery(started.query, started.counts)
+
+
+def start_plan(
+    spark: SparkSession, run: ContinuousRun, settings: RunSettings, checkpoint: str
+) -> StartedQuery:
+    """Start the query of a plan that publishes one table; UserError if it publishes another number."""
+    plan = run.plan
     if len(plan.published) != 1:
-        raise UserError(f"pipeline {plan.name!r} publishes {len(plan.published)} tables; one query has one")
-    step = plan.published[0]
-    inputs = {
-        source.name: spark.readStream.format("tidings")
-        .schema(source.schema)
-        .options(**settings.source(source.where))
-        .load()
-        for source in plan.sources
-    }
-    found = step.events(plan.frames(inputs, [step.name])[step.name])
-    return found.observe(step.name, F.count(F.lit(1)).alias(ALL))
+        raise UserError(f"pipeline {plan.name!r} publishes {len(plan.published)} tables; a query needs one")
+    (step,) = plan.published
+    rows = step.events(plan.frames(streams(spark, plan, settings), [step.name])[step.name])
+    query = (
+        counting(rows, step.name)
+        .writeStream.format("tidings")
+        .options(**plan.target(step, settings.target()))
+        .option("checkpointLocation", checkpoint)
+        .outputMode("append")
+        .trigger(processingTime=f"{round(run.trigger_s * 1000)} milliseconds")
+        .queryName(plan.name)
+        .start()
+    )
+    return StartedQuery(query, {})
+
+
+def streams(spark: SparkSession, plan: Plan, settings: RunSettings) -> dict[str, DataFrame]:
+    """Return the events of each source as they arrive; several sources have a durable reader each."""
+    found = {}
+    for source in plan.sources:
+        options = settings.source(source.where, "" if len(plan.sources) == 1 else source.name)
+        found[source.name] = (
+            spark.readStream.format("tidings").schema(source.schema).options(**options).load()
+        )
+    return found

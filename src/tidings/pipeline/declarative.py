@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from tidings.errors import UserError
+from tidings.pipeline.changes import publish_changes
 from tidings.pipeline.known import Pipeline
 from tidings.pipeline.plan import Plan
 from tidings.pipeline.project import SPEC_FILE, project_files, write_files
@@ -74,7 +75,10 @@ def run_once(run: DeclarativeRun, tell: Callable[[str], None]) -> dict[str, Any]
         spark = _session(run, settings)
         try:
             _carry_out(spark, run, settings, project, tell)
-            return None if run.dry else run.pipeline.report.tables(spark, plan, settings)
+            if run.dry:
+                return None
+            publish_changes(spark, plan, settings.target())
+            return run.pipeline.report.tables(spark, plan, settings)
         except Exception as error:
             raise failure(error) from error
         finally:

@@ -75,7 +75,7 @@ class Definitions:
 
     def _events(self, name: str) -> Read:
         source = self._sources[name]
-        options = self._settings.source(source.where)
+        options = self._settings.source(source.where, "" if len(self._sources) == 1 else name)
         read = self._spark.readStream.format("tidings").schema(source.schema).options(**options)
         return read.load
 

@@ -9,13 +9,12 @@ Nothing here needs Spark before a step is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from tidings.filters import Filter
 from tidings.pipeline.flow.edges import Apply, Collapse, Edge, Expand, Late, Merge, Read, Select, Transform
-from tidings.pipeline.flow.graph import ROW_TYPE, FlowNode, Graph
+from tidings.pipeline.flow.graph import ROW_TYPE, FlowNode, Graph, above
 from tidings.pipeline.plan import Plan, Source, Step, Use
 
 if TYPE_CHECKING:
@@ -48,11 +47,6 @@ def plan_of(graph: Graph, use: Use) -> Plan:
     return Plan(name=graph.name, sources=sources, steps=steps)
 
 
-def is_stateful(graph: Graph) -> bool:
-    """Return whether a continuous query of the graph has to keep states."""
-    return any(isinstance(node.edge, Collapse) for node in graph.nodes)
-
-
 def _is_step(node: FlowNode) -> bool:
     return not isinstance(node.edge, Read) or node.published is not None
 
@@ -62,71 +56,44 @@ def _read_name(node: FlowNode) -> str:
 
 
 def _step(graph: Graph, node: FlowNode, use: Use) -> Step:
-    edge = node.edge
+    edge, nodes = node.edge, {one.name: one for one in graph.nodes}
+    is_read, is_derived = isinstance(edge, Read), isinstance(edge, Expand | Late)
+    # An expansion, and the history `late`, are made from the histories that are collapsed.
+    collapsed = (
+        tuple(name for state in node.after for name in graph[state].after) if is_derived else node.after
+    )
     function: Any = edge.function if isinstance(edge, Apply) else None
     own: dict[str, Any] = function.step(use) if isinstance(function, UseFunction) else {}
-    is_typed = node.published == ROW_TYPE
     fields: dict[str, Any] = {
         "name": node.name,
-        "after": _inputs(graph, node),
-        "drawn_after": node.after,
-        "make": _maker(graph, node),
+        "after": (_read_name(node),) if is_read else collapsed,
+        "drawn_after": node.after if is_derived else None,
+        "make": _as_it_is if is_read else partial(_made, graph, node),
         "kind": node.kind,
         "by": node.by,
         "about": about(edge),
         "is_published": node.published is not None,
-        "type": None if is_typed else node.published,
-        "needs_all": isinstance(edge, Expand | Late),
+        "type": None if node.published == ROW_TYPE else node.published,
+        "to_events": None if node.published is None else partial(_events, node),
+        "needs_all": any(isinstance(one.edge, Collapse) for one in above(node, nodes)),
     }
     return Step(**{**fields, **own})
 
 
-def _inputs(graph: Graph, node: FlowNode) -> tuple[str, ...]:
-    """Return the histories that are read: for an expansion, and for `late`, those that are collapsed."""
-    if isinstance(node.edge, Read):
-        return (_read_name(node),)
-    if isinstance(node.edge, Expand | Late):
-        return tuple(graph[state].after[0] for state in node.after)
-    return node.after
+def _as_it_is(df: DataFrame) -> DataFrame:
+    return df
 
 
-def _maker(graph: Graph, node: FlowNode) -> Callable[..., DataFrame]:
-    if isinstance(node.edge, Read):
-        return lambda df: df
-    if isinstance(node.edge, Collapse):
-        return partial(_collapsed, graph, node)
-    if isinstance(node.edge, Expand):
-        return partial(_expanded, graph, graph[node.after[0]])
-    if isinstance(node.edge, Late):
-        return partial(_late, graph, node.after)
-    return partial(_made, node, graph[node.after[0]].columns)
+def _made(graph: Graph, node: FlowNode, *before: DataFrame) -> DataFrame:
+    from tidings.pipeline.flow.frames import node_frame
+
+    return node_frame(graph, node, *before)
 
 
-def _made(node: FlowNode, columns: Any, *before: DataFrame) -> DataFrame:
-    from tidings.pipeline.flow.frames import step
+def _events(node: FlowNode, df: DataFrame) -> DataFrame:
+    from tidings.pipeline.flow.publishing import events_of
 
-    return step(node, columns, before)
-
-
-def _collapsed(graph: Graph, node: FlowNode, history: DataFrame) -> DataFrame:
-    from tidings.pipeline.flow.frames import collapsing_of
-
-    collapsing = collapsing_of(graph, node)
-    return collapsing.collapsed(collapsing.judged(history)[0])
-
-
-def _expanded(graph: Graph, state: FlowNode, history: DataFrame) -> DataFrame:
-    from tidings.pipeline.flow.frames import collapsing_of
-
-    collapsing = collapsing_of(graph, state)
-    return collapsing.expanded(collapsing.judged(history)[0])
-
-
-def _late(graph: Graph, states: tuple[str, ...], *histories: DataFrame) -> DataFrame:
-    from tidings.pipeline.flow.frames import collapsing_of, together
-
-    pairs = zip(states, histories, strict=True)
-    return together([collapsing_of(graph, graph[name]).judged(history)[1] for name, history in pairs])
+    return events_of(node, df)
 
 
 def about(edge: Edge) -> str:

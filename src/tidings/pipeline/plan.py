@@ -113,11 +113,12 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Return the DataFrames of these steps, or of all, from those of the sources."""
         made = dict(inputs)
         for step in self.steps if names is None else self.needed(names):
-            made[step.name] = step.make(*(_timed(made[name], step.late.get(name)) for name in step.after))
+            made[step.name] = step.make(*(timed(made[name], step.late.get(name)) for name in step.after))
         return made
 
 
-def _timed(df: DataFrame, late: Lateness | None) -> DataFrame:
+def timed(df: DataFrame, late: Lateness | None) -> DataFrame:
+    """Return a stream with a watermark, if it is to have one."""
     return df if late is None else df.withWatermark(late.column, interval(late.late_s))
 
 

@@ -62,7 +62,7 @@ def _rows(plan: Plan) -> list[str]:
     for step in plan.steps:
         kind = "materialized view" if step.is_recomputed else "table" if step.is_stored else "view"
         about = f": {step.about}" if step.about else ""
-        rows.append(f"    {step.name:<14} {kind:<18} of {', '.join(step.after)}{about}")
+        rows.append(f"{step.name:<14} {kind:<18} of {', '.join(step.after)}{about}")
     return rows
 
 

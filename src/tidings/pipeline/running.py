@@ -11,7 +11,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +21,7 @@ from tidings.errors import PeerError
 if TYPE_CHECKING:
     from types import FrameType
 
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tidings.pipeline.plan import Plan
@@ -84,6 +85,22 @@ class Total(Struct):
             self.notes[name] = known if fact is None else fact and known is not False
 
 
+class Counts(Protocol):
+    """Counts of a batch that a query has made itself."""
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Rows that were read, by source."""
+
+    @property
+    def published(self) -> dict[str, int]:
+        """Events that were published, by step."""
+
+    @property
+    def late(self) -> dict[str, int]:
+        """Rows that were not taken, by reason."""
+
+
 class Stop:
     """Request to end: by Ctrl-C, SIGTERM, or `now()`."""
 
@@ -121,7 +138,13 @@ class Stop:
                 signal.signal(number, handler)
 
 
-def watch(query: StreamingQuery, tell: Callable[[BatchProgress], None], stop: Stop, plan: Plan) -> Total:
+def watch(
+    query: StreamingQuery,
+    tell: Callable[[BatchProgress], None],
+    stop: Stop,
+    plan: Plan,
+    counts: Mapping[int, Counts] | None = None,
+) -> Total:
     """Report each micro-batch until the end is requested, then stop the query; PeerError if it fails."""
     total = Total()
     seen = -1
@@ -135,7 +158,7 @@ def watch(query: StreamingQuery, tell: Callable[[BatchProgress], None], stop: St
             for reported in query.recentProgress:
                 if reported["batchId"] > seen:
                     seen = reported["batchId"]
-                    progress = read_progress(reported, plan)
+                    progress = read_progress(reported, plan, (counts or {}).get(seen))
                     total.add(progress)
                     tell(progress)
         problem = query.exception()
@@ -147,26 +170,37 @@ def watch(query: StreamingQuery, tell: Callable[[BatchProgress], None], stop: St
     return total
 
 
-def read_progress(progress: Mapping[str, Any], plan: Plan) -> BatchProgress:
+def read_progress(progress: Mapping[str, Any], plan: Plan, counts: Counts | None = None) -> BatchProgress:
     """Read Spark's progress of a micro-batch.
 
     The steps of the plan observe counts under the names of sources and steps: of all rows, and of those that
-    are rejected by their reasons.
+    are rejected by their reasons. A query that counts them itself has its own `counts`.
     """
     observed = {name: _counts(row) for name, row in (progress["observedMetrics"] or {}).items()}
-    counts = {step.name: observed.get(step.name, {}).get(ALL, 0) for step in plan.published}
-    rows = sum(observed.get(source.name, {}).get(ALL, 0) for source in plan.sources)
+    if counts is None:
+        published = {step.name: observed.get(step.name, {}).get(ALL, 0) for step in plan.published}
+        rows = sum(observed.get(source.name, {}).get(ALL, 0) for source in plan.sources)
+        rejected = _rejected(observed, progress["stateOperators"] or [])
+    else:
+        published, rows, rejected = counts.published, sum(counts.rows.values()), counts.late
     seconds = progress["batchDuration"] / 1000
     return BatchProgress(
         batch=progress["batchId"],
         rows=rows,
         rows_s=rows / seconds if seconds else 0.0,
-        published=counts,
-        rejected=_rejected(observed, progress["stateOperators"] or []),
+        published=published,
+        rejected=rejected,
         lag=_lag(progress["sources"] or []),
         seconds=seconds,
         notes=observed.get(NOTES, {}),
     )
+
+
+def counting(df: DataFrame, name: str) -> DataFrame:
+    """Return the rows of a step, which are counted in each batch."""
+    from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
+
+    return df.observe(name, F.count(F.lit(1)).alias(ALL))
 
 
 def _rejected(observed: dict[str, dict[str, Any]], operators: list[Any]) -> dict[str, int]:

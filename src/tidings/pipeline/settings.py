@@ -75,9 +75,13 @@ class RunSettings(Struct, frozen=True, kw_only=True):
         given["node"] = self.node or NODE
         return {OPTIONS.get(name, name): value for name, value in given.items() if value}
 
-    def source(self, where: str) -> dict[str, str]:
-        """Return the options for reading a stream; `where` is the pipeline's own filter."""
-        named = {"durable": self.reader, "startingOffsets": self.starting}
+    def source(self, where: str, name: str = "") -> dict[str, str]:
+        """Return the options for reading a stream; `where` is the pipeline's own filter.
+
+        One of several sources has its `name` behind that of the reader.
+        """
+        reader = f"{self.reader}-{name}" if self.reader and name else self.reader
+        named = {"durable": reader, "startingOffsets": self.starting}
         given = {name: value for name, value in named.items() if value}
         if self.allow_loss == "true":
             given["failOnDataLoss"] = "false"

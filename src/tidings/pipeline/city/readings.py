@@ -21,11 +21,21 @@ from tidings.pipeline.plan import interval
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-SCHEMA = (
-    "id string, node string, position bigint, type string, time timestamp, received timestamp, "
-    "source string, `sensing-id` string, name string, value double, posx double, posy double"
-)
-"""Columns to request from the source `tidings`: header fields, and the attributes of a gateway's readings."""
+READ = {
+    "id": "string",
+    "type": "string",
+    "received": "timestamp",
+    "source": "string",
+    "sensing-id": "string",
+    "name": "string",
+    "value": "double",
+    "posx": "double",
+    "posy": "double",
+}
+"""Columns to request from the source `tidings` beside time, node and position: of a gateway's readings."""
+SCHEMA = "id string, node string, position bigint, type string, time timestamp, received timestamp, "
+SCHEMA += "source string, `sensing-id` string, name string, value double, posx double, posy double"
+"""All these columns, as Spark writes them."""
 NAMES = {"network": "`sensing-id`", "sensor": "name"}
 """Columns of the pipeline that have another name in the source."""
 COLUMNS = {

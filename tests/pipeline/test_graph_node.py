@@ -1,0 +1,218 @@
+"""Graphs on a real node: as one query, and the changes of tables that each run makes anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cli.commands import run_command
+from effort import IS_SOAK, patience
+
+pytest.importorskip("pyspark")
+from pipeline.nodes import Running, running, wait_until
+
+from tidings import Event, blocking
+from tidings.pipeline.changes import DONE, ROWS, Changes
+from tidings.pipeline.continuous import ContinuousRun, start
+from tidings.pipeline.graph_plan import plan_of
+from tidings.pipeline.known import find
+from tidings.pipeline.plan import Step
+from tidings.pipeline.running import BatchProgress, Stop, watch
+from tidings.pipeline.settings import RunSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+BEGIN = datetime(2026, 5, 1, tzinfo=UTC)
+QUOTES = """
+[history.trades]
+columns = { symbol = "string", price = "double", volume = "bigint" }
+
+[history.large]
+from = "trades"
+select = "volume > 1000"
+publish = "quotes.large"
+
+[state.high]
+from = "large"
+by = "symbol"
+collapse = { high = "highest(price)" }
+publish = "quotes.high"
+"""
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Running]:
+    with running(tmp_path / "node") as one:
+        yield one
+
+
+@pytest.fixture
+def quotes(tmp_path: Path) -> str:
+    (tmp_path / "quotes.toml").write_text(QUOTES)
+    return str(tmp_path / "quotes.toml")
+
+
+def trade(symbol: str | None, price: float, volume: int = 5000, type: str = "trades") -> Event:
+    attributes = {"symbol": symbol, "price": price, "volume": volume}
+    known = {name: value for name, value in attributes.items() if value is not None}
+    return Event(type, known, time=BEGIN, delivery="persistent")
+
+
+def published(node: Running, type: str) -> list[tuple[str | None, Any]]:
+    """Subject and highest price of all events of a type in the log."""
+    with blocking.connect(f"tidings://{node.address}") as bus:
+        found = [event for _, event in bus.log.read(where=f"type = '{type}'")]
+    return [(event.subject, event.attributes.get("high")) for event in found]
+
+
+def test_a_graph_of_a_file_runs_as_one_query_and_its_state_is_shown(
+    spark: SparkSession, node: Running, quotes: str, tmp_path: Path
+) -> None:
+    node.publish(trade("A", 1.0), trade("B", 2.0), trade("A", 9.0, 10), trade(None, 5.0))
+    pipeline, stop, seen = find(quotes), Stop(), list[BatchProgress]()
+    settings = RunSettings(pipeline="quotes", node=node.address, starting="earliest")
+    plan = pipeline.plan(settings, "query")
+    home = str(tmp_path / "checkpoint")
+    run = ContinuousRun(plan=plan, settings=settings, graph=pipeline.graph, checkpoint=home, trigger_s=0)
+
+    def tell(progress: BatchProgress) -> None:
+        seen.append(progress)
+        if sum(one.rows for one in seen) == 3:
+            node.publish(trade("A", 3.0))
+        if sum(one.rows for one in seen) >= 4:
+            stop.now()
+
+    query, counts = start(spark, run, str(tmp_path))
+    total = watch(query, tell, stop, plan, counts)
+    assert (total.rows, total.rejected) == (4, {"no key": 1})  # the small trade is not read at all
+    assert total.published == {"large": 4, "high": 3, "late": 1}
+    assert sorted(published(node, "quotes.high"), key=str) == [("A", 1.0), ("A", 3.0), ("B", 2.0)]
+    line = pipeline.report.line(seen[0])
+    assert line.startswith("batch 0 · 3 trades · ")
+    assert line.endswith("rejected: 1 no key")
+    wait_until(lambda: node.readers == [])
+    code, output, _ = run_command("pipeline", "state", quotes, "--checkpoint", home)
+    assert (code, output.splitlines()[0]) == (0, "high: 2 rows")
+    assert [line.split()[::2] for line in output.splitlines()[2:]] == [["A", "3.0"], ["B", "2.0"]]
+    code, output, _ = run_command("pipeline", "state", quotes, "high", "--node", node.address, "--json")
+    assert (code, '"subject":"A"' in output, output.count("\n")) == (0, True, 2)
+    assert "has no state 'low'; there is high" in run_command("pipeline", "state", quotes, "low")[2]
+    assert "has no state 'high'" in run_command("pipeline", "state", quotes, "--checkpoint", quotes)[2]
+
+
+def test_a_plan_over_history_makes_what_its_graph_does(
+    spark: SparkSession, quotes: str, tmp_path: Path
+) -> None:
+    Path(quotes).write_text(f"{QUOTES}\n[history.highs]\nfrom = 'high'\nexpand = true\n")
+    graph = find(quotes).graph
+    assert graph is not None
+    rows = [("A", 1.0, 5000), ("B", 2.0, 4000), ("A", 9.0, 10), ("A", 3.0, 2000), (None, 1.0, 2000)]
+    places = [(f"2026-05-01 00:00:0{number}", "n", number, *row) for number, row in enumerate(rows)]
+    df = spark.createDataFrame(
+        places, "t string, node string, position long, symbol string, price double, volume long"
+    )
+    df = df.selectExpr("cast(t as timestamp) as time", "node", "position", "symbol", "price", "volume")
+    inputs = {"trades": df}
+    expected = graph.frames(inputs)
+    found = plan_of(graph, "history").frames(inputs)
+    for name in ("large", "high", "highs", "late"):
+        assert sorted(map(str, found[name].collect())) == sorted(map(str, expected[name].collect())), name
+        assert found[name].count() > 0
+
+
+def test_what_is_made_from_a_state_is_made_anew_in_each_run(quotes: str) -> None:
+    highs = "[history.highs]\nfrom = 'high'\nexpand = true\n"
+    dear = "[history.dear]\nfrom = 'highs'\nselect = 'high > 9'\n"
+    Path(quotes).write_text(f"{QUOTES}\n{highs}\n{dear}")
+    steps = find(quotes).plan(None, "tables").steps
+    assert {step.name: step.is_recomputed for step in steps} == {
+        "large": False,
+        "high": True,
+        "highs": True,
+        "dear": True,
+        "late": True,
+    }
+    assert {step.name: step.after for step in steps}["highs"] == ("large",)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(patience(900))
+def test_the_declarative_project_of_a_graph_publishes_its_states_too(node: Running, tmp_path: Path) -> None:
+    path = str(ROOT / "examples" / "flows" / "quotes.toml")
+    home = str(tmp_path / "tables")
+
+    def run() -> dict[str, int]:
+        code = "from tidings.cli import main; main()"
+        typed = ("pipeline", "run", path, "--node", node.address, "--checkpoint", home, "--json")
+        environment = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+        environment |= {"PYTHONPATH": str(ROOT / "src"), "SPARK_LOCAL_IP": "127.0.0.1"}
+        done = subprocess.run(
+            [sys.executable, "-c", code, *typed],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=True,
+            timeout=patience(600),
+        )
+        return dict(json.loads(done.stdout.splitlines()[-1])["tables"])
+
+    node.publish(*(trade(*one, type="trade") for one in (("A", 1.0), ("B", 2.0), ("A", 9.0, 10), ("A", 3.0))))
+    assert run() == {"large": 3, "high": 2, "late": 0}
+    assert sorted(high for _, high in published(node, "quotes.high")) == [2.0, 3.0]
+    code, output, _ = run_command("pipeline", "state", path, "--checkpoint", home, "--json")
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert (code, {row["symbol"]: row["high"] for row in rows}) == (0, {"A": 3.0, "B": 2.0})
+    if IS_SOAK:
+        node.publish(trade("B", 5.0, type="trade"))
+        assert run() == {"large": 4, "high": 2, "late": 0}
+        assert sorted(high for _, high in published(node, "quotes.high")) == [2.0, 3.0, 5.0]
+
+
+class Interrupted(Exception):
+    """The run ends before the rows are published."""
+
+
+def test_changes_of_a_table_are_published_once_whatever_interrupts_a_run(
+    spark: SparkSession, node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Step(name="changing", after=(), make=lambda: None, kind="state", is_published=True)
+    target = {"node": node.address, "sink": "changing", "type": "changing"}
+
+    def run(**prices: float) -> int:
+        rows = spark.createDataFrame(list(prices.items()), "subject string, high double")
+        rows.createOrReplaceTempView("changing")
+        return Changes(spark, step, target).publish()
+
+    def interrupt(_: Changes, job: str) -> int:
+        raise Interrupted(job)
+
+    try:
+        assert (run(a=1.0, b=2.0), run(a=1.0, b=2.0), run(a=1.0, b=3.0)) == (2, 0, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(Changes, "_carry_out", interrupt)
+            with pytest.raises(Interrupted):
+                run(a=4.0, b=3.0)
+        assert run(a=4.0, b=3.0, c=1.0) == 1
+        spark.sql(f"DROP TABLE {DONE.format('changing')}")  # as if no run had noted what it published
+        assert run(a=4.0, b=3.0, c=1.0) == 0
+    finally:
+        for table in (ROWS, DONE):
+            spark.sql(f"DROP TABLE IF EXISTS {table.format('changing')}")
+        spark.catalog.dropTempView("changing")
+    assert sorted(published(node, "changing"), key=str) == [
+        ("a", 1.0),
+        ("a", 4.0),
+        ("b", 2.0),
+        ("b", 3.0),
+        ("c", 1.0),
+    ]
