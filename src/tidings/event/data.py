@@ -113,7 +113,8 @@ def read_data(event: Event, model: ModelType[Model]) -> Model:
         data: Model = decode(event.body)
         return data
     except msgspec.ValidationError as error:
-        raise CodecError(*_explained(error, model, event)) from None
+        place, problem = place_and_problem(error, "$.body")
+        raise CodecError(place, problem + _read_as(model, event)) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise CodecError("$.body", f"can't be read as {name_of(model)}: {error}") from None
     except ValueError as error:
@@ -147,11 +148,6 @@ def place_and_problem(error: msgspec.ValidationError, root: str) -> tuple[str, s
     if (missing := _MISSING.fullmatch(problem)) is not None:
         return f"{root}{place}.{missing['name']}", "is missing"
     return root + place, problem[:1].lower() + problem[1:].replace("`", "")
-
-
-def _explained(error: msgspec.ValidationError, model: Any, event: Event) -> tuple[str, str]:
-    place, problem = place_and_problem(error, "$.body")
-    return place, problem + _read_as(model, event)
 
 
 def _explained_by_pydantic(error: Any, model: Any, event: Event) -> tuple[str, str]:

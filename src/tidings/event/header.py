@@ -207,31 +207,21 @@ def _nearest(name: str, known: tuple[str, ...]) -> str | None:
 
 
 def _is_near(name: str, field: str) -> bool:
+    """Whether two letters of a field are swapped, one is a slip, or it is only spelt differently."""
     if abs(len(name) - len(field)) > 1:
         return False
-    return _is_swapped(name, field) or _is_slip(name, field) or _is_respelt(name, field)
-
-
-def _is_respelt(name: str, field: str) -> bool:
-    """Whether only capitals, hyphens and underscores differ; but `timeouts` may be a number of them."""
+    one, other = _difference(name, field)
+    is_swapped = len(field) >= SWAPPED_LENGTH_MIN and len(one) == 2 and one == other[::-1]
+    # The last letter is none: a `receiver` is not `received`.
+    is_single = max(len(one), len(other)) == 1 and "_" not in one + other and name[-1:] == field[-1:]
+    is_slip = is_single and len(field) >= SLIP_LENGTH_MIN
+    # But `timeouts` may be a number of them.
     is_long = len(field) >= RESPELT_LENGTH_MIN and not field.endswith("_s")
-    return is_long and _plain(name) == _plain(field)
+    return is_swapped or is_slip or (is_long and _plain(name) == _plain(field))
 
 
 def _plain(name: str) -> str:
     return name.casefold().replace("_", "").replace("-", "")
-
-
-def _is_swapped(name: str, field: str) -> bool:
-    one, other = _difference(name, field)
-    return len(field) >= SWAPPED_LENGTH_MIN and len(one) == 2 and one == other[::-1]
-
-
-def _is_slip(name: str, field: str) -> bool:
-    """Whether one letter is missing, too many or wrong, but not the last: a `receiver` is not `received`."""
-    one, other = _difference(name, field)
-    is_single = max(len(one), len(other)) == 1 and "_" not in one + other
-    return len(field) >= SLIP_LENGTH_MIN and name[-1:] == field[-1:] and is_single
 
 
 def _difference(name: str, field: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import starmap, zip_longest
+from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from msgspec import Struct
@@ -114,7 +114,13 @@ class Intervals(Struct, frozen=True, gc=False):
 
     def pieces(self) -> Iterator[Piece]:
         """The connected parts, from the lowest to the highest."""
-        return starmap(_piece, self.spans())
+        for low, high in self.spans():
+            yield Piece(
+                None if low is None else low[0],
+                low is not None and low[1] == BEFORE,
+                None if high is None else high[0],
+                high is not None and high[1] == AFTER,
+            )
 
     def points(self) -> list[Any] | None:
         """The single values the set consists of, or None if it has a piece that is more than a point."""
@@ -229,12 +235,3 @@ def _sweep(a: Intervals, b: Intervals, both: bool) -> Intervals:
             cuts.append(cut)
             now = then
     return Intervals(begins, tuple(cuts))
-
-
-def _piece(low: Cut | None, high: Cut | None) -> Piece:
-    return Piece(
-        None if low is None else low[0],
-        low is not None and low[1] == BEFORE,
-        None if high is None else high[0],
-        high is not None and high[1] == AFTER,
-    )

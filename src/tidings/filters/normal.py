@@ -271,12 +271,11 @@ MIDDLES: tuple[Value, ...] = (0, "", EPOCH, b"")
 
 def condition_of(normal: Normal) -> Condition:
     """Return a condition that is true for exactly the events that the normal form matches."""
-    return _any([_all(_demands(conjunction)) for conjunction in normal])
-
-
-def _demands(conjunction: Conjunction) -> list[Condition]:
-    demands = [_admitted(name, constraint) for name, constraint in conjunction.constraints.items()]
-    return demands + list(conjunction.residues)
+    alternatives: list[Condition] = []
+    for one in normal:
+        admitted = [_admitted(name, constraint) for name, constraint in one.constraints.items()]
+        alternatives.append(_all([*admitted, *one.residues]))
+    return _any(alternatives)
 
 
 def _admitted(name: str, constraint: Constraint) -> Condition:

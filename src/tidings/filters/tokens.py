@@ -174,7 +174,9 @@ class TokenReader:
             raise Trouble(self.at - 1, "a name needs at least one character")
         name = _SPELLINGS.get(name, name)
         if token[0] != '"' and len(token) <= NAME_KEPT_LENGTH_MAX:
-            _keep(token, Name(name))
+            if len(NAMES) >= NAMES_KEPT_MAX:
+                NAMES.clear()
+            NAMES[token] = Name(name)
         return name
 
     def list_parameter(self) -> list[Value]:
@@ -238,12 +240,6 @@ class TokenReader:
         elif token.upper() in KEYWORDS:
             hint = f'{token.upper()} is a reserved word; an attribute of that name is written "{token}"'
         return Trouble(self.at, f"expected {expected}" + found(token), hint)
-
-
-def _keep(token: str, name: Name) -> None:
-    if len(NAMES) >= NAMES_KEPT_MAX:
-        NAMES.clear()
-    NAMES[token] = name
 
 
 def is_name_start(token: str) -> bool:

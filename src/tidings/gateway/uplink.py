@@ -324,8 +324,6 @@ class ReadingPublisher:
         return errors
 
     def _send_specials(self, specials: list[Special], failed: list[Failed], is_kept: bool) -> None:
-        if not specials:
-            return
         count = sum([len(one.message.sensors) for one in specials])
         if count > READINGS_MAX and len(specials) > 1:
             half = len(specials) // 2

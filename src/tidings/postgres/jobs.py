@@ -139,7 +139,8 @@ class JobGroup:
         if jobs and isinstance(jobs[0], OtherJob):
             self._ask(jobs[0])
         self._put([job for job in jobs if isinstance(job, PutJob)])
-        self._settle([job for job in jobs if isinstance(job, SettleJob)])
+        for known, some in self._by_queue([job for job in jobs if isinstance(job, SettleJob)]):
+            settle_all(self._turn, self._catalog, known, some)
         self._serve([job for job in jobs if isinstance(job, PostgresReader)], woken)
 
     def _ask(self, ask: OtherJob) -> None:
@@ -157,10 +158,6 @@ class JobGroup:
                 put_all(self._turn, known, some)
             except QueueNotFound as error:
                 self._refuse(known, some, error)
-
-    def _settle(self, settles: Sequence[SettleJob]) -> None:
-        for known, some in self._by_queue(settles):
-            settle_all(self._turn, self._catalog, known, some)
 
     def _serve(self, readers: Sequence[PostgresReader], woken: Sequence[int]) -> None:
         new: dict[int, list[PostgresReader]] = {}
