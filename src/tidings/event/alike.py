@@ -25,14 +25,16 @@ SHAPE_SIZE_MIN, SHAPE_SIZE_MAX = 8, 1024
 """Bytes of an event whose shape is learned."""
 HITS_MIN: Final = 4
 """Events, for each shape that was learned, which the shapes so far must have fitted before another is."""
+MISSES_MAX: Final = 32
+"""Events that no shape has fitted, beyond those that one has, before shapes are no longer tried."""
 ALIKE_MIN: Final = 16
 """Events of a batch from which on shapes are learned."""
 VALUES_MAX: Final = 30
 """Wanted values of an event whose shape is learned."""
 
 # Words of the memory of shapes: of all, then of each
-LEARNED, HITS, LAST = 0, 1, 2
-_FIRST: Final = 3
+LEARNED, HITS, LAST, MISSES = 0, 1, 2, 3
+_FIRST: Final = 4
 SAMPLE, SIZE, COUNT, VALUES = 0, 1, 2, 3
 """Words of a shape: the address and size of the event it was learned from, and its wanted values."""
 VALUE_WORDS: Final = 4
@@ -44,7 +46,7 @@ MEMORY_WORDS: Final = _FIRST + SHAPES * SHAPE_WORDS
 @njit(nogil=True, cache=True)
 def begin(memory: Longs) -> None:
     """Forget all shapes; `memory` has MEMORY_WORDS words."""
-    memory[LEARNED] = memory[HITS] = memory[LAST] = 0
+    memory[LEARNED] = memory[HITS] = memory[LAST] = memory[MISSES] = 0
     for shape in range(SHAPES):
         memory[_FIRST + shape * SHAPE_WORDS + SIZE] = 0
 
@@ -61,7 +63,10 @@ def _is_alike(at: Int, sample: Int, mask: Int, size: Int) -> Any:
 @njit(nogil=True, cache=True)
 def find_alike(memory: Int, at: Int, end: Int) -> Int:
     """Return the address of the shape that the event at a place has, 0 if none of those in memory."""
-    last = int64_at(memory + 8 * LAST)
+    last, hits = int64_at(memory + 8 * LAST), int64_at(memory + 8 * HITS)
+    misses = int64_at(memory + 8 * MISSES)
+    if misses > hits + MISSES_MAX:
+        return 0
     for step in range(SHAPES):
         number = (last + step) % SHAPES
         shape = memory + 8 * (_FIRST + number * SHAPE_WORDS)
@@ -70,8 +75,9 @@ def find_alike(memory: Int, at: Int, end: Int) -> Int:
             continue
         if _is_alike(at, int64_at(shape + 8 * SAMPLE), shape + 8 * MASK, size):
             write_int(memory + 8 * LAST, number)
-            write_int(memory + 8 * HITS, int64_at(memory + 8 * HITS) + 1)
+            write_int(memory + 8 * HITS, hits + 1)
             return shape
+    write_int(memory + 8 * MISSES, misses + 1)
     return 0
 
 
@@ -81,7 +87,10 @@ def place_to_learn(memory: Int, at: Int, following: Int) -> Int:
     learned, size = int64_at(memory + 8 * LEARNED), following - at
     if not SHAPE_SIZE_MIN <= size <= SHAPE_SIZE_MAX:
         return 0
-    if learned >= SHAPES and int64_at(memory + 8 * HITS) < HITS_MIN * learned:
+    hits = int64_at(memory + 8 * HITS)
+    if learned >= SHAPES and hits < HITS_MIN * learned:
+        return 0
+    if int64_at(memory + 8 * MISSES) > hits + MISSES_MAX:
         return 0
     number = learned % SHAPES
     shape = memory + 8 * (_FIRST + number * SHAPE_WORDS)

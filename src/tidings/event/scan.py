@@ -24,9 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
+from numba import njit
 
 from tidings.errors import CodecError
 from tidings.event.alike import (
@@ -43,6 +41,23 @@ from tidings.event.alike import (
     note_value,
     place_to_learn,
 )
+from tidings.event.items import (
+    ARRAY,
+    BAD,
+    BIN,
+    FLOAT,
+    INT,
+    MAP,
+    MOMENT,
+    NIL,
+    OTHER,
+    TEXT,
+    TRUTH,
+    end_of,
+    item_at,
+    moment_of,
+    number_of,
+)
 from tidings.event.texts import (
     Bytes,
     Cuts,
@@ -58,7 +73,6 @@ from tidings.event.texts import (
     float_at,
     int32_at,
     int64_at,
-    unsigned_at,
     write_float,
 )
 from tidings.event.wire import HEAD_SIZE, count_in_head
@@ -68,10 +82,7 @@ KINDS: Final = 9
 PLACE_SIZE_BITS, PLACE_ADDRESS_BITS = 20, 33  # together as many bits as a float64 represents exactly
 PLACE_SIZE_MAX: Final = (1 << PLACE_SIZE_BITS) - 1
 
-_BAD, _NIL, _TRUTH, _INT, _FLOAT, _TEXT, _BLOB, _ARRAY, _MAP, _MOMENT, _OTHER = range(11)
 _STAMP: Final = 11  # the time of an event, which is an integer
-_TIME_S_MIN: Final = -62_135_596_800
-_TIME_S_MAX: Final = 253_402_300_799
 
 
 class ScanPlan(NamedTuple):
@@ -108,142 +119,6 @@ _NAMES, _STRINGS, _CUTS, _LANE_OF, _IN_HEADER, _TYPE_NAME, _TIME_NAME, _DEFAULTS
 )  # fmt: skip
 
 
-def _as_double_code(_typing: Any, _bits: Any) -> Any:
-    """Return the float64 of these bits."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.DoubleType())
-
-    return types.float64(types.uint64), generate
-
-
-def _as_single_code(_typing: Any, _bits: Any) -> Any:
-    """Return the float32 of the lower 32 of these bits, widened."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        half = builder.trunc(arguments[0], ir.IntType(32))
-        return builder.fpext(builder.bitcast(half, ir.FloatType()), ir.DoubleType())
-
-    return types.float64(types.uint64), generate
-
-
-_as_double: Any = intrinsic(_as_double_code)
-_as_single: Any = intrinsic(_as_single_code)
-
-
-# Items of msgpack
-
-
-@njit(nogil=True, cache=True)
-def _item(at: Int, end: Int) -> tuple[Int, Int, Int, Int]:  # noqa: C901 - one format, one table
-    """Return (kind, start of its data, their size or the number of its items, start of the next item)."""
-    if at >= end:
-        return _BAD, 0, 0, 0
-    head = np.int64(byte_at(at))
-    at += 1
-    if head < 0x80 or head >= 0xE0:
-        return _INT, at - 1, 0, at
-    if head < 0x90:
-        return _MAP, at, head - 0x80, at
-    if head < 0xA0:
-        return _ARRAY, at, head - 0x90, at
-    what: Int = _BAD
-    size: Int = 0
-    field: Int = 0
-    if head < 0xC0:
-        what, size = _TEXT, head - 0xA0
-    elif head == 0xC0:
-        what = _NIL
-    elif head == 0xC2 or head == 0xC3:
-        what = _TRUTH
-    elif head <= 0xC1:
-        what = _BAD
-    elif head <= 0xC6:
-        what, field = _BLOB, 1 << (head - 0xC4)
-    elif head <= 0xC9:
-        what, field = _OTHER, 1 << (head - 0xC7)
-    elif head <= 0xCB:
-        what, size = _FLOAT, 4 << (head - 0xCA)
-    elif head <= 0xCF:
-        what, size = _INT, 1 << (head - 0xCC)
-    elif head <= 0xD3:
-        what, size = _INT, 1 << (head - 0xD0)
-    elif head <= 0xD8:
-        what, size = _OTHER, 1 << (head - 0xD4)
-    elif head <= 0xDB:
-        what, field = _TEXT, 1 << (head - 0xD9)
-    elif head <= 0xDD:
-        what, field = _ARRAY, 2 << (head - 0xDC)
-    else:
-        what, field = _MAP, 2 << (head - 0xDE)
-    if field > 0:
-        if at + field > end:
-            return _BAD, 0, 0, 0
-        size = np.int64(unsigned_at(at, field))
-        at += field
-    if what in (_ARRAY, _MAP):
-        return what, at, size, at
-    if what == _OTHER:
-        if at >= end:
-            return _BAD, 0, 0, 0
-        if byte_at(at) == 0xFF and (size == 4 or size == 8 or size == 12):
-            what = _MOMENT
-        at += 1
-    if at + size > end:
-        return _BAD, 0, 0, 0
-    return what, at, size, at + size
-
-
-@njit(nogil=True, cache=True)
-def _skip(at: Int, end: Int) -> Int:
-    """Return the end of the item at a place, with everything in it; -1 when it has none."""
-    awaited = 1
-    while awaited > 0:
-        what, _, size, at = _item(at, end)
-        if what == _BAD:
-            return -1
-        awaited -= 1
-        if what == _ARRAY:
-            awaited += size
-        elif what == _MAP:
-            awaited += 2 * size
-        if awaited > end - at:  # every item takes a byte at least
-            return -1
-    return at
-
-
-@njit(nogil=True, cache=True)
-def _number(what: Int, at: Int, size: Int) -> Any:
-    """Return an int or a float as float64; integers of more than 53 bits are rounded."""
-    if size == 0:
-        return np.float64(np.int8(byte_at(at)))
-    bits = unsigned_at(at, size)
-    if what == _FLOAT:
-        return _as_double(bits) if size == 8 else _as_single(bits)
-    if byte_at(at - 1) >= 0xD0:
-        shift = np.int64(64 - 8 * size)
-        return np.float64((np.int64(bits) << shift) >> shift)
-    return np.float64(bits)
-
-
-@njit(nogil=True, cache=True)
-def _moment(at: Int, size: Int) -> Any:
-    """Return a timestamp in microseconds, rounded half up as the decoder does; NaN when it is none."""
-    seconds, nanoseconds = np.int64(0), np.int64(0)
-    if size == 4:
-        seconds = np.int64(unsigned_at(at, 4))
-    elif size == 8:
-        both = unsigned_at(at, 8)
-        seconds = np.int64(both & np.uint64(0x3FFFFFFFF))
-        nanoseconds = np.int64(both >> np.uint64(34))
-    else:
-        nanoseconds = np.int64(unsigned_at(at, 4))
-        seconds = np.int64(unsigned_at(at + 4, 8))
-    if nanoseconds > 999_999_999 or not _TIME_S_MIN <= seconds <= _TIME_S_MAX:
-        return np.nan
-    return np.float64(seconds * 1_000_000 + (nanoseconds + 500) // 1000)
-
-
 # Events
 
 
@@ -266,20 +141,20 @@ def _put(what: Int, at: Int, size: Int, plan: Int, name: Int, row: Int) -> Any:
     for kind in range(PRESENCE):
         _set(row, int32_at(lanes + 4 * kind), np.nan)
     _set(row, int32_at(lanes + 4 * PRESENCE), 1.0)
-    if what == _INT or what == _FLOAT:  # noqa: SIM109 - compiled to less than a search in a tuple
-        _set(row, int32_at(lanes + 4 * NUMBER), _number(what, at, size))
-    elif what == _TRUTH:
+    if what == INT or what == FLOAT:  # noqa: SIM109 - compiled to less than a search in a tuple
+        _set(row, int32_at(lanes + 4 * NUMBER), number_of(what, at, size))
+    elif what == TRUTH:
         _set(row, int32_at(lanes + 4 * BOOLEAN), np.float64(byte_at(at - 1) - 0xC2))
-    elif what == _MOMENT:
-        _set(row, int32_at(lanes + 4 * TIME), _moment(at, size))
-    elif what == _TEXT or what == _BLOB:  # noqa: SIM109
-        first = STRING if what == _TEXT else BLOB
+    elif what == MOMENT:
+        _set(row, int32_at(lanes + 4 * TIME), moment_of(at, size))
+    elif what == TEXT or what == BIN:  # noqa: SIM109
+        first = STRING if what == TEXT else BLOB
         known, ordered = int32_at(lanes + 4 * first), int32_at(lanes + 4 * first + 4)
         if known >= 0:
             write_float(row + 8 * known, np.float64(find(plan + 8 * _STRINGS, at, size)))
         if ordered >= 0:
             write_float(row + 8 * ordered, coordinate(plan + 8 * _CUTS, ordered, at, size))
-        if what == _TEXT:
+        if what == TEXT:
             _set(row, int32_at(lanes + 4 * TEXT_PLACE), _place(at, size))
     else:
         return False
@@ -289,7 +164,7 @@ def _put(what: Int, at: Int, size: Int, plan: Int, name: Int, row: Int) -> Any:
 @njit(nogil=True, cache=True)
 def _put_time(at: Int, size: Int, plan: Int, name: Int, row: Int) -> None:
     lanes = int64_at(plan + 8 * _LANE_OF) + 4 * KINDS * name
-    _set(row, int32_at(lanes + 4 * TIME), _number(_INT, at, size))
+    _set(row, int32_at(lanes + 4 * TIME), number_of(INT, at, size))
     _set(row, int32_at(lanes + 4 * PRESENCE), 1.0)
 
 
@@ -298,18 +173,18 @@ def _members(at: Int, end: Int, count: Int, in_header: bool, plan: Int, row: Int
     """Read a map whose head has been read; return its end, or -1."""
     flags = int64_at(plan + 8 * _IN_HEADER)
     for _ in range(count):
-        what, place, size, at = _item(at, end)
-        if what != _TEXT:
+        what, place, size, at = item_at(at, end)
+        if what != TEXT:
             return -1
         name = find(plan + 8 * _NAMES, place, size)
         wanted = name >= 0 and (byte_at(flags + name) != 0) == in_header
-        what, place, size, following = _item(at, end)
-        if what == _BAD:
+        what, place, size, following = item_at(at, end)
+        if what == BAD:
             return -1
         if in_header:
-            following = _skip(at, end)  # an addition of a newer peer may be nested
-            wanted = wanted and what != _NIL
-        elif what == _NIL or what == _ARRAY or what == _MAP or what == _OTHER:  # noqa: SIM109
+            following = end_of(at, end)  # an addition of a newer peer may be nested
+            wanted = wanted and what != NIL
+        elif what == NIL or what == ARRAY or what == MAP or what == OTHER:  # noqa: SIM109
             return -1
         if following < 0 or (wanted and not _put(what, place, size, plan, name, row)):
             return -1
@@ -320,39 +195,39 @@ def _members(at: Int, end: Int, count: Int, in_header: bool, plan: Int, row: Int
 @njit(nogil=True, cache=True)
 def _event(at: Int, end: Int, plan: Int, row: Int) -> Int:
     """Read one event into a row; return its end, or -1."""
-    what, _, size, at = _item(at, end)
-    if what != _ARRAY or size != 6:
+    what, _, size, at = item_at(at, end)
+    if what != ARRAY or size != 6:
         return -1
-    what, _, _, at = _item(at, end)  # the counter
-    if what != _INT:
+    what, _, _, at = item_at(at, end)  # the counter
+    if what != INT:
         return -1
-    what, place, size, at = _item(at, end)
-    if what != _TEXT:
+    what, place, size, at = item_at(at, end)
+    if what != TEXT:
         return -1
     name = int64_at(plan + 8 * _TYPE_NAME)
     if name >= 0:
         _put(what, place, size, plan, name, row)
-    what, place, size, at = _item(at, end)
-    if what != _INT:
+    what, place, size, at = item_at(at, end)
+    if what != INT:
         return -1
     name = int64_at(plan + 8 * _TIME_NAME)
     if name >= 0:
         _put_time(place, size, plan, name, row)
-    what, _, size, at = _item(at, end)
-    if what != _MAP:
+    what, _, size, at = item_at(at, end)
+    if what != MAP:
         return -1
     at = _members(at, end, size, False, plan, row)
     if at < 0:
         return -1
-    what, _, size, at = _item(at, end)
-    if what == _MAP:
+    what, _, size, at = item_at(at, end)
+    if what == MAP:
         at = _members(at, end, size, True, plan, row)
-    elif what != _NIL:
+    elif what != NIL:
         return -1
     if at < 0:
         return -1
-    what, _, _, at = _item(at, end)
-    return at if what == _NIL or what == _BLOB else -1  # noqa: SIM109
+    what, _, _, at = item_at(at, end)
+    return at if what == NIL or what == BIN else -1  # noqa: SIM109
 
 
 # Events alike
@@ -362,7 +237,7 @@ def _event(at: Int, end: Int, plan: Int, row: Int) -> Int:
 def _learn(at: Int, following: Int, shape: Int) -> None:
     """Add the heads of all items of a whole event to its shape."""
     while at < following:
-        _, place, _, after = _item(at, following)
+        _, place, _, after = item_at(at, following)
         mark_head(shape, at, place)
         at = after
 
@@ -372,31 +247,31 @@ def _learn_members(at: Int, end: Int, count: Int, in_header: bool, plan: Int, sh
     """Add the names and the wanted values of a map whose head has been read; return its end."""
     flags = int64_at(plan + 8 * _IN_HEADER)
     for _ in range(count):
-        _, place, size, at = _item(at, end)
+        _, place, size, at = item_at(at, end)
         mark(shape, place, place + size)
         name = find(plan + 8 * _NAMES, place, size)
-        what, place, size, _ = _item(at, end)
-        if name >= 0 and (byte_at(flags + name) != 0) == in_header and what != _NIL:
+        what, place, size, _ = item_at(at, end)
+        if name >= 0 and (byte_at(flags + name) != 0) == in_header and what != NIL:
             note_value(shape, what, place, size, name)
-        at = _skip(at, end)
+        at = end_of(at, end)
     return at
 
 
 @njit(nogil=True, cache=True)
 def _learn_values(at: Int, end: Int, plan: Int, shape: Int) -> None:
     """Add the names and the wanted values of an event that `_event` has read."""
-    _, _, _, at = _item(at, end)
-    _, _, _, at = _item(at, end)
-    what, place, size, at = _item(at, end)
+    _, _, _, at = item_at(at, end)
+    _, _, _, at = item_at(at, end)
+    what, place, size, at = item_at(at, end)
     if int64_at(plan + 8 * _TYPE_NAME) >= 0:
         note_value(shape, what, place, size, int64_at(plan + 8 * _TYPE_NAME))
-    what, place, size, at = _item(at, end)
+    what, place, size, at = item_at(at, end)
     if int64_at(plan + 8 * _TIME_NAME) >= 0:
         note_value(shape, _STAMP, place, size, int64_at(plan + 8 * _TIME_NAME))
-    _, _, size, at = _item(at, end)
+    _, _, size, at = item_at(at, end)
     at = _learn_members(at, end, size, False, plan, shape)
-    what, _, size, at = _item(at, end)
-    if what == _MAP:
+    what, _, size, at = item_at(at, end)
+    if what == MAP:
         _learn_members(at, end, size, True, plan, shape)
 
 
@@ -429,26 +304,40 @@ def _read(at: Int, end: Int, plan: Int, row: Int, memory: Int) -> Int:
 
 
 @njit(nogil=True, cache=True)
+def _scan_many(data: Bytes, at: Int, count: Int, plan: Longs, values: Floats) -> tuple[Int, Int]:
+    """As `scan_rows`; only here is the memory of shapes worth its while."""
+    begin_at = data.ctypes.data
+    place, end, words = begin_at + at, begin_at + len(data), plan.ctypes.data
+    lanes = plan[_LANES]
+    memory = np.empty(MEMORY_WORDS, np.int64)
+    begin(memory)
+    for number in range(count):
+        row = values.ctypes.data + 8 * lanes * number
+        for lane in range(lanes):
+            write_float(row + 8 * lane, float_at(plan[_DEFAULTS] + 8 * lane))
+        following = _read(place, end, words, row, memory.ctypes.data)
+        if following < 0:
+            return number, place - begin_at
+        place = following
+    return count, place - begin_at
+
+
+@njit(nogil=True, cache=True)
 def scan_rows(data: Bytes, at: Int, count: Int, plan: Longs, values: Floats) -> tuple[Int, Int]:
     """Read `count` events from `at` on into the first rows of `values`; return (rows read, end of the last).
 
     Fewer rows than requested: the event after the last one read is malformed. `plan` is a Plan's words.
     """
+    if count >= ALIKE_MIN:
+        return _scan_many(data, at, count, plan, values)
     begin_at = data.ctypes.data
     place, end, words = begin_at + at, begin_at + len(data), plan.ctypes.data
     lanes = plan[_LANES]
-    is_many = count >= ALIKE_MIN
-    memory = np.empty(MEMORY_WORDS if is_many else 1, np.int64)
-    if is_many:
-        begin(memory)
     for number in range(count):
         row = values.ctypes.data + 8 * lanes * number
         for lane in range(lanes):
             write_float(row + 8 * lane, float_at(plan[_DEFAULTS] + 8 * lane))
-        if is_many:
-            following = _read(place, end, words, row, memory.ctypes.data)
-        else:
-            following = _event(place, end, words, row)
+        following = _event(place, end, words, row)
         if following < 0:
             return number, place - begin_at
         place = following
@@ -466,7 +355,7 @@ def _starts(data: Bytes, starts: npt.NDArray[np.uint64]) -> Int:
         if shape != 0:
             place += int64_at(shape + 8 * SIZE)
         else:
-            following = _skip(place, end)
+            following = end_of(place, end)
             if following < 0:
                 return number - 1
             shape = place_to_learn(memory.ctypes.data, place, following)
