@@ -259,12 +259,12 @@ class History:
         while position < end and scanned < SCAN_SIZE_MAX and not (scanned and collapser.is_full):
             if scanned and monotonic() >= ends_at:
                 break
-            found, following = self._piece(position, end, selection, SPARSE_SIZE, skip, decoder.wanted)
+            found, following = self._piece(position, end, selection, PIECE_SIZE, skip, decoder.wanted)
             if not collapser.add_within(decoder.batches(found), ANSWER_SIZE_MAX):
                 if scanned == 0:
-                    return LogAnswer(found, max(following, start), SPARSE_SIZE)
+                    return LogAnswer(found, max(following, start), PIECE_SIZE)
                 break
-            position, scanned = following, scanned + SPARSE_SIZE
+            position, scanned = following, scanned + PIECE_SIZE
         return LogAnswer([collapsed_part(collapser.take())], max(position, start), scanned)
 
     def find(self, ids: Sequence[str], filter: Filter, start: int, end: int) -> LogAnswer:
