@@ -67,7 +67,11 @@ class Taxonomy:
         self._narrower: dict[str, dict[str, None]] = {}  # dicts stand for sets that keep their order
         for broad, narrow in _narrower_pairs(links, self._group):
             self._narrower.setdefault(self._group[broad], {})[self._group[narrow]] = None
-        self._check_cycles()
+        try:
+            TopologicalSorter(self._narrower).prepare()
+        except CycleError as error:
+            cycle = " > ".join(reversed(error.args[1]))
+            raise FilterError(f"a term can't be narrower than itself: {cycle}") from None
 
     @classmethod
     def load(cls, path: Path | str) -> Taxonomy:
@@ -91,13 +95,6 @@ class Taxonomy:
             groups.update(dict.fromkeys(fresh))
             waiting += reversed(fresh)
         return tuple(found)
-
-    def _check_cycles(self) -> None:
-        try:
-            TopologicalSorter(self._narrower).prepare()
-        except CycleError as error:
-            cycle = " > ".join(reversed(error.args[1]))
-            raise FilterError(f"a term can't be narrower than itself: {cycle}") from None
 
 
 TaxonomyLink = tuple[str, str, str]

@@ -10,7 +10,6 @@ address is not confirmed, is sent when something has come from there again.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
 from itertools import islice
 
 from tidings.gateway.amplification_guard import AmplificationGuard
@@ -167,7 +166,9 @@ class Asker:
         key = network.key
         if key is None:
             return  # it gets the command when it is back
-        for some in _parts(asks, DATAGRAM_SENSORS_MAX if isinstance(key, DatagramAddress) else len(asks)):
+        size = DATAGRAM_SENSORS_MAX if isinstance(key, DatagramAddress) else len(asks) or 1
+        for start in range(0, len(asks), size):
+            some = asks[start : start + size]
             named = [self._named(instrument, span) for instrument, span in some]
             restart = self._restart_size(network, some) if kind is UnsubscribeSensors else 0
             is_start = kind is SubscribeSensors and not all(instrument.is_on for instrument, _ in some)
@@ -191,7 +192,3 @@ class Asker:
             return Sensor(instrument.name)
         low, high = (None, None) if instrument.span is None else span.ends
         return Sensor(instrument.name, "", low, high, **self._hints)
-
-
-def _parts(asks: list[Ask], size: int) -> Iterator[list[Ask]]:
-    return (asks[start : start + size] for start in range(0, len(asks), size or 1))

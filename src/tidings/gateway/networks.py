@@ -79,7 +79,8 @@ class Instrument:
         self.name = sensor.name
         self.type = sensor.type
         self.box = box  # None: everywhere
-        self.span = _span(sensor)  # None: it gave no range
+        has_range = sensor.min_value is not None or sensor.max_value is not None
+        self.span = span_of(sensor.min_value, sensor.max_value) if has_range else None
         self.special: dict[Want, RangeSpan] = {}  # what is wanted of it and not of all sensors of its type
         self.asked: RangeSpan | None = None  # None: it is off
         self.was_on = False  # at any time: the command to stop may never have arrived
@@ -98,12 +99,6 @@ class Instrument:
         """Note the request to the sensor, or that it is to be silent."""
         self.asked, self.is_doubtful = span, False
         self.was_on = self.was_on or self.is_on
-
-
-def _span(sensor: Sensor) -> RangeSpan | None:
-    if sensor.min_value is None and sensor.max_value is None:
-        return None
-    return span_of(sensor.min_value, sensor.max_value)
 
 
 class Network(Struct, eq=False):

@@ -42,7 +42,11 @@ class GatewayGrid:
         self.members = dict(members)
         self._named: dict[Cell, str] = {}
         for name, its_cells in (cells or {}).items():
-            self._name(name, its_cells)
+            if name not in self.members:
+                raise ConfigError("grid", "cells", f"{name!r} is no member")
+            for cell in its_cells:
+                if (first := self._named.setdefault(cell, name)) != name:
+                    raise ConfigError("grid", "cells", f"{cell} is both {first!r}'s and {name!r}'s")
 
     def cell(self, x: float, y: float) -> Cell:
         """Return the cell of a place."""
@@ -57,13 +61,6 @@ class GatewayGrid:
         if box is None:
             return self._hashed(f"network {sensing_id}")
         return self.member_of(self.cell(*box.centre))
-
-    def _name(self, member: str, cells: Iterable[Cell]) -> None:
-        if member not in self.members:
-            raise ConfigError("grid", "cells", f"{member!r} is no member")
-        for cell in cells:
-            if self._named.setdefault(cell, member) != member:
-                raise ConfigError("grid", "cells", f"{cell} is both {self._named[cell]!r}'s and {member!r}'s")
 
     def _hashed(self, text: str) -> str:
         """Return the member whose hash with the text is the highest."""

@@ -290,17 +290,13 @@ class ReadingPublisher:
         by_source, self._by_source = self._by_source, {}
         for source, messages in by_source.items():
             failed += [(_key_of(error, groups), error) for error in self._send_plain(messages, source)]
-        if self._specials:
-            self._send_all_specials(failed)
-        return failed
-
-    def _send_all_specials(self, failed: list[Failed]) -> None:
         specials, self._specials = self._specials, []
         sorts: dict[tuple[bool, str | None], list[Special]] = {}
         for one in specials:
             sorts.setdefault((one.message.seq is not None, one.source), []).append(one)
         for (is_kept, _), some in sorts.items():
             self._send_specials(some, failed, is_kept)
+        return failed
 
     def settled(self) -> Iterator[tuple[Numbered, bool]]:
         """Yield the numbered messages whose outcome is known by now, and whether they were stored."""

@@ -146,7 +146,8 @@ class QueueWalk:
         elif self._seen:
             page = self._new()
         else:
-            page = self._in_order()
+            page = look_in_order(self._turn, self._known, self._place)
+            self._is_over = not page
         if self._is_together:
             page = _joined(self._turn, self._known, page)
         promised = self._promise(page)
@@ -159,11 +160,6 @@ class QueueWalk:
         rows = self._turn.rows(_FIRST, self._known.key, self._place, limit)
         self._is_over = len(rows) < limit
         return [CandidateRow(*row) for row in rows]
-
-    def _in_order(self) -> list[CandidateRow]:
-        page = look_in_order(self._turn, self._known, self._place)
-        self._is_over = not page
-        return page
 
     def _new(self) -> list[CandidateRow]:
         """Return new messages; more than a page of them must be visited in the order of the queue."""

@@ -227,7 +227,8 @@ class InFlightTable:
         client, lot = identity(session), Lot(self, len(handed.messages), handed.held_s)
         taken: list[RemoteInFlight] = []
         for row in handed.messages:
-            number = self._next_number()
+            number = ELSEWHERE + self._manager.numbers.next(self._broker.wall)
+            self._first = min(self._first, number)
             ours = replace(row, number=number, received=row.number)
             taken.append(RemoteInFlight(ref, client, request, number, ours, lot, row.number))
             self.hold(number, taken[-1])
@@ -236,11 +237,6 @@ class InFlightTable:
             at = self._broker.now + handed.held_s
             lot.timer = self._manager.timers.at(at, partial(self._expire, taken))
         return taken
-
-    def _next_number(self) -> int:
-        number = ELSEWHERE + self._manager.numbers.next(self._broker.wall)
-        self._first = min(self._first, number)
-        return number
 
     def is_forgotten(self, number: int) -> bool:
         """Whether it is a backend's, and not known whether that has heard what became of it."""
