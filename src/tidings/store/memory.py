@@ -52,34 +52,44 @@ class MemoryStore:
     def __init__(self, node: str) -> None:
         self.damage: list[StoreDamaged] = []
         self.state = StoreState(node, 1, 0, [], [])
-        self._contents = _Contents()
         self._lock = threading.Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self.discarded = 0
+        self._position = 0
+        self._durables: dict[tuple[str, str], Durable] = {}
+        self._counters: dict[tuple[str, int], Counter] = {}
+        self._queues: dict[int, QueueRecord] = {}
+        self._messages: dict[int, StoredMessage] = {}
+        self._records: dict[str, dict[str, bytes]] = {}
+        self._trimmed = 0
+        self._batches: list[StoredBatch] = []
 
     def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these, or raise and have done none."""
         with self._lock:
-            self._contents.check(operations)
-            self._contents.apply(operations)
+            self._check(operations)
+            self._apply(operations)
 
     def read(self, position: int, size_max: int) -> list[StoredBatch]:
         """Return the batches with positions from this one on: at least one, then as many as fit the size."""
         with self._lock:
-            return self._contents.read(position, size_max)
+            begin = bisect_left(self._batches, position, key=_last)
+            indexes = range(begin, len(self._batches))
+            return within((self._batches[index] for index in indexes), size_max)
 
     def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
         """Return the batches that begin at or before the position, the last first, with that limit."""
         with self._lock:
-            return self._contents.read_before(position, size_max)
+            end = bisect_right(self._batches, position, key=lambda batch: batch.first)
+            return within((self._batches[index] for index in range(end - 1, -1, -1)), size_max)
 
     def position_at(self, time_us: int) -> int:
         """Return the position of the first event stored at or after that time, or one past the last."""
         with self._lock:
-            return self._contents.position_at(time_us)
-
-    @property
-    def discarded(self) -> int:
-        """Position up to which persistent batches were deleted too."""
-        return self._contents.discarded
+            found = (batch.first for batch in self._batches if batch.stored_us >= time_us)
+            return next(found, self._position + 1)
 
     def corrupt(self, _first: int, _end: int) -> list[int]:
         """Return nothing: memory is not damaged."""
@@ -88,32 +98,17 @@ class MemoryStore:
     def messages(self) -> Iterator[StoredMessage]:
         """Yield all present messages, by number."""
         with self._lock:
-            found = sorted(self._contents.messages.items())
+            found = sorted(self._messages.items())
         return (message for _, message in found)
 
     def close(self) -> None:
         """Forget everything."""
         with self._lock:
-            self._contents = _Contents()
+            self._clear()
 
-
-class _Contents:
-    """Contents after the operations so far."""
-
-    def __init__(self) -> None:
-        self.position = 0
-        self.durables: dict[tuple[str, str], Durable] = {}
-        self.counters: dict[tuple[str, int], Counter] = {}
-        self.queues: dict[int, QueueRecord] = {}
-        self.messages: dict[int, StoredMessage] = {}
-        self.records: dict[str, dict[str, bytes]] = {}
-        self.discarded = 0
-        self._trimmed = 0
-        self._batches: list[StoredBatch] = []
-
-    def check(self, operations: Iterable[Operation]) -> None:
+    def _check(self, operations: Iterable[Operation]) -> None:
         """Refuse operations that can't follow those before, while nothing is changed yet."""
-        position = self.position
+        position = self._position
         is_there: dict[int, bool] = {}  # the messages that the operations so far add or remove
         for operation in operations:
             match operation:
@@ -122,44 +117,44 @@ class _Contents:
                     position = _last(batch)
                 case Enqueue(message):
                     number = message.number
-                    check_enqueue(message, is_there.get(number, number in self.messages))
+                    check_enqueue(message, is_there.get(number, number in self._messages))
                     is_there[number] = True
                 case Dequeue(number):
                     is_there[number] = False
                 case SetRecord():
                     check_record(operation)
 
-    def apply(self, operations: Iterable[Operation]) -> None:
+    def _apply(self, operations: Iterable[Operation]) -> None:
         trimmed = self._trimmed  # by earlier commits
         for operation in operations:
             match operation:
                 case Append(batch):
                     self._batches.append(batch)
-                    self.position = _last(batch)
+                    self._position = _last(batch)
                 case PutCursor(durable):
-                    self.durables[durable.owner, durable.name] = durable
+                    self._durables[durable.owner, durable.name] = durable
                 case Drop(name, owner):
-                    self.durables.pop((owner, name), None)
+                    self._durables.pop((owner, name), None)
                 case CountProducer(counter):
-                    self.counters[counter.system, counter.epoch] = counter
+                    self._counters[counter.system, counter.epoch] = counter
                 case Trim(position):
-                    self._trim(min(position, self.position))
+                    self._trim(min(position, self._position))
                 case Discard(position):
                     self._discard(min(position, trimmed))
                 case Enqueue(message):
-                    self.messages[message.number] = message
-                case Revise(message) if message.number in self.messages:
-                    self.messages[message.number] = message
+                    self._messages[message.number] = message
+                case Revise(message) if message.number in self._messages:
+                    self._messages[message.number] = message
                 case Dequeue(number):
-                    self.messages.pop(number, None)
+                    self._messages.pop(number, None)
                 case PutQueue(queue):
-                    self.queues[queue.key] = queue
+                    self._queues[queue.key] = queue
                 case DropQueue(key):
-                    self.queues.pop(key, None)
+                    self._queues.pop(key, None)
                 case SetRecord(kind, name, value):
-                    self.records.setdefault(kind, {})[name] = value
+                    self._records.setdefault(kind, {})[name] = value
                 case DropRecord(kind, name):
-                    self.records.get(kind, {}).pop(name, None)
+                    self._records.get(kind, {}).pop(name, None)
 
     def _trim(self, position: int) -> None:
         begin = bisect_right(self._batches, self._trimmed, key=_last)
@@ -172,19 +167,6 @@ class _Contents:
         if ended:
             self.discarded = _last(self._batches[ended - 1])
             del self._batches[:ended]
-
-    def read(self, position: int, size_max: int) -> list[StoredBatch]:
-        begin = bisect_left(self._batches, position, key=_last)
-        indexes = range(begin, len(self._batches))
-        return within((self._batches[index] for index in indexes), size_max)
-
-    def read_before(self, position: int, size_max: int) -> list[StoredBatch]:
-        end = bisect_right(self._batches, position, key=lambda batch: batch.first)
-        return within((self._batches[index] for index in range(end - 1, -1, -1)), size_max)
-
-    def position_at(self, time_us: int) -> int:
-        found = (batch.first for batch in self._batches if batch.stored_us >= time_us)
-        return next(found, self.position + 1)
 
 
 def _last(batch: StoredBatch) -> int:
@@ -259,27 +241,26 @@ class SimulatedStore(MemoryStore):
         node, boot = "", 0
         for entry in _entries(disk):
             node, boot = entry.node, max(boot, entry.boot)
-            self._contents.apply(
+            self._apply(
                 msgspec.msgpack.decode(encoded, type=_KINDS[kind]) for kind, encoded in entry.operations
             )
-        contents = self._contents
         self.state = StoreState(
             node or new_system(random_bytes),
             boot + 1,
-            contents.position,
-            list(contents.durables.values()),
-            list(contents.counters.values()),
-            list(contents.queues.values()),
-            {kind: dict(found) for kind, found in contents.records.items()},
+            self._position,
+            list(self._durables.values()),
+            list(self._counters.values()),
+            list(self._queues.values()),
+            {kind: dict(found) for kind, found in self._records.items()},
         )
         self._write([])
         disk.sync()
 
     def commit(self, operations: Sequence[Operation]) -> None:
         """Do all of these, or raise StoreFailed and have done none; durable once the disk is synced."""
-        self._contents.check(operations)
+        self._check(operations)
         self._write(operations)
-        self._contents.apply(operations)
+        self._apply(operations)
 
     def sync(self) -> None:
         """Make every commit so far durable."""
