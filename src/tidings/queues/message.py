@@ -147,28 +147,6 @@ def completed(wanted: Description, raw: bytes) -> bytes:
     return raw if header == event.header else event_bytes(replace(event, header=header))
 
 
-class MessageParts:
-    """Further parts of bodies that are too long for one frame: kept beside their message, gone with it."""
-
-    def __init__(self) -> None:
-        self._parts: dict[int, list[MessagePart]] = {}
-
-    def add(self, number: int, parts: list[MessagePart]) -> int:
-        """Keep the parts of a message; how many bytes they have."""
-        if not parts:
-            return 0
-        self._parts[number] = parts
-        return sum(len(part) for _, part in parts)
-
-    def remove(self, number: int) -> list[MessagePart]:
-        """The message is gone: its parts, which are kept no longer."""
-        return self._parts.pop(number, []) if self._parts else []
-
-    def of(self, number: int) -> list[MessagePart]:
-        """The parts of a message."""
-        return self._parts.get(number, []) if self._parts else []
-
-
 class Expiry(Timers[int]):
     """The numbers of one queue's messages that expire; `is_used` says whether they do at all.
 

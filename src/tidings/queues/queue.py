@@ -32,7 +32,6 @@ from tidings.queues.inflight import InFlight, ReaderKey
 from tidings.queues.message import (
     Expiry,
     MessagePart,
-    MessageParts,
     QueuedMessage,
     completed,
     event_bytes,
@@ -84,7 +83,8 @@ class MessageQueue:
         self._returned: dict[int, int] = {}  # how often those were handed out that have come back
         self._tokens = None if description.rate is None else TokenBucket(description.rate, self._broker.now)
         self._offer_at = inf  # when what is on the shelf is offered to readers that the rate made wait
-        self._parts = MessageParts()
+        # Further parts of bodies that are too long for one frame: kept beside their message, gone with it.
+        self._parts: dict[int, list[MessagePart]] = {}
         self._expiry = Expiry(description.expiry)
         self._wakes_at = inf  # when it is woken
         self._waking: Steps[None] | None = None  # what is overdue, as far as that was not dealt with yet
@@ -180,8 +180,14 @@ class MessageQueue:
 
     def _put_parts(self, message: QueuedMessage, parts: Sequence[bytes]) -> list[Operation]:
         numbered = [(self._manager.numbers.next(self._broker.wall), part) for part in parts]
-        self._manager.grow(self._parts.add(message.number, numbered))
+        self._manager.grow(self._add_parts(message.number, numbered))
         return [one for number, part in numbered for one in self.kind.put_part(message, number, part)]
+
+    def _add_parts(self, number: int, parts: list[MessagePart]) -> int:
+        """Keep the parts of a message; how many bytes they have."""
+        if parts:
+            self._parts[number] = parts
+        return sum(len(part) for _, part in parts)
 
     def restore(self, message: QueuedMessage, deliveries: int, parts: list[MessagePart]) -> bool:
         """Take in a message that was stored; whether it may have been in someone's hands."""
@@ -189,7 +195,7 @@ class MessageQueue:
             self._returned[message.number] = abs(deliveries)
         if deliveries < 0:
             self._lost.add(message.number)
-        self._manager.grow(message.size + self._parts.add(message.number, parts))
+        self._manager.grow(message.size + self._add_parts(message.number, parts))
         ttl_s = self._expiry.ttl_s(message)
         self._expire_at(message.number, self._broker.deadline(message.number / 1e6 + ttl_s, ttl_s))
         if not self.schedule.restore(message, deliveries):
@@ -426,7 +432,7 @@ class MessageQueue:
 
     def part(self, number: int, index: int) -> bytes:
         """A further part of the body of a message, counted from 0."""
-        parts = self._parts.of(number)
+        parts = self._parts.get(number, [])
         if not 0 <= index < len(parts):
             raise QueueError(
                 self.name, f"message {number} has {len(parts)} further parts, and no part {index}"
@@ -435,7 +441,7 @@ class MessageQueue:
 
     def parts_of(self, number: int) -> list[bytes]:
         """All further parts of the body of a message."""
-        return [part for _, part in self._parts.of(number)]
+        return [part for _, part in self._parts.get(number, [])]
 
     def finish(self, held: InFlight) -> None:
         """Remove an acknowledged message; only a transaction can undo that, as no reader is asked twice."""
@@ -443,7 +449,7 @@ class MessageQueue:
         undo = None
         if not isinstance(held.holder, tuple):
             number = held.message.number
-            undo = partial(self._unfinish, held, self._parts.of(number), self._expiry.moment(number))
+            undo = partial(self._unfinish, held, self._parts.get(number, []), self._expiry.moment(number))
         self._forget(held.message, undo)
         self._manager.dead_letters.report(self, held.message, "delivered")
 
@@ -528,7 +534,7 @@ class MessageQueue:
 
     def _numbers_of(self, message: QueuedMessage) -> list[int]:
         """The numbers of a message that goes, and of its further parts, which go with it."""
-        parts = self._parts.remove(message.number)
+        parts = self._parts.pop(message.number, [])
         self._manager.grow(-message.size - sum(len(part) for _, part in parts))
         return [message.number, *(number for number, _ in parts)]
 
@@ -563,7 +569,7 @@ class MessageQueue:
     def _unfinish(self, held: InFlight, parts: list[MessagePart], expires_at: float) -> None:
         """Undo a removal: the transaction that held the message is undone, and it is in its place."""
         message = held.message
-        self._manager.grow(message.size + self._parts.add(message.number, parts))
+        self._manager.grow(message.size + self._add_parts(message.number, parts))
         self._expire_at(message.number, expires_at)
         self.schedule.rejoin(message)
         self._return(held, True, "was taken in a transaction that could not be stored")
