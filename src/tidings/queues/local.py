@@ -226,7 +226,7 @@ def described(session: Session, queue: MessageQueue, told: Description | None = 
         else:
             messages += not queue.is_expired(number)
     in_flight = yield from _matching((held.message for held in list(queue.held.values())), granted)
-    delayed = yield from _matching(queue.schedule.delayed.messages(), granted)
+    delayed = yield from _matching(list(queue.schedule.delayed.values()), granted)
     if queue.schedule.groups is not None:
         behind = queue.schedule.groups.behind
         messages += yield from _matching([behind[number] for number in behind], granted)

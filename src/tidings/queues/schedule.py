@@ -129,50 +129,32 @@ def pause_s(pauses: Sequence[float], number: int, delivery: int) -> float:
     return pauses[min(delivery, len(pauses)) - 1] * (1 + JITTER * share)
 
 
-class Delayed:
+class Delayed(dict[int, QueuedMessage]):
     """The messages of one queue that are not due yet, by their numbers."""
 
-    __slots__ = ("_messages", "_moments")
-
     def __init__(self) -> None:
-        self._messages: dict[int, QueuedMessage] = {}
+        super().__init__()
         self._moments: Timers[int] = Timers()
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._messages
-
-    def messages(self) -> list[QueuedMessage]:
-        """Return all of them."""
-        return list(self._messages.values())
 
     def add(self, message: QueuedMessage, at: float) -> None:
         """Keep a message until a moment of the clock that never jumps."""
-        self._messages[message.number] = message
+        self[message.number] = message
         self._moments.at(at, message.number)
 
     def remove(self, number: int) -> QueuedMessage:
         """Take out a message before its moment."""
         self._moments.cancel(number)
-        return self._messages.pop(number)
+        return self.pop(number)
 
     @property
     def wake_at(self) -> float:
         """When the first one may be due."""
-        return self._moments.wake_at if self._messages else inf
+        return self._moments.wake_at if self else inf
 
     def due(self, now: float, most: int) -> Iterator[QueuedMessage]:
         """Take out the messages that are due, the earliest first, some of many."""
         for number in self._moments.due(now, most):
-            yield self._messages.pop(number)
-
-    def clear(self) -> Iterator[QueuedMessage]:
-        """Take out all of them; they are forgotten at once."""
-        messages, self._messages = self._messages, {}
-        self._moments = Timers()
-        return iter(messages.values())
+            yield self.pop(number)
 
 
 class TokenBucket:
@@ -231,7 +213,7 @@ class Schedule:
     def messages(self) -> list[QueuedMessage]:
         """Return all messages that are here."""
         behind = () if self.groups is None else [self.groups.behind[one] for one in self.groups.behind]
-        return [*self.delayed.messages(), *behind]
+        return [*self.delayed.values(), *behind]
 
     # Plans
 
@@ -313,7 +295,8 @@ class Schedule:
 
     def clear(self) -> Iterator[QueuedMessage]:
         """Take out all of them."""
-        return chain(self.delayed.clear(), () if self.groups is None else self.groups.clear())
+        delayed, self.delayed = self.delayed, Delayed()
+        return chain(delayed.values(), () if self.groups is None else self.groups.clear())
 
     # The shelf
 
