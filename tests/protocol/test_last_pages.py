@@ -15,14 +15,15 @@ from protocol.guarded import ALL, Book, come, guarded, may
 from protocol.rig import Peer, Rig, event, with_header
 from tidings.event import Event
 from tidings.event.header import DELIVERIES
-from tidings.event.wire import decode_event
+from tidings.event.wire import array_head, decode_event, encode_events
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.node.assembly import CoreSettings
 from tidings.protocol import consumer, last_pages
-from tidings.protocol.last_pages import VALUE_COST
+from tidings.protocol.last_pages import VALUE_COST, raws_of
 from tidings.protocol.last_values import last_values
 from tidings.protocol.memory import Budgets
+from tidings.protocol.messages import Publish
 from tidings.steps import finish
 from tidings.store.interface import SetRecord
 
@@ -96,6 +97,15 @@ def test_transient_events_and_those_without_a_subject_are_not_stored_for_this() 
     assert asked(rig) == [1, 2, 3]
     assert len(rig.broker.last_pages) == 0
     assert asked(rig.restart()) == []
+
+
+def test_the_value_of_a_sender_that_encodes_names_in_another_way_is_kept() -> None:
+    rig = Rig()
+    (plain,) = raws_of(encode_events([about("hall", 1)]))
+    other = bytes(plain).replace(b"\xa7subject", b"\xd9\x07subject")
+    rig.peer("a").send(Publish(), array_head(1) + other)
+    rig.run()
+    assert asked(rig.restart()) == [1]
 
 
 def test_an_older_event_is_not_the_value_of_a_key_whose_last_event_does_not_match() -> None:
