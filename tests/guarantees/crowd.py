@@ -22,6 +22,8 @@ BATCHES = (1, 1, 2, 5, 20, 100)
 """Events that are published at once."""
 SIZES = (0, 10, 300, 5_000)
 """Bytes of their bodies."""
+SUBJECTS = 5
+"""Subjects that they have in turn."""
 
 
 class Crowd:
@@ -58,7 +60,8 @@ class Crowd:
 
     def _event(self, number: int) -> Event:
         body = bytes(self._random.choice(SIZES))
-        return Event("a", n=number, delivery=self._random.choice(DELIVERIES), body=body)
+        subject, delivery = f"s{number % SUBJECTS}", self._random.choice(DELIVERIES)
+        return Event("a", n=number, delivery=delivery, subject=subject, body=body)
 
     async def read(self, name: str, opened: asyncio.Event) -> None:
         """Take what comes, for one life of a subscriber that the account knows."""

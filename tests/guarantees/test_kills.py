@@ -54,7 +54,21 @@ class Killing:
                     await self._once(crowd, mortal)
                 crowd.is_over = True
             await self._publish_last(crowd)
+        await self._look_for_last_values(crowd)
         return crowd
+
+    async def _look_for_last_values(self, crowd: Crowd) -> None:
+        """After one more kill the node has the last event of each publisher and subject that was promised."""
+        await self._node.kill()
+        await self._node.start()
+        promised = ((identity, crowd.account.events[identity]) for identity in crowd.account.promised)
+        wanted = {(name, event.subject): event["n"] for (name, _, _), event in promised if event.subject}
+        async with (
+            tidings.connect(self._node.address, name="looking") as bus,
+            bus.subscribe("subject IS NOT NULL", last=True) as values,
+        ):
+            found = [await anext(values) for _ in wanted]
+            assert {(one.source, one.subject): one["n"] for one in found} == wanted
 
     async def _once(self, crowd: Crowd, mortal: Reader) -> None:
         """Let some work be done, kill the node, and sometimes a subscriber with it."""
