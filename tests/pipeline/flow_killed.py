@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidings.flows import Graph, count, graph, highest, history, total
 from tidings.pipeline.flow import stream
+from tidings.pipeline.flow.publishing import Delivered
 from tidings.pipeline.session import spark_session
 
 if TYPE_CHECKING:
@@ -62,14 +63,12 @@ def die() -> None:
 def main() -> None:
     """Run until it kills itself."""
     address, checkpoint, place, batch = sys.argv[1:]
-    spark = spark_session(
-        "local[1]", "killed", **{"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": 1}
-    )
+    spark = spark_session("local[1]", "killed", **SETTINGS)
     publish = stream.publish
 
     def published(
         graph: Graph, frames: Mapping[str, DataFrame], options: Mapping[str, str], job: str
-    ) -> object:
+    ) -> Delivered:
         is_time = job.endswith(f"-{batch}")
         if is_time and place == "state":
             die()
@@ -78,10 +77,9 @@ def main() -> None:
             die()
         return found
 
-    stream.publish = published  # type: ignore[assignment]
-    stream.start(
-        quotes(), spark, inputs(spark, address), target(address), checkpoint
-    ).query.awaitTermination()
+    stream.publish = published
+    flow = stream.start(quotes(), spark, inputs(spark, address), target(address), checkpoint)
+    flow.query.awaitTermination()
 
 
 if __name__ == "__main__":

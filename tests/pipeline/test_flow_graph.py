@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,8 +12,21 @@ import pytest
 
 from tidings import flows
 from tidings.errors import FlowError
-from tidings.flows import Graph, History, State, count, graph, highest, history, latest, load, merge, total
-from tidings.pipeline.flow.building import join
+from tidings.flows import (
+    Graph,
+    History,
+    State,
+    count,
+    graph,
+    highest,
+    history,
+    latest,
+    load,
+    mean,
+    merge,
+    total,
+)
+from tidings.pipeline.flow.building import Space, join
 from tidings.pipeline.flow.reading import parse_graph
 
 COLUMNS = {"symbol": "string", "price": "double", "volume": "long", "exchange": "string"}
@@ -99,6 +113,47 @@ def test_selects_narrow_what_is_read_if_nothing_else_reads_it() -> None:
     assert graph("g", high(one.select("volume > 1")), high(one)).sources[0].where == "type = 'trade'"
     decimals = history("trades", columns={"price": "decimal(10, 2)"}).select("price = 1")
     assert graph("g", decimals).sources[0].where == "type = 'trades'"
+
+
+AIR = {"station": "string", "value": "double"}
+
+
+def readings() -> History:
+    return history("readings", "type = 'air'", AIR)
+
+
+def test_nodes_can_do_a_collapse_that_alone_reads_a_source() -> None:
+    rules = {"high": highest("value"), "average": mean("value"), "last": latest("value")}
+    good = readings().select("value >= 0").select("station <> 'x'")
+    made = graph("g", good.collapse("station", window_s=60.0, late_s=5.0, **rules).named("minute"))
+    upstream = made.sources[0].upstream
+    assert upstream is not None
+    assert (upstream.state, upstream.where) == (
+        "minute",
+        "(type = 'air') AND (value >= 0) AND (station <> 'x')",
+    )
+    parts = ["highest(time)", "highest(value)", "total(value)", "numbers(value)", "latest(value)"]
+    assert json.loads(upstream.collapse) == {
+        "columns": AIR,
+        "by": ["station"],
+        "window_s": 60.0,
+        "rules": {**{f"p{n}": part for n, part in enumerate(parts)}, "s": "lowest(position)"},
+    }
+
+
+@pytest.mark.parametrize(
+    "collapse",
+    [
+        lambda one: one.collapse("station", late_s=5.0, n=count()),  # late by row
+        lambda one: one.collapse("station", n=latest("station")),  # texts that may be too long
+        lambda one: one.collapse("station", n=count()).expand(),
+        lambda one: one.transform(station="station").collapse("station", n=count()),
+        lambda one: one.published("g.readings").collapse("station", n=count()),
+        lambda one: merge(one.select("value >= 0"), one.select("value < 0")).collapse("station", n=count()),
+    ],
+)
+def test_other_collapses_need_the_events(collapse: Callable[[History], Space]) -> None:
+    assert graph("g", collapse(readings())).sources[0].upstream is None
 
 
 def test_nodes_without_a_name_get_one_of_their_own() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own exa
 
 from tidings.errors import FlowError
 from tidings.flows import Graph, History, count, graph, highest, history, latest, mean, merge, total
-from tidings.pipeline.flow.publishing import event_columns, groups
+from tidings.pipeline.flow.edges import Merge, Read, Select, Transform
+from tidings.pipeline.flow.frames import collapsing_of, together
+from tidings.pipeline.flow.publishing import Delivered, event_columns, groups
 from tidings.pipeline.flow.stored_state import state_rows
 from tidings.pipeline.flow.stream import FlowBatches
 
@@ -23,17 +26,31 @@ COLUMNS = {"symbol": "string", "price": "double", "volume": "bigint"}
 LATE_S = 100.0
 
 
+@pytest.fixture(autouse=True, scope="module")
+def quick(spark: SparkSession) -> Iterator[None]:
+    """For a few rows it takes longest to plan again and again, and to compile."""
+    settings = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield
+    for name, old in before.items():
+        spark.conf.set(name, old or "")
+
+
 class Collected:
     """The results of all batches: rows of histories, and the last row of each key of states."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self.rows: dict[str, dict[int, list[Row]]] = {node.name: {} for node in graph.nodes}
+        self.rows: dict[str, dict[int, list[Row]]] = {}
 
-    def __call__(self, batch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, int]:
-        for name, df in frames.items():
-            self.rows[name][batch] = rows_of(df)
-        return {}
+    def __call__(self, batch: int, frames: Mapping[str, DataFrame]) -> Delivered:
+        for node in self._graph.nodes:
+            if not isinstance(node.edge, Read | Select | Transform | Merge):
+                self.rows.setdefault(node.name, {})[batch] = rows_of(frames[node.name])
+        late = Counter(row["reason"] for row in self.rows["late"][batch])
+        return Delivered({}, dict(late))
 
     def all(self, name: str) -> list[Row]:
         batches = self.rows[name]
@@ -120,9 +137,8 @@ def test_a_stream_gives_what_history_gives_however_it_is_cut(spark: SparkSession
     for number in range(often(1)):
         dice = random.Random(SEED + number)
         made, rows = some_graph(dice), random_trades(dice, 24, spread_s=LATE_S / 2 - 1)
-        collected, _ = streamed(
-            spark, made, cut(dice, rows, 3), tmp_path / str(number), again=dice.randrange(3)
-        )
+        cuts, again = cut(dice, rows, 2), dice.randrange(2)
+        collected, _ = streamed(spark, made, cuts, tmp_path / str(number), again)
         wanted = worked_off(made, {"trades": rows})
         assert collected.all("late") == []
         assert collected.all("changes") == sorted_rows(wanted["changes"]), number
@@ -138,19 +154,47 @@ def stored(checkpoint: Path, name: str) -> list[Row]:
 
 def test_a_late_event_is_in_the_history_late_and_nowhere_else(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(often(1)):
-        dice = random.Random(SEED + 100 + number)
+        dice, folder = random.Random(SEED + 100 + number), tmp_path / str(number)
         rows = random_trades(dice, 40, spread_s=3 * LATE_S)
-        state = trades().collapse("symbol", window_s=60.0, late_s=LATE_S, rows=count(), high=highest("price"))
-        made = graph("g", state.named("state"))
-        collected, batches = streamed(spark, made, cut(dice, rows, 4), tmp_path / str(number))
+        cuts = [rows[:25], rows[25:]]
+        made = minutes()
+        collected, batches = streamed(spark, made, cuts, folder / "events")
         late = collected.all("late")
-        assert {(row["edge"], row["reason"]) for row in late} == {("state", "late")}
+        assert {(row["edge"], row["reason"]) for row in late} == {("minute", "late")}
         assert sum(one.late.get("late", 0) for one in batches.counts.values()) == len(late)
-        gone = {"state": {row["position"] for row in late}}
-        wanted = worked_off(made, {"trades": rows}, gone)
-        assert without_time(collected.all("state")) == without_time(wanted["state"])
-        windows = state_rows(str(tmp_path / str(number)), "state").num_rows
-        assert windows < len(wanted["state"])  # closed ones are gone
+        gone = {"minute": {row["position"] for row in late}}
+        wanted = worked_off(made, {"trades": rows}, gone)["minute"]
+        assert without_time(collected.all("minute")) == without_time(wanted)
+        assert state_rows(str(folder / "events"), "minute").num_rows < len(wanted)  # closed windows are gone
+        by_nodes = streamed_by_nodes(spark, made, cuts, folder / "nodes")
+        assert by_nodes.all("minute") == collected.all("minute")
+        assert 0 < len(by_nodes.all("late")) <= len(late)
+
+
+def minutes() -> Graph:
+    """A collapse by the minute, which nodes can do."""
+    rules = {name: rule for name, rule in RULES.items() if name != "name"}
+    return graph("g", trades().collapse("symbol", window_s=60.0, late_s=LATE_S, **rules).named("minute"))
+
+
+def streamed_by_nodes(
+    spark: SparkSession, made: Graph, cuts: Sequence[Sequence[Row]], checkpoint: Path
+) -> Collected:
+    """The same if two nodes have collapsed the rows of each batch."""
+    collected = Collected(made)
+    batches = FlowBatches(made, spark, str(checkpoint), collected, collapsed={"trades"})
+    for number, rows in enumerate(cuts):
+        batches(batches.stream({"trades": partial_rows(spark, made, rows, 2)}), number)
+    return collected
+
+
+def partial_rows(spark: SparkSession, made: Graph, rows: Sequence[Row], pieces: int) -> DataFrame:
+    """The rows as nodes collapse them, in so many pieces."""
+    collapsing = collapsing_of(made, made["minute"])
+    names = dict(zip(collapsing.keys, ("symbol", "start"), strict=True))
+    place = F.min("n").alias("node"), F.min("s").alias("s")
+    lifted = [collapsing.lifted(frame(spark, rows[number::pieces], made)) for number in range(pieces)]
+    return together([collapsing.merged(one, *place) for one in lifted]).withColumnsRenamed(names)
 
 
 def test_keys_past_the_limit_are_in_the_history_late(spark: SparkSession, tmp_path: Path) -> None:

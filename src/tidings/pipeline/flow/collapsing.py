@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own exa
 from tidings.pipeline.attribute_columns import quoted
 from tidings.pipeline.flow.edges import Collapse
 from tidings.pipeline.flow.graph import FlowNode
-from tidings.pipeline.flow.rules import Rule
+from tidings.pipeline.flow.rules import NEWEST, Rule, parts_of
 from tidings.pipeline.flow.types import INTEGERS, PLACE, Columns
 
 if TYPE_CHECKING:
@@ -59,10 +59,12 @@ class Collapsing:
         self.node = node
         self.edge = edge
         self.columns = columns
-        self._parts = [Part(F.col("time"), "max")]
+        self._parts = [self._part(NEWEST)]
         self._results: dict[str, Column] = {}
         for name, rule in edge.rules.items():
-            self._add(name, rule)
+            first = len(self._parts)
+            self._parts += [self._part(one) for one in parts_of(rule)]
+            self._results[name] = self._result(rule, [F.col(f"p{n}") for n in range(first, len(self._parts))])
         self.keys = [f"k{number}" for number in range(len(node.by))]
         self.parts = [f"p{number}" for number in range(len(self._parts))]
 
@@ -74,43 +76,35 @@ class Collapsing:
 
     # Parts of the rules
 
-    def _add(self, name: str, rule: Rule) -> None:
+    def _part(self, rule: Rule) -> Part:
         if rule.column is None:
-            self._results[name] = self._part(F.lit(1).cast("bigint"), "sum", "bigint")
-            return
+            return Part(F.lit(1).cast("bigint"), "sum", "bigint")
         column = F.col(quoted(rule.column))
+        if rule.rule in ("lowest", "highest"):
+            return Part(column, "min" if rule.rule == "lowest" else "max")
+        if rule.rule in ("latest", "first"):
+            value = F.when(column.isNotNull(), F.struct(*PLACE, column.alias("value")))
+            return Part(value, "max" if rule.rule == "latest" else "min")
         if rule.rule == "count":
-            self._results[name] = self._counted(column)
-        elif rule.rule in ("lowest", "highest"):
-            self._results[name] = self._part(column, "min" if rule.rule == "lowest" else "max")
-        elif rule.rule in ("latest", "first"):
-            place = [F.col(one).alias(f"at{number}") for number, one in enumerate(PLACE)]
-            value = F.when(column.isNotNull(), F.struct(*place, column.alias("value")))
-            self._results[name] = self._part(value, "max" if rule.rule == "latest" else "min")["value"]
-        else:
-            self._results[name] = self._summed(column, rule)
+            return Part(column.isNotNull().cast("bigint"), "sum", "bigint")
+        number = column.cast(_WHOLE) if self._is_whole(rule) else units(column)
+        if rule.rule == "numbers":
+            return Part(number.isNotNull().cast("bigint"), "sum", "bigint")
+        return Part(number, "sum", _WHOLE)
 
-    def _counted(self, column: Column) -> Column:
-        return self._part(column.isNotNull().cast("bigint"), "sum", "bigint")
+    def _result(self, rule: Rule, parts: list[Column]) -> Column:
+        """Return the result of a rule over its merged parts."""
+        if rule.rule in ("latest", "first"):
+            return parts[0]["value"]
+        if rule.rule not in ("total", "mean"):
+            return parts[0]
+        if rule.rule == "total" and self._is_whole(rule):
+            return parts[0].try_cast("bigint")
+        total = parts[0].cast("double") / F.lit(1.0 if self._is_whole(rule) else float(UNIT))
+        return total if rule.rule == "total" else total / F.when(parts[1] > 0, parts[1])
 
-    def _summed(self, column: Column, rule: Rule) -> Column:
-        """Return a total or mean. Numbers are added up as decimals: exact, in whatever order."""
-        if self.columns[rule.column or ""] in INTEGERS:
-            total = self._part(column.cast(_WHOLE), "sum", _WHOLE)
-            if rule.rule == "total":
-                return total.try_cast("bigint")
-            return total.cast("double") / self._nonzero(column)
-        number = units(column)
-        result = self._part(number, "sum", _WHOLE).cast("double") / F.lit(float(UNIT))
-        return result if rule.rule == "total" else result / self._nonzero(number)
-
-    def _nonzero(self, column: Column) -> Column:
-        number = self._counted(column)
-        return F.when(number > 0, number)
-
-    def _part(self, lifted: Column, merge: str, type: str | None = None) -> Column:
-        self._parts.append(Part(lifted, merge, type))
-        return F.col(f"p{len(self._parts) - 1}")
+    def _is_whole(self, rule: Rule) -> bool:
+        return self.columns[rule.column or ""] in INTEGERS
 
     # Rows
 
@@ -131,9 +125,18 @@ class Collapsing:
         if values:
             too_long = _any([F.coalesce(one > VALUE_LENGTH_MAX, F.lit(False)) for one in values])
             reason = reason.when(too_long, F.lit(VALUE_LENGTH))
-        if watermark_us is not None:
-            reason = reason.when(F.unix_micros("time") < watermark_us, F.lit(TOO_LATE))
-        return reason
+        return reason if watermark_us is None else reason.when(self._is_late(watermark_us), F.lit(TOO_LATE))
+
+    def _is_late(self, watermark_us: int) -> Column:
+        """Return whether a row is older than the watermark, or its window has ended by then."""
+        if self.edge.window_s is None:
+            return F.unix_micros("time") < watermark_us
+        return F.unix_micros(self._start()) + self.width_us <= watermark_us
+
+    @property
+    def width_us(self) -> int:
+        """Length of a window."""
+        return round((self.edge.window_s or 0) * 1_000_000)
 
     def _is_long(self, name: str) -> bool:
         return self.columns[name] in ("string", "binary")
@@ -156,13 +159,16 @@ class Collapsing:
         return frame.select(*self.keyed(), *parts, *place)
 
     def _start(self) -> Column:
-        width = round((self.edge.window_s or 0) * 1_000_000)
         time = F.unix_micros("time")
-        return F.timestamp_micros(time - F.pmod(time, F.lit(width)))
+        return F.timestamp_micros(time - F.pmod(time, F.lit(self.width_us)))
 
     def merged(self, parts: DataFrame, *others: Column) -> DataFrame:
         """Return the parts of each key merged to one row, beside other aggregates."""
-        return parts.groupBy(*self.keys).agg(*self._merges(), *others)
+        return self.merged_in(parts, [], *others)
+
+    def merged_in(self, parts: DataFrame, groups: list[str], *others: Column) -> DataFrame:
+        """Return the same, within groups of keys by which the parts are divided already."""
+        return parts.groupBy(*groups, *self.keys).agg(*self._merges(), *others)
 
     def _merges(self) -> list[Column]:
         named = zip(self._parts, self.parts, strict=True)
@@ -185,8 +191,7 @@ class Collapsing:
         }
         columns["time"] = F.col("p0")
         if self.edge.window_s is not None:
-            width = round(self.edge.window_s * 1_000_000)
-            columns["end"] = F.timestamp_micros(F.unix_micros(columns["start"]) + F.lit(width))
+            columns["end"] = F.timestamp_micros(F.unix_micros(columns["start"]) + F.lit(self.width_us))
         columns |= self._results
         return [columns[name].alias(name) for name in self.node.columns]
 

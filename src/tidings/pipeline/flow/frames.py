@@ -6,7 +6,7 @@ known from the graph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +22,7 @@ from tidings.pipeline.columns import constant_column, to_column
 from tidings.pipeline.flow.collapsing import Collapsing
 from tidings.pipeline.flow.edges import Apply, Collapse, Expand, Late, Merge, Read, Select, Transform
 from tidings.pipeline.flow.graph import FlowNode, Graph
+from tidings.pipeline.flow.partial import PartialCollapsing, partial_row, row_columns
 from tidings.pipeline.flow.types import Columns
 
 if TYPE_CHECKING:
@@ -42,14 +43,17 @@ _TYPES: dict[str, types.DataType] = {
 }
 
 
-def frames_of(graph: Graph, inputs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+def frames_of(
+    graph: Graph, inputs: Mapping[str, DataFrame], collapsed: Collection[str] = ()
+) -> dict[str, DataFrame]:
     """Return all nodes of the graph as DataFrames; see `Graph.frames`."""
     made: dict[str, DataFrame] = {}
     for node in graph.nodes:
         if isinstance(node.edge, Read):
-            made[node.name] = read_frame(node, inputs)
+            made[node.name] = read_frame(graph, node, inputs, collapsed)
         else:
-            made[node.name] = node_frame(graph, node, *(made[name] for name in inputs_of(graph, node)))
+            before = [made[name] for name in inputs_of(graph, node)]
+            made[node.name] = node_frame(graph, node, *before, collapsed=collapsed)
     return made
 
 
@@ -60,35 +64,64 @@ def inputs_of(graph: Graph, node: FlowNode) -> tuple[str, ...]:
     return node.after
 
 
-def node_frame(graph: Graph, node: FlowNode, *before: DataFrame) -> DataFrame:
+def node_frame(
+    graph: Graph, node: FlowNode, *before: DataFrame, collapsed: Collection[str] = ()
+) -> DataFrame:
     """Return the rows of a node over history, from those of `inputs_of`."""
     if isinstance(node.edge, Late):
         states = zip(node.after, before, strict=True)
-        return together([collapsing_of(graph, graph[name]).judged(df)[1] for name, df in states])
+        return together([collapsing_of(graph, graph[name], collapsed).judged(df)[1] for name, df in states])
     if not isinstance(node.edge, Collapse | Expand):
-        return step(node, graph[node.after[0]].columns, before)
-    collapsing = collapsing_of(graph, node if isinstance(node.edge, Collapse) else graph[node.after[0]])
+        return step(graph, node, before, collapsed)
+    state = node if isinstance(node.edge, Collapse) else graph[node.after[0]]
+    collapsing = collapsing_of(graph, state, collapsed)
     good, _ = collapsing.judged(before[0])
     return collapsing.collapsed(good) if isinstance(node.edge, Collapse) else collapsing.expanded(good)
 
 
-def read_frame(node: FlowNode, inputs: Mapping[str, DataFrame]) -> DataFrame:
+def read_frame(
+    graph: Graph, node: FlowNode, inputs: Mapping[str, DataFrame], collapsed: Collection[str] = ()
+) -> DataFrame:
     """Return the columns of a source; FlowError if there is no DataFrame for it."""
     if node.name not in inputs:
         raise FlowError(node.place, "there is no DataFrame for this source")
+    if node.name in collapsed:
+        return inputs[node.name].select(*partial_row(edge_after(graph, node)))
     return inputs[node.name].select(*map(named, node.columns))
 
 
-def collapsing_of(graph: Graph, node: FlowNode) -> Collapsing:
-    """Return the collapse that makes a state."""
-    return Collapsing.of(node, graph[node.after[0]].columns)
+def read_columns(graph: Graph, node: FlowNode, collapsed: Collection[str]) -> list[str]:
+    """Return the names of the columns of `read_frame`, or of a function."""
+    return row_columns(edge_after(graph, node)) if node.name in collapsed else list(node.columns)
 
 
-def step(node: FlowNode, columns: Columns, before: Sequence[DataFrame]) -> DataFrame:
-    """Return what a select, transform, merge or function makes; `columns` are those of the first input."""
-    edge = node.edge
+def edge_after(graph: Graph, node: FlowNode) -> Collapse:
+    """Return the collapse that nodes do for a source; FlowError if they can't."""
+    (upstream,) = [source.upstream for source in graph.sources if source.name == node.name]
+    if upstream is None:
+        raise FlowError(node.place, "can't be read as partial rows: its events feed more than one collapse")
+    edge = graph[upstream.state].edge
+    assert isinstance(edge, Collapse)
+    return edge
+
+
+def collapsing_of(graph: Graph, node: FlowNode, collapsed: Collection[str] = ()) -> Collapsing:
+    """Return the collapse that makes a state, of rows or of the partial rows of a collapsed source."""
+    before = graph[node.after[0]]
+    kind = PartialCollapsing if graph.root(before).name in collapsed else Collapsing
+    return kind.of(node, before.columns)
+
+
+def step(
+    graph: Graph, node: FlowNode, before: Sequence[DataFrame], collapsed: Collection[str] = ()
+) -> DataFrame:
+    """Return what a select, transform, merge or function makes; nodes have selected partial rows already."""
+    edge, columns = node.edge, graph[node.after[0]].columns
     if isinstance(edge, Select):
-        return before[0].where(Filter(edge.condition).to_spark(spark_types(columns)))
+        is_done = graph.root(node).name in collapsed
+        return (
+            before[0] if is_done else before[0].where(Filter(edge.condition).to_spark(spark_types(columns)))
+        )
     if isinstance(edge, Transform):
         made = {name: expression(parse_expression(text), columns) for name, text in edge.expressions.items()}
         return before[0].select(*[made.get(name, named(name)).alias(name) for name in node.columns])

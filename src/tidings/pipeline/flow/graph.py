@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +21,7 @@ from tidings.filters.tree import names_in
 from tidings.pipeline.flow.checking import NodeKind, Outcome, outcome
 from tidings.pipeline.flow.edges import Apply, Collapse, Edge, Expand, Late, Read, Select
 from tidings.pipeline.flow.types import AS_IN_EVENTS, PLACE, Columns, ddl
+from tidings.pipeline.flow.upstream import collapse_option, is_collapsible, is_selectable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -66,6 +67,15 @@ class FlowNode(Struct, frozen=True):
         return ddl(self.columns)
 
 
+class Upstream(Struct, frozen=True):
+    """Reading of a source as partial rows of the one collapse after it: options of the format `tidings`."""
+
+    state: str
+    """Node that the collapse makes."""
+    where: str
+    collapse: str
+
+
 class FlowSource(Struct, frozen=True):
     """A history that is read from nodes."""
 
@@ -73,6 +83,8 @@ class FlowSource(Struct, frozen=True):
     where: str
     """Filter of the events to read; selects narrow it if only they read the source."""
     schema: str
+    upstream: Upstream | None = None
+    """Way to read it if nodes shall do the collapse after it; None: they can't."""
 
 
 class Graph(Struct, frozen=True):
@@ -93,7 +105,7 @@ class Graph(Struct, frozen=True):
     def sources(self) -> tuple[FlowSource, ...]:
         """Histories that are read from nodes."""
         return tuple(
-            FlowSource(node.name, _reading(self, node), node.schema)
+            FlowSource(node.name, _reading(self, node), node.schema, _upstream(self, node))
             for node in self.nodes
             if isinstance(node.edge, Read)
         )
@@ -114,15 +126,26 @@ class Graph(Struct, frozen=True):
         told = [(node.name, node.after, type(node.edge).__name__, _plain(node.edge)) for node in self.nodes]
         return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()[:16]
 
+    def root(self, node: FlowNode) -> FlowNode:
+        """Return the node that this one is selected from: itself unless it is made by a select."""
+        while isinstance(node.edge, Select):
+            node = self[node.after[0]]
+        return node
+
     def after(self, name: str) -> tuple[FlowNode, ...]:
         """Return the nodes that are made from this one."""
         return tuple(node for node in self.nodes if name in node.after)
 
-    def frames(self, inputs: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Return all nodes as DataFrames over history; `inputs` has one for each source, by its name."""
+    def frames(
+        self, inputs: Mapping[str, DataFrame], collapsed: Collection[str] = ()
+    ) -> dict[str, DataFrame]:
+        """Return all nodes as DataFrames over history; `inputs` has one for each source, by its name.
+
+        The sources in `collapsed` were read as partial rows (`FlowSource.upstream`).
+        """
         from tidings.pipeline.flow.frames import frames_of
 
-        return frames_of(self, inputs)
+        return frames_of(self, inputs, collapsed)
 
 
 def _plain(edge: Edge) -> Any:
@@ -143,6 +166,27 @@ def _reading(graph: Graph, node: FlowNode) -> str:
         return where
     wanted = " OR ".join(f"({condition})" for condition in dict.fromkeys(conditions))
     return f"({where}) AND ({wanted})"
+
+
+def _upstream(graph: Graph, node: FlowNode) -> Upstream | None:
+    """Return how nodes can do the collapse after a source, by nothing but selects, if that alone reads it."""
+    assert isinstance(node.edge, Read)
+    conditions = [node.edge.where]
+    at = node
+    while not isinstance(at.edge, Collapse):
+        after = graph.after(at.name)
+        if at.published is not None or len(after) != 1:
+            return None
+        at = after[0]
+        if isinstance(at.edge, Select) and is_selectable(at.edge.condition, node.columns):
+            conditions.append(at.edge.condition)
+        elif not isinstance(at.edge, Collapse):
+            return None
+    is_expanded = any(isinstance(one.edge, Expand) for one in graph.after(at.name))
+    if is_expanded or not is_collapsible(at.edge, node.columns):
+        return None
+    where = " AND ".join(f"({condition})" for condition in conditions)
+    return Upstream(at.name, where, collapse_option(at.edge, node.columns))
 
 
 def arrange(name: str, drafts: Sequence[Draft], late: str | None = None, place: str = "") -> Graph:

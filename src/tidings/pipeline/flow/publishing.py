@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 
 from tidings.event.values import HEADER_NAMES
 from tidings.pipeline.attribute_columns import quoted
-from tidings.pipeline.flow.graph import ROW_TYPE, FlowNode, Graph
+from tidings.pipeline.flow.graph import LATE, ROW_TYPE, FlowNode, Graph
 from tidings.pipeline.flow.types import Columns
 from tidings.pipeline.shape import SET_BY_NODES
 
@@ -71,26 +72,49 @@ def _text(name: str, type: str) -> Column:
     return F.regexp_replace(F.date_format(utc, _ISO), r"\.?0+Z$", "Z")
 
 
-def publish(
-    graph: Graph, frames: Mapping[str, DataFrame], target: Mapping[str, str], job: str
-) -> dict[str, int]:
-    """Publish the rows of all published nodes, each job once; return their numbers by node.
+class Delivered(Struct, frozen=True):
+    """Number of the rows of a batch that were published, by node, and of the late ones, by reason."""
+
+    published: dict[str, int]
+    late: dict[str, int]
+
+
+def publish(graph: Graph, frames: Mapping[str, DataFrame], target: Mapping[str, str], job: str) -> Delivered:
+    """Publish the rows of all published nodes, each job once; return their numbers.
 
     `target` are the options of the sink. Nodes are written together as far as their columns allow: two types
     of one column can't be in one DataFrame.
     """
-    counts: dict[str, int] = {}
+    delivered = Delivered({}, {})
     for number, nodes in enumerate(groups(graph.published)):
         rows = _together(nodes, frames).persist()
         try:
-            found = {row[ORIGIN]: row["count"] for row in rows.groupBy(quoted(ORIGIN)).count().collect()}
-            if found:
+            if _count(rows, any(node.name == LATE for node in nodes), delivered):
                 write = rows.drop(ORIGIN).write.format("tidings").options(**target)
                 write.option("job", f"{job}-{number}").mode("append").save()
-            counts |= found
         finally:
             rows.unpersist()
-    return counts
+    return delivered
+
+
+def _count(rows: DataFrame, has_late: bool, delivered: Delivered) -> bool:
+    """Add the numbers of rows to those delivered; return whether there are any."""
+    origin = F.col(quoted(ORIGIN))
+    reason = F.when(origin == LATE, F.col("reason")) if has_late else F.lit(None)
+    found = rows.groupBy(origin.alias("node"), reason.alias("why")).count().collect()
+    for row in found:
+        known = delivered.published.get(row["node"], 0)
+        delivered.published[row["node"]] = known + row["count"]
+        if row["why"] is not None:
+            delivered.late[row["why"]] = row["count"]
+    return bool(found)
+
+
+def count_late(frames: Mapping[str, DataFrame]) -> dict[str, int]:
+    """Return the number of late rows by reason."""
+    if LATE not in frames:
+        return {}
+    return {row["reason"]: row["count"] for row in frames[LATE].groupBy("reason").count().collect()}
 
 
 def groups(nodes: Iterable[FlowNode]) -> list[list[FlowNode]]:

@@ -25,6 +25,10 @@ class Rule(Struct, frozen=True):
         return f"{self.rule}({self.column or ''})"
 
 
+NEWEST = Rule("highest", "time")
+"""Time of a row of a state."""
+
+
 class RuleKind(Struct, frozen=True):
     """Kind of rule: whether it needs a column, of numbers only, and the type of its result."""
 
@@ -73,3 +77,13 @@ def result_type(rule: Rule, columns: Columns) -> str:
     if kind.numbers_only and kind_of_type(type) is not Kind.NUMBER:
         raise ValueError(f"{rule} needs numbers, but {rule.column} is {type}")
     return kind.result(type)
+
+
+def parts_of(rule: Rule) -> tuple[Rule, ...]:
+    """Return the rules of which one is made, each of which merges by sum, minimum or maximum.
+
+    `numbers` counts the values that a total takes.
+    """
+    if rule.rule == "mean":
+        return Rule("total", rule.column), Rule("numbers", rule.column)
+    return (rule,)

@@ -11,6 +11,7 @@ from operator import and_
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 from pyspark.sql.types import StructField, StructType
 
@@ -144,19 +145,19 @@ class StatefulCollapse:
     def _merged(self, parts: DataFrame, before: DataFrame | None) -> DataFrame:
         """Return the rows of all keys in the changed buckets: parts, results, and whether they are new."""
         both = parts.select(*self._keys, *self._collapsing.parts, F.lit(True).alias("is_new"))
+        old = F.lit(None).alias("old")
         if before is not None:
             both = both.unionByName(before.withColumn("is_new", F.lit(False)), allowMissingColumns=True)
             old = F.first(F.when(~F.col("is_new"), F.struct(*self._results)), ignorenulls=True).alias("old")
-        else:
-            old = F.lit(None).alias("old")
+        both = both.withColumn("bucket", self._bucket()).repartition("bucket")
         is_new = F.bool_or("is_new").alias("is_new")
         results = zip(self._collapsing.results(), self._results, strict=True)
-        rows = self._collapsing.merged(both, is_new, old)
+        rows = self._collapsing.merged_in(both, ["bucket"], is_new, old)
         named = [column.alias(name) for column, name in results]
-        rows = rows.select(*self._keys, *self._collapsing.parts, *named, "is_new", "old")
+        rows = rows.select(*self._keys, *self._collapsing.parts, *named, "bucket", "is_new", "old")
         is_same = F.lit(False) if before is None else F.coalesce(self._same(), F.lit(False))
         changed = (F.col("is_new") & ~is_same).alias("is_changed")
-        return rows.select("*", changed, self._bucket().alias("bucket")).drop("old", "is_new")
+        return rows.select("*", changed).drop("old", "is_new")
 
     def _same(self) -> Column:
         """Return whether a row is as it was, its time aside."""
@@ -174,13 +175,15 @@ class StatefulCollapse:
         rows = merged.drop("is_changed")
         end, width = self._watermark(newest), self._collapsing.edge.window_s
         if width is not None and end is not None:
-            rows = rows.where(F.unix_micros(self._keys[-1]) + round(width * 1_000_000) > end)
-        written = rows.repartition("bucket").write.partitionBy("bucket").mode("overwrite")
+            rows = rows.where(F.unix_micros(self._keys[-1]) + self._collapsing.width_us > end)
+        counted = Observation()
+        numbers = [F.count_if(F.col("bucket") == one).alias(f"n{one}") for one in found.keys]
+        written = rows.observe(counted, *numbers).write.partitionBy("bucket").mode("overwrite")
         written.parquet(self._stored.place(batch))
-        counts = {row["bucket"]: row["count"] for row in rows.groupBy("bucket").count().collect()}
+        counts = {one: counted.get[f"n{one}"] for one in found.keys}
         after = Manifest(
             buckets={**manifest.buckets, **dict.fromkeys(found.keys, batch)},
-            keys={**manifest.keys, **dict.fromkeys(found.keys, 0), **counts},
+            keys={**manifest.keys, **counts},
             newest_us=newest,
             node=found.nodes[0] if self._is_ordered else None,
             results=tuple(self._node.columns),

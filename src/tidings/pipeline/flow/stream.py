@@ -7,18 +7,20 @@ that has its number. So a batch that Spark repeats, after whatever has failed, g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from msgspec import Struct
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
+from pyspark.sql.utils import is_remote
 
+from tidings.errors import UserError
 from tidings.pipeline.attribute_columns import quoted
 from tidings.pipeline.flow.edges import Apply, Collapse, Expand, Late, Read
-from tidings.pipeline.flow.frames import collapsing_of, read_frame, step, together
-from tidings.pipeline.flow.graph import LATE, FlowNode, Graph, above
-from tidings.pipeline.flow.publishing import publish
+from tidings.pipeline.flow.frames import collapsing_of, read_columns, read_frame, step, together
+from tidings.pipeline.flow.graph import FlowNode, Graph, above
+from tidings.pipeline.flow.publishing import Delivered, count_late, publish
 from tidings.pipeline.flow.state_step import StatefulCollapse, StateStep
 from tidings.pipeline.flow.stored_state import StoredState, identify
 
@@ -30,8 +32,8 @@ COUNTS_KEPT_MAX = 100
 """Batches whose counts are kept."""
 _ENTRY = "entry"
 
-Deliver = Callable[[int, Mapping[str, "DataFrame"]], Mapping[str, int]]
-"""Called with each batch and the rows of all nodes, of states those that changed; returns counts by node."""
+Deliver = Callable[[int, Mapping[str, "DataFrame"]], Delivered]
+"""Called with each batch and the rows of all nodes, of states those that changed."""
 
 
 class BatchCounts(Struct, frozen=True):
@@ -58,19 +60,27 @@ def start(
     checkpoint: str,
     trigger_s: float | None = None,
     name: str | None = None,
+    collapsed: Collection[str] = (),
 ) -> FlowQuery:
     """Start the query; `inputs` are the streams of the sources by name, `target` the options of the sink.
 
-    Without a target nothing is published. Without `trigger_s` the query ends when it has worked off all that
-    is there. States lie in CHECKPOINT/flow, Spark's own checkpoint in CHECKPOINT/query. UserError if the
-    checkpoint belongs to another graph.
+    The sources in `collapsed` are read as partial rows (`FlowSource.upstream`). Without a target nothing is
+    published. Without `trigger_s` the query ends when it has worked off all that is there. States lie in
+    CHECKPOINT/flow, Spark's own checkpoint in CHECKPOINT/query. UserError if the checkpoint belongs to
+    another graph.
     """
+    if is_remote():
+        raise UserError(
+            "a graph with Spark Connect keeps no states; use a session of its own (local or spark://)"
+        )
     identity = identify(spark, checkpoint, graph.name, graph.fingerprint, uuid4().hex[:12])
 
-    def deliver(batch: int, frames: Mapping[str, DataFrame]) -> Mapping[str, int]:
-        return {} if target is None else publish(graph, frames, target, f"{identity.id}-{batch}")
+    def deliver(batch: int, frames: Mapping[str, DataFrame]) -> Delivered:
+        if target is None:
+            return Delivered({}, count_late(frames))
+        return publish(graph, frames, target, f"{identity.id}-{batch}")
 
-    batches = FlowBatches(graph, spark, checkpoint, deliver)
+    batches = FlowBatches(graph, spark, checkpoint, deliver, collapsed)
     writer = batches.stream(inputs).writeStream.foreachBatch(batches).outputMode("append")
     writer = writer.option("checkpointLocation", f"{checkpoint}/query").queryName(name or graph.name)
     if trigger_s is None:
@@ -83,10 +93,18 @@ def start(
 class FlowBatches:
     """Works off the batches of a query; called by Spark with each of them, again if it repeats one."""
 
-    def __init__(self, graph: Graph, spark: SparkSession, checkpoint: str, deliver: Deliver) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        spark: SparkSession,
+        checkpoint: str,
+        deliver: Deliver,
+        collapsed: Collection[str] = (),
+    ) -> None:
         self.counts: dict[int, BatchCounts] = {}
         self._graph = graph
         self._deliver = deliver
+        self._collapsed = frozenset(collapsed)
         self._entries = [node for node in graph.nodes if _is_entry(graph, node)]
         self._collapses: dict[str, StatefulCollapse] = {}
         self._late: DataFrame | None = None
@@ -94,7 +112,7 @@ class FlowBatches:
             if isinstance(node.edge, Collapse):
                 stored = StoredState(spark, checkpoint, node.name)
                 is_ordered = any(isinstance(one.edge, Expand) for one in graph.after(node.name))
-                made = StatefulCollapse(collapsing_of(graph, node), stored, is_ordered)
+                made = StatefulCollapse(collapsing_of(graph, node, self._collapsed), stored, is_ordered)
                 self._collapses[node.name] = made
 
     # The stream
@@ -118,14 +136,13 @@ class FlowBatches:
             if node.name not in wanted:
                 continue
             if isinstance(node.edge, Read):
-                made[node.name] = read_frame(node, inputs)
+                made[node.name] = read_frame(self._graph, node, inputs, self._collapsed)
             else:
-                before = [made[name] for name in node.after]
-                made[node.name] = step(node, self._graph[node.after[0]].columns, before)
+                made[node.name] = step(self._graph, node, [made[name] for name in node.after])
         return made
 
     def _tagged(self, number: int, frame: DataFrame) -> DataFrame:
-        columns = self._entries[number].columns
+        columns = read_columns(self._graph, self._entries[number], self._collapsed)
         row = F.struct(*map(quoted, columns)).alias(f"e{number}")
         return frame.select(F.lit(number).alias(_ENTRY), row)
 
@@ -137,10 +154,8 @@ class FlowBatches:
         try:
             found = {row[_ENTRY]: row["count"] for row in rows.groupBy(_ENTRY).count().collect()}
             counts = {node.name: found.get(number, 0) for number, node in enumerate(self._entries)}
-            frames = self._frames(rows, batch) if found else {}
-            late = self._count_late(frames)
-            published = self._deliver(batch, frames) if found else {}
-            self._note(batch, BatchCounts(counts, dict(published), late))
+            done = self._deliver(batch, self._frames(rows, batch)) if found else Delivered({}, {})
+            self._note(batch, BatchCounts(counts, done.published, done.late))
         finally:
             self._release(rows)
 
@@ -171,12 +186,7 @@ class FlowBatches:
         if isinstance(node.edge, Expand):
             done = steps[before.name]
             return collapsing_of(self._graph, before).expanded(done.good, done.before)
-        return step(node, before.columns, [frames[name] for name in node.after])
-
-    def _count_late(self, frames: Mapping[str, DataFrame]) -> dict[str, int]:
-        if LATE not in frames:
-            return {}
-        return {row["reason"]: row["count"] for row in frames[LATE].groupBy("reason").count().collect()}
+        return step(self._graph, node, [frames[name] for name in node.after], self._collapsed)
 
     def _note(self, batch: int, counts: BatchCounts) -> None:
         self.counts[batch] = counts
