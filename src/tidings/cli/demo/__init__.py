@@ -22,7 +22,7 @@ from tidings.errors import UserError
 SECONDS = 120.0
 """Duration of the demo without a terminal, in seconds."""
 LATE_S_MAX = 120.0
-"""Longest further wait for the first alarm: a slow machine is no failure."""
+"""Longest further wait for the first alarm or reading: a slow machine is no failure."""
 
 Seconds = Annotated[
     float | None,

@@ -156,6 +156,10 @@ class City:
         """Wait until all sensors have registered and are off, and `watch` has noted that."""
         await self._until(lambda: self._is_noted_silent and self.on == 0)
 
+    async def wait_sending(self) -> None:
+        """Wait until sensors are on and have sent readings."""
+        await self._until(lambda: self.on > 0 and self.simulation.tally.readings > 0)
+
     async def _until(self, is_so: Callable[[], bool]) -> None:
         """Poll a condition of which sensors send no notice."""
         while not is_so():
@@ -205,10 +209,13 @@ class Town:
                 return await self._wind_down(bus)
 
     async def wait(self, seconds: float, late_s_max: float) -> None:
-        """Wait until it is time to stop; if no alarm has come by then, up to `late_s_max` longer for one."""
+        """Wait until it is time to stop; if nothing has come by then, up to `late_s_max` longer for it.
+
+        With Spark that is an alarm, otherwise a reading.
+        """
         await asyncio.sleep(max(seconds - STOP_S, seconds / 2) - self._now())
-        if self._query is not None:
-            await _within(late_s_max, self._has_alarm.wait())
+        first = self._city.wait_sending() if self._query is None else self._has_alarm.wait()
+        await _within(late_s_max, first)
 
     async def _ask(self, needs_query: bool) -> None:
         """Request readings until `_wind_down` stops that."""
