@@ -73,15 +73,20 @@ def run(quick: bool, report: Report) -> Figures:
 # Workloads
 
 
-def _range_texts(rng: random.Random, count: int) -> Iterator[str]:
+def range_texts(rng: random.Random, count: int) -> Iterator[str]:
     """Ten ranges of width 0.4 out of twenty attributes whose values are uniform in 0..1."""
     for _ in range(count):
         lows = [(name, rng.random() * 0.6) for name in rng.sample(RANGE_NAMES, 10)]
         yield " AND ".join(f"{name} BETWEEN {low:.6f} AND {low + 0.4:.6f}" for name, low in lows)
 
 
+def range_event(rng: random.Random, **fields: Any) -> Event:
+    """An event with all of the attributes."""
+    return Event("reading", {name: rng.random() for name in RANGE_NAMES}, **fields)
+
+
 def _range_events(rng: random.Random) -> list[Event]:
-    return [Event("reading", {name: rng.random() for name in RANGE_NAMES}) for _ in range(BATCH)]
+    return [range_event(rng) for _ in range(BATCH)]
 
 
 def _equality_texts(rng: random.Random, count: int) -> list[str]:
@@ -125,7 +130,7 @@ def _mixed_event(rng: random.Random) -> Event:
 def _ranges(size: int, target_us: float | None, quick: bool, report: Report) -> list[Figures]:
     """Ranges at one size: building from text, batches, and at 100,000 filters one event at a time."""
     rng = random.Random(SEED)
-    index, build = built(_range_texts(rng, size), size)
+    index, build = built(range_texts(rng, size), size)
     if size == 1_000_000:
         build |= {"target_s": 60.0, "target_mb": 3000.0}
         build["reached"] = build["build_s"] <= 60 and (build["peak_mb"] or 0) <= 3000
@@ -135,7 +140,7 @@ def _ranges(size: int, target_us: float | None, quick: bool, report: Report) -> 
         f" peak memory {build['peak_mb']} MB{_verdict(build.get('reached'))}"
     )
     events = _range_events(rng)
-    texts = list(_range_texts(random.Random(SEED), min(size, REFERENCE_FILTERS)))
+    texts = list(range_texts(random.Random(SEED), min(size, REFERENCE_FILTERS)))
     figures = _timed("ranges", index, size, texts, events, target_us, report)
     found = [figures, {"name": "build", "filters": size, **build}]
     if size == SIZE // (10 if quick else 1):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("pyspark")
-from benchmarks import pipeline, pipeline_size, pipeline_spark
+from benchmarks import flows, pipeline, pipeline_size, pipeline_spark
 from tidings.node import compiled
 
 if TYPE_CHECKING:
@@ -58,3 +58,24 @@ def test_a_small_run_measures_every_workload() -> None:
     for one in figures["workloads"]:
         assert {"name", "unit", "value", "target", "reached", "beside"} <= set(one)
         assert (one["reached"] is None) == (one["target"] is None)
+
+
+@pytest.mark.slow
+def test_a_small_run_of_back_tests_measures_every_workload(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def running(_master: str, _home: Path) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(flows, "running", running)
+    monkeypatch.setattr(compiled, "is_installed", lambda: False)
+    for name, value in (("EVENTS", 40_000), ("FILTERS", 1_000), ("DIFFERENT", 1_000), ("WARM", 800)):
+        monkeypatch.setattr(flows, name, value)
+    figures = flows.run(True, print)
+    assert [one["name"] for one in figures["workloads"]] == [
+        "opening a saved index, over building it",
+        "back-test by two tasks, over one process that builds the index",
+        "back-test of sealed files, over a live log",
+        "back-test of sealed files on two executors, over one",
+    ]

@@ -46,6 +46,12 @@ for _name, _help in BENCHMARKS.items():
 
 
 @app.command()
+def flows(quick: Quick = False, json: JsonFile = None) -> None:
+    """Measure how fast a back-test on Spark counts the matches of very many filters."""
+    measure("flows", quick, json)
+
+
+@app.command()
 def fair(
     quick: Quick = False,
     json: JsonFile = None,

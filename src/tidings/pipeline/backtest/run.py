@@ -86,7 +86,7 @@ def backtest(
     with TemporaryDirectory(prefix="tidings-backtest-") as folder:
         path = Path(folder) / f"{uuid4().hex}.index"
         save_index(index_of(cases.cases), path)
-        tally = _count(spark, given, plan, path)
+        tally = count_matches(spark, given, plan, path)
     return _report(cases, tally, seed)
 
 
@@ -98,7 +98,8 @@ def index_of(cases: tuple[Case, ...]) -> Index[int]:
     return index
 
 
-def _count(spark: SparkSession, options: Mapping[str, str], plan: TallyPlan, path: Path) -> Tally:
+def count_matches(spark: SparkSession, options: Mapping[str, str], plan: TallyPlan, path: Path) -> Tally:
+    """Return the counters of the cases whose index is saved under this path, merged from all tasks."""
     from tidings.pipeline.backtest.reading import FORMAT, PLAN, BacktestSource, CountingPlan, rows_of
 
     _ship(spark, path)
