@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from tests.filters.conditions import filters
 from tests.matching.test_index import all_events, mixed_event, mixed_filter
 from tidings import Event, Filter
-from tidings.errors import IndexFileError, StoreError, UserError
+from tidings.errors import IndexFileError, MissingExtra, StoreError, UserError
 from tidings.event import Batch
 from tidings.index_files import open_index, save_index
 from tidings.matching import Index
@@ -113,6 +114,26 @@ def test_another_process_opens_the_file(tmp_path: Path) -> None:
         check=True,
     )
     assert int(done.stdout) == len(index.match(Event("t", x=100, s="aa"))) == 100
+
+
+def test_without_numba_plain_filters_are_saved_and_compiled_ones_name_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = sized(0)
+    index.add(1, Filter("x > 1"))
+    save_index(index, tmp_path / "compiled")
+    found = find_spec
+    for module in ("index", "saved"):
+        monkeypatch.setattr(
+            f"tidings.matching.{module}.find_spec", lambda name: None if name == "numba" else found(name)
+        )
+    with pytest.raises(MissingExtra, match=r"a saved index of compiled filters needs the 'node' extra"):
+        open_index(tmp_path / "compiled")
+    plain: Index[int] = Index()
+    for key in range(100):
+        plain.add(key, Filter("x > :x", x=key))
+    save_index(plain, tmp_path / "plain")
+    assert len(open_index(tmp_path / "plain").match(Event("t", x=50))) == 50
 
 
 # Refused

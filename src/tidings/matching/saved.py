@@ -82,11 +82,17 @@ class LazyFilter:
         return self._filter.matches(event)
 
 
+def _require(package: str, what: str) -> None:
+    if find_spec(package) is None:
+        raise MissingExtra(what, "node")
+
+
 # Saving
 
 
 def saved(index: Index[Any]) -> Iterator[bytes | memoryview]:
     """Yield the bytes of an index; UserError for a key that is neither an int nor a text."""
+    _require("numpy", "a saved index")
     from tidings.matching.sections import pack
 
     parts = index.parts()
@@ -150,8 +156,7 @@ class SavedIndex(Index[Key], Generic[Key]):
     """
 
     def __init__(self, data: Any, name: str) -> None:
-        if find_spec("numpy") is None:
-            raise MissingExtra("a saved index", "node")
+        _require("numpy", "a saved index")
         from tidings.matching.sections import Sections
 
         self._sections: Sections = Sections(data, name)
@@ -169,8 +174,7 @@ class SavedIndex(Index[Key], Generic[Key]):
         del self._patterns, self._plain, self._demanding  # made on first use, below
 
     def _open_engine(self, facts: IndexFacts) -> Any:
-        if find_spec("numba") is None:
-            raise MissingExtra("a saved index of compiled filters", "node")
+        _require("numba", "a saved index of compiled filters")
         from tidings.matching.saved_engine import SavedEngine
 
         return SavedEngine(self._sections, facts.engine, facts.seed)

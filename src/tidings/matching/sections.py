@@ -18,9 +18,9 @@ from zlib import crc32
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from tidings.errors import IndexFileError
-from tidings.event.texts import Bytes
 
 MAGIC: Final = b"tidings\x1a"
 VERSION: Final = 1
@@ -78,7 +78,7 @@ class Sections:
     def __init__(self, data: Any, name: str) -> None:
         self._name = name
         self._bytes = memoryview(data)
-        self._data: Bytes = np.frombuffer(data, np.uint8)
+        self._data: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8)
         header, self._begin = self._header()
         self.facts = header.facts
         self._places = {place.name: place for place in header.sections}
