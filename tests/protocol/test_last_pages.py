@@ -56,7 +56,7 @@ def asked(rig: Rig, filter: str = "", **arguments: Any) -> list[int]:
 def held(rig: Rig) -> dict[str, int]:
     """What the node keeps by key, the oldest first."""
     found = reversed(list(rig.broker.last_pages.all()))
-    return {key[2]: decode_event(value.raw).counter for key, value in found}
+    return {str(key[2]): decode_event(value.raw).counter for key, value in found}
 
 
 # Which are kept
