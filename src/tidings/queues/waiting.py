@@ -15,7 +15,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from tidings.exchange import Subscription
 from tidings.filters import Filter
@@ -125,14 +125,11 @@ class QueueReader(Struct, eq=False):
         self.size += message.size
 
 
-class ReaderLine:
+class ReaderLine(Struct, eq=False):
     """Readers with one condition, who has waited longest first."""
 
-    __slots__ = ("filter", "readers")
-
-    def __init__(self, filter: Filter | None) -> None:
-        self.filter = filter
-        self.readers: OrderedDict[QueueReader, None] = OrderedDict()
+    filter: Filter | None
+    readers: OrderedDict[QueueReader, None] = field(default_factory=OrderedDict)
 
     def __iter__(self) -> Iterator[QueueReader]:
         """Yield the waiting readers while asked: mostly the first one takes the message."""

@@ -143,15 +143,15 @@ class CommitPlan:
             Revise: turnover.revise,
             Dequeue: turnover.dequeue,
             Append: self._append,
-            PutCursor: self._put,
-            Drop: self._drop,
-            CountProducer: self._count,
+            PutCursor: lambda one: self._keep(DURABLE, durable_fields(self.head.commits, one.durable)),
+            Drop: lambda one: self._remove(DURABLE, one.owner.encode(), one.name.encode()),
+            CountProducer: lambda one: self._keep(COUNTER, counter_fields(self.head.commits, one.counter)),
             Trim: self._trim,
             Discard: self._discard,
             PutQueue: self._put_queue,
-            DropQueue: self._drop_queue,
+            DropQueue: lambda one: self._remove(QUEUE, None, one.key),
             SetRecord: self._set_record,
-            DropRecord: self._drop_record,
+            DropRecord: lambda one: self._remove(RECORD, one.kind.encode(), one.key.encode()),
         }
 
     def _run(self, statement: str, row: Row) -> None:
@@ -169,12 +169,6 @@ class CommitPlan:
         self.head = replace(head, position=link.last, last=link.last, kept=kept, latest_us=latest_us)
         self._run(STREAM.put, stream_row(link))
 
-    def _put(self, operation: PutCursor) -> None:
-        self._keep(DURABLE, durable_fields(self.head.commits, operation.durable))
-
-    def _count(self, operation: CountProducer) -> None:
-        self._keep(COUNTER, counter_fields(self.head.commits, operation.counter))
-
     def _set_record(self, record: SetRecord) -> None:
         check_record(record)
         self._keep(RECORD, record_fields(self.head.commits, record))
@@ -191,15 +185,6 @@ class CommitPlan:
     def _write(self, table: TableSchema, key: RecordKey, row: Row) -> None:
         self._run(table.put, row)
         self._set(key, row)
-
-    def _drop(self, operation: Drop) -> None:
-        self._remove(DURABLE, operation.owner.encode(), operation.name.encode())
-
-    def _drop_queue(self, operation: DropQueue) -> None:
-        self._remove(QUEUE, None, operation.key)
-
-    def _drop_record(self, record: DropRecord) -> None:
-        self._remove(RECORD, record.kind.encode(), record.key.encode())
 
     def _remove(self, table: TableSchema, first: Field, second: Field) -> None:
         key = table.name, first, second
