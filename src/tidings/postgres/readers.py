@@ -144,7 +144,7 @@ class ReaderLines:
 
     def __init__(self) -> None:
         self._lines: dict[int, dict[PostgresReader, None]] = {}
-        self._woken: dict[int, None] = {}
+        self.woken: dict[int, None] = {}  # queues to be searched
         self._dues: Timers[tuple[int, PostgresReader]] = Timers()
         self._rests: Timers[int] = Timers()  # queues whose rate allows more by then
 
@@ -172,7 +172,7 @@ class ReaderLines:
 
     def close(self, queue: int) -> list[PostgresReader]:
         """Remove the line of a deleted queue; return its readers."""
-        self._woken.pop(queue, None)
+        self.woken.pop(queue, None)
         self._rests.cancel(queue)
         line = list(self._lines.get(queue, ()))
         self.remove(queue, line)
@@ -181,7 +181,7 @@ class ReaderLines:
     def wake(self, queue: int) -> None:
         """Let the readers at a queue search."""
         if queue in self._lines:
-            self._woken[queue] = None
+            self.woken[queue] = None
 
     def rest(self, queue: int, until: float) -> None:
         """Let the readers at a queue search at a moment, when its rate allows more."""
@@ -218,14 +218,9 @@ class ReaderLines:
         """Return the number of waiting readers at each queue."""
         return {queue: len(line) for queue, line in self._lines.items()}
 
-    @property
-    def has_woken(self) -> bool:
-        """Whether there is a queue to be searched."""
-        return bool(self._woken)
-
     def take_woken(self) -> list[int]:
         """Return the queues to be searched, and clear them."""
-        woken, self._woken = [queue for queue in self._woken if queue in self._lines], {}
+        woken, self.woken = [queue for queue in self.woken if queue in self._lines], {}
         return woken
 
     @property

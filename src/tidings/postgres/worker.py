@@ -173,7 +173,7 @@ class PostgresWorker:
             return False
         self._heed(self._link.take_heard())
         self._keep_up(time.monotonic())
-        if self.lines.has_woken:
+        if self.lines.woken:
             self._do([])
         elif not jobs:
             next_at = min(self._upkeep_at, self._look_at, self.lines.due_at)

@@ -179,7 +179,7 @@ class LocalQueue:
     def _dismiss(self, queue: MessageQueue) -> Steps[None]:
         """Tell all who wait at a queue that it is there no longer."""
         yield from self._readers.close(queue, QueueNotFound(queue.name, "it was deleted"))
-        for count, watcher in enumerate(queue.waiting.all_watchers(), 1):
+        for count, watcher in enumerate(list(queue.waiting.watching), 1):
             if isinstance(watcher.sink, Consumer):
                 watcher.sink.session.end(watcher.sink.number, "the queue was deleted")
             if not count % AT_ONCE:

@@ -69,7 +69,7 @@ class QueueManager:
         self.timers = broker.timers
         self.in_flight = InFlightTable(self)
         self.backends: list[QueueBackend] = []  # where there are further queues, in the order they are asked
-        self.ready_readers: dict[QueueReader, None] = {}  # those who have got something in this tick
+        self.ready_readers: dict[QueueReader, None] = {}  # got something, and are answered when the tick ends
         # Restored messages that someone may have held before, and where.
         self.doubtful: dict[int, MessageQueue] = {}
         # Messages that are not on disk yet, and the commit they are in.
@@ -334,10 +334,6 @@ class QueueManager:
     def begin(self, steps: Steps[None]) -> Steps[None] | None:
         """Have long work done to its end, the first step now; what is left, for who waits for that."""
         return _follow(steps) if self.broker.background.begin(steps) else None
-
-    def ready(self, reader: QueueReader) -> None:
-        """Note a reader that has got messages, to be answered when the tick ends."""
-        self.ready_readers[reader] = None
 
     def grow(self, size: int) -> None:
         """Count bytes that messages hold; fewer, if it is negative."""

@@ -212,7 +212,7 @@ class MessageQueue:
 
     def _add(self, message: QueuedMessage, plan: Plan | None) -> None:
         """A message is new here: tell those who watch, and let it find its reader or its place."""
-        if self.waiting.has_watchers:
+        if self.waiting.watching:
             self._tell_watchers(message)
         if self.description.expiry:
             self._expire_at(message.number, self._broker.now + self._expiry.ttl_s(message))
@@ -266,7 +266,7 @@ class MessageQueue:
             if groups is not None and not reader.is_copier:
                 finish(serving.follow(self, reader, groups))
                 if reader.taken:
-                    self._manager.ready(reader)
+                    self._manager.ready_readers[reader] = None
 
     def _offer(self, message: QueuedMessage, is_behind: bool = False) -> bool:
         """Let those who wait have it; whether one has taken it."""
@@ -287,7 +287,7 @@ class MessageQueue:
             if reader.is_content:
                 self.waiting.remove(reader)
             if not reader.is_searching:  # otherwise it is answered when the search ends
-                self._manager.ready(reader)
+                self._manager.ready_readers[reader] = None
             if not reader.is_copier:
                 return True
         return False

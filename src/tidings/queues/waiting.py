@@ -150,7 +150,7 @@ class WaitingReaders:
         self._lines: dict[int, ReaderLine] = {}  # of the others, by the ids of their filters
         self._equalities: Equalities[ReaderLine] = Equalities()
         self._index: Index[ReaderLine | Subscription] = Index(patient=True)
-        self._watchers: dict[Subscription, None] = {}
+        self.watching: dict[Subscription, None] = {}
         self._count = 0
         self._turns = 0
         # Those who wait only while others may give something back.
@@ -194,7 +194,7 @@ class WaitingReaders:
 
     def watch(self, subscription: Subscription) -> None:
         """Add a watch of all messages that match."""
-        self._watchers[subscription] = None
+        self.watching[subscription] = None
         self._index.add(subscription, subscription.filter)
 
     def is_unindexed(self, subscription: Subscription) -> bool:
@@ -203,8 +203,8 @@ class WaitingReaders:
 
     def unwatch(self, subscription: Subscription) -> None:
         """Remove a watch, if it is there."""
-        if subscription in self._watchers:
-            del self._watchers[subscription]
+        if subscription in self.watching:
+            del self.watching[subscription]
             self._index.remove(subscription)
 
     def readers(self, message: QueuedMessage) -> Iterable[QueueReader]:
@@ -218,24 +218,13 @@ class WaitingReaders:
             found.append(self._any)
         return found[0] if len(found) == 1 else merge(*found, key=_turn)
 
-    @property
-    def has_watchers(self) -> bool:
-        """Whether the queue is watched."""
-        return bool(self._watchers)
-
     def watchers(self, message: QueuedMessage) -> list[Subscription]:
         """Return the watches that match this message."""
-        if not self._watchers:
-            return []
         return [one for one in self._index.match(message.shown) if isinstance(one, Subscription)]
 
     def everyone(self) -> list[QueueReader]:
         """Return all waiting readers."""
         return [*self._any.readers, *(reader for line in self._lines.values() for reader in line.readers)]
-
-    def all_watchers(self) -> list[Subscription]:
-        """Return all watches."""
-        return list(self._watchers)
 
 
 _turn = attrgetter("turn")
