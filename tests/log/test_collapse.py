@@ -181,6 +181,7 @@ def test_a_full_collapser_says_so_and_begins_anew(monkeypatch: pytest.MonkeyPatc
         ({"k": "string"}, ["k"], {"n": "total(k)"}, r"n: total\(k\) needs numbers, not string"),
         ({"k": "string"}, ["k"], {"n": "latest()"}, "n: latest needs a column"),
         ({"k": "string"}, ["k"], {"Node": "count()"}, "is the name of two columns"),
+        ({"node": "string"}, ["node"], {"n": "count()"}, "node: is in every partial row; leave it out"),
         ({"type": "double"}, ["k"], {"n": "count()"}, "type: is string in every event"),
     ],
 )  # fmt: skip

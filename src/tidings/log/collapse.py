@@ -120,6 +120,8 @@ class Collapser:
             if not given:
                 raise _error(name, "is empty; a collapse needs a key and a rule")
         for name in self.terms.by:
+            if name == NODE:
+                raise _error(name, "is in every partial row; leave it out of 'by'")
             kind = self._type_of(name)
             if pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_binary(kind):
                 raise _error(name, f"is {kind}, and can't be a key")
