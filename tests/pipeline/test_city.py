@@ -21,10 +21,11 @@ from pipeline.city_readings import BEGIN, RULES, Reading, frame, moment, recorde
 from tidings.pipeline.city.aggregates import aggregates, in_one_cell
 from tidings.pipeline.city.alarms import COLUMNS as ALARM_COLUMNS
 from tidings.pipeline.city.alarms import levels
-from tidings.pipeline.city.graph import alarms_of, city
+from tidings.pipeline.city.graph import alarms_of, city_graph
 from tidings.pipeline.city.readings import COLUMNS, clean, heard, limit, raw, rejected
 from tidings.pipeline.city.rules import CityRules, Limits, parse_rules
 from tidings.pipeline.city.silence import silent
+from tidings.pipeline.graph_plan import plan_of
 from tidings.pipeline.running import STATE_STORE, read_progress
 from tidings.sensors.recording import make_recording
 
@@ -378,7 +379,8 @@ def test_a_stream_gives_the_alarms_of_its_history_and_counts_what_it_leaves_out(
     expected = told(history.where(history["end"] <= moment(3950 - 60)))
     assert told(spark.table("city_alarms")) == expected
     assert {row[0] for row in expected} == {"alarm.mean", "alarm.max", "alarm.silent"}
-    progress = [read_progress(one, city(RULES)) for one in query.recentProgress]
+    plan = plan_of(city_graph(RULES), "query")
+    progress = [read_progress(one, plan) for one in query.recentProgress]
     assert sum(one.rows for one in progress) == sum(map(len, parts))
     assert sum(one.published["alarms"] for one in progress) == len(expected)
     rejects = sum((Counter(one.rejected) for one in progress), Counter[str]())

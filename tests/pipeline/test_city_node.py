@@ -91,7 +91,7 @@ def test_readings_of_a_node_come_back_as_alarms_and_the_reader_leaves(
             stop.now()
 
     plan = CITY.plan(settings, "query")
-    run = ContinuousRun(plan=plan, settings=settings, trigger_s=0)
+    run = ContinuousRun(pipeline=CITY, settings=settings, trigger_s=0)
     query, _ = start(spark, run, str(tmp_path / "notes"))
     total = watch(query, tell, stop, plan)
     spark.conf.unset(STORE)

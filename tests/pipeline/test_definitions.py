@@ -11,7 +11,9 @@ import pytest
 pytest.importorskip("pyspark")
 from pyspark import pipelines
 
+from tidings.flows import load
 from tidings.pipeline.definitions import Definitions, kept_sources
+from tidings.pipeline.graph_plan import plan_of
 from tidings.pipeline.known import find
 from tidings.pipeline.settings import RunSettings
 
@@ -62,7 +64,7 @@ def test_histories_are_tables_and_states_views_that_are_made_anew(
     spark: SparkSession, defined: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "quotes.toml").write_text(QUOTES)
-    plan = find(str(tmp_path / "quotes.toml")).plan(None, "tables")
+    plan = plan_of(load(tmp_path / "quotes.toml"), "tables")
     settings = RunSettings(pipeline="quotes", node="127.0.0.1:7300", sink="mine")
     Definitions(spark, plan, settings).register()
     assert defined == {
@@ -79,10 +81,10 @@ def test_histories_are_tables_and_states_views_that_are_made_anew(
 
 def test_a_source_that_is_read_as_a_whole_or_by_several_is_a_table(tmp_path: Path) -> None:
     (tmp_path / "quotes.toml").write_text(QUOTES)
-    assert kept_sources(find(str(tmp_path / "quotes.toml")).plan(None, "tables")) == []
+    assert kept_sources(plan_of(load(tmp_path / "quotes.toml"), "tables")) == []
     whole = QUOTES.replace('[state.high]\nfrom = "large"', '[state.high]\nfrom = "trades"')
     (tmp_path / "quotes.toml").write_text(whole)
-    assert kept_sources(find(str(tmp_path / "quotes.toml")).plan(None, "tables")) == ["trades"]
+    assert kept_sources(plan_of(load(tmp_path / "quotes.toml"), "tables")) == ["trades"]
 
 
 def test_the_city_keeps_the_names_by_which_its_checkpoints_are_found(

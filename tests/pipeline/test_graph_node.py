@@ -19,6 +19,7 @@ pytest.importorskip("pyspark")
 from pipeline.nodes import Running, running, wait_until
 
 from tidings import Event, blocking
+from tidings.flows import load
 from tidings.pipeline.changes import DONE, ROWS, Changes
 from tidings.pipeline.continuous import ContinuousRun, start
 from tidings.pipeline.graph_plan import plan_of
@@ -82,7 +83,7 @@ def test_a_graph_of_a_file_runs_as_one_query_and_its_state_is_shown(
     settings = RunSettings(pipeline="quotes", node=node.address, starting="earliest")
     plan = pipeline.plan(settings, "query")
     home = str(tmp_path / "checkpoint")
-    run = ContinuousRun(plan=plan, settings=settings, graph=pipeline.graph, checkpoint=home, trigger_s=0)
+    run = ContinuousRun(pipeline=pipeline, settings=settings, checkpoint=home, trigger_s=0)
 
     def tell(progress: BatchProgress) -> None:
         seen.append(progress)
@@ -113,8 +114,7 @@ def test_a_plan_over_history_makes_what_its_graph_does(
     spark: SparkSession, quotes: str, tmp_path: Path
 ) -> None:
     Path(quotes).write_text(f"{QUOTES}\n[history.highs]\nfrom = 'high'\nexpand = true\n")
-    graph = find(quotes).graph
-    assert graph is not None
+    graph = load(quotes)
     rows = [("A", 1.0, 5000), ("B", 2.0, 4000), ("A", 9.0, 10), ("A", 3.0, 2000), (None, 1.0, 2000)]
     places = [(f"2026-05-01 00:00:0{number}", "n", number, *row) for number, row in enumerate(rows)]
     df = spark.createDataFrame(
@@ -123,7 +123,9 @@ def test_a_plan_over_history_makes_what_its_graph_does(
     df = df.selectExpr("cast(t as timestamp) as time", "node", "position", "symbol", "price", "volume")
     inputs = {"trades": df}
     expected = graph.frames(inputs)
-    found = plan_of(graph, "history").frames(inputs)
+    found = dict(inputs)
+    for step in plan_of(graph, "history").steps:
+        found[step.name] = step.make(*(found[name] for name in step.after))
     for name in ("large", "high", "highs", "late"):
         assert sorted(map(str, found[name].collect())) == sorted(map(str, expected[name].collect())), name
         assert found[name].count() > 0
@@ -133,7 +135,7 @@ def test_what_is_made_from_a_state_is_made_anew_in_each_run(quotes: str) -> None
     highs = "[history.highs]\nfrom = 'high'\nexpand = true\n"
     dear = "[history.dear]\nfrom = 'highs'\nselect = 'high > 9'\n"
     Path(quotes).write_text(f"{QUOTES}\n{highs}\n{dear}")
-    steps = find(quotes).plan(None, "tables").steps
+    steps = plan_of(load(quotes), "tables").steps
     assert {step.name: step.is_recomputed for step in steps} == {
         "large": False,
         "high": True,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
+from tidings.cli.graph import Node
 from tidings.cli.options import Json, credential_options, read_moment, with_options
-from tidings.cli.pipeline import Archive, Conf, Master, Node, spark_config
+from tidings.cli.pipeline import Archive, Conf, Master, spark_config
 from tidings.cli.printing import add_row, count_text, new_table, print_json, print_table, progress_line
 from tidings.errors import UserError
 

@@ -1,4 +1,4 @@
-"""`tidings pipeline list`, `check`, `draw` and `state`: none of these commands starts Spark."""
+"""`tidings pipeline list`, `check`, `draw`, `state` and `init`: none of these commands starts Spark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.cli.connection import bus_of, connects, current_user, reaching
+from tidings.cli.filter import parse
 from tidings.cli.options import Address, Json
 from tidings.cli.printing import add_row, count_text, new_table, print_json, print_table, shown, word
 from tidings.errors import NotAllowed, UserError
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".svg", ".mmd")
 MISSING = 1
 """Exit code of `check` if the node is away or a right is missing, and of `state` if there are no rows."""
+READINGS = "value IS NOT NULL"
+"""Events that a new graph or project reads, unless the command says otherwise."""
 QUIET_S = 1.0
 """Time after which no further event of a state is expected."""
 
@@ -31,6 +34,19 @@ Name = Annotated[
     typer.Argument(
         metavar="FILE|NAME", help="A graph in TOML or Python, or a built-in pipeline.", show_default=False
     ),
+]
+Node = Annotated[
+    str | None,
+    typer.Option(
+        envvar="TIDINGS_NODE",
+        metavar="HOST:PORT[,…]",
+        help="The node, or several, as Spark's driver and executors reach them.",
+        show_default="127.0.0.1:7300",
+    ),
+]
+Where = Annotated[str | None, typer.Option(metavar="FILTER", help="The filter of events.")]
+NewName = Annotated[
+    str, typer.Argument(metavar="NAME[.toml]", help="The new graph, or the new folder.", show_default=False)
 ]
 ToFile = Annotated[
     Path | None, typer.Option("--to", metavar="FILE", help="Write it to FILE.svg or FILE.mmd.")
@@ -220,6 +236,35 @@ def _print_state(rows: list[dict[str, Any]]) -> None:
 
 def _cell(value: object) -> str:
     return "–" if value is None else word(value)
+
+
+def init(name: NewName, node: Node = None, where: Where = None, json: Json = False) -> None:
+    """Write a graph of a few lines that runs, NAME.toml, or a Declarative Pipelines project, a folder NAME.
+
+    The project has about 20 lines of Python, to be changed at will, and reads a node into tables.
+    """
+    parse(READINGS if where is None else where, json)
+    path, run = _new_graph(name, where) if name.endswith(".toml") else _new_project(name, node, where)
+    if json:
+        kind = "file" if path.is_file() else "folder"
+        print_json({kind: str(path.absolute()), "run": run[-1]})
+    else:
+        typer.echo("\n  ".join([f"{path} is ready; run it with", *run]))
+
+
+def _new_graph(name: str, where: str | None) -> tuple[Path, list[str]]:
+    from tidings.pipeline.new_graph import write_graph
+
+    path = write_graph(Path(name), where or READINGS)
+    return path, [f"tidings pipeline run {path} --continuous"]
+
+
+def _new_project(name: str, node: str | None, where: str | None) -> tuple[Path, list[str]]:
+    from tidings.pipeline.new_project import write_project
+    from tidings.pipeline.settings import NODE
+
+    folder = write_project(name, Path(), node or NODE, where or READINGS)
+    return folder, [f"cd {folder}", "spark-pipelines run --conf spark.sql.catalogImplementation=hive"]
 
 
 def plan_of(name: str) -> Plan:

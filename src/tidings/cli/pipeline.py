@@ -11,7 +11,7 @@ import typer
 
 from tidings.cli import graph
 from tidings.cli.filter import parse
-from tidings.cli.graph import Name
+from tidings.cli.graph import Name, Node, Where
 from tidings.cli.options import Json, credential_options, with_options
 from tidings.cli.printing import print_json, progress_line
 from tidings.errors import ConfigError, UserError
@@ -27,20 +27,8 @@ app = typer.Typer(no_args_is_help=True)
 
 FOLDER = "{}-pipeline"
 """Where the tables of a run of a pipeline go, unless the command says otherwise."""
-READINGS = "value IS NOT NULL"
-"""Events that a new project reads, unless the command says otherwise."""
 _SPARK, _CITY = "Spark", "The city pipeline"
 
-Node = Annotated[
-    str | None,
-    typer.Option(
-        envvar="TIDINGS_NODE",
-        metavar="HOST:PORT[,…]",
-        help="The node, or several, as Spark's driver and executors reach them.",
-        show_default="127.0.0.1:7300",
-    ),
-]
-Where = Annotated[str | None, typer.Option(metavar="FILTER", help="The filter of events.")]
 Rules = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="The limits of plausible values and of alarms.", rich_help_panel=_CITY),
@@ -125,6 +113,7 @@ app.command("list")(graph.show_list)
 app.command()(graph.check)
 app.command()(graph.draw)
 app.command()(graph.state)
+app.command()(graph.init)
 
 
 @app.command()
@@ -187,45 +176,7 @@ def run(
     elif dry_run:
         tell_dry(plan, settings, json)
     else:
-        run_query(pipeline, plan, settings, master, checkpoint, trigger_s, config, json)
-
-
-@app.command()
-def init(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME[.toml]", help="The new graph, or the new folder.", show_default=False),
-    ],
-    node: Node = None,
-    where: Where = None,
-    json: Json = False,
-) -> None:
-    """Write a graph of a few lines that runs, NAME.toml, or a Declarative Pipelines project, a folder NAME.
-
-    The project has about 20 lines of Python, to be changed at will, and reads a node into tables.
-    """
-    parse(READINGS if where is None else where, json)
-    path, run = _new_graph(name, where) if name.endswith(".toml") else _new_project(name, node, where)
-    if json:
-        kind = "file" if path.is_file() else "folder"
-        print_json({kind: str(path.absolute()), "run": run[-1]})
-    else:
-        typer.echo("\n  ".join([f"{path} is ready; run it with", *run]))
-
-
-def _new_graph(name: str, where: str | None) -> tuple[Path, list[str]]:
-    from tidings.pipeline.new_graph import write_graph
-
-    path = write_graph(Path(name), where or READINGS)
-    return path, [f"tidings pipeline run {path} --continuous"]
-
-
-def _new_project(name: str, node: str | None, where: str | None) -> tuple[Path, list[str]]:
-    from tidings.pipeline.new_project import write_project
-    from tidings.pipeline.settings import NODE
-
-    folder = write_project(name, Path(), node or NODE, where or READINGS)
-    return folder, [f"cd {folder}", "spark-pipelines run --conf spark.sql.catalogImplementation=hive"]
+        run_query(pipeline, settings, master, checkpoint, trigger_s, config, json)
 
 
 @app.command()
@@ -305,7 +256,6 @@ def check_nodes(settings: RunSettings, master: str | None) -> None:
 
 def run_query(
     pipeline: Pipeline,
-    plan: Plan,
     settings: RunSettings,
     master: str | None,
     checkpoint: str | None,
@@ -319,9 +269,8 @@ def run_query(
 
     check_nodes(settings, master)
     run = ContinuousRun(
-        plan=plan,
+        pipeline=pipeline,
         settings=settings,
-        graph=pipeline.graph,
         master=master,
         checkpoint=checkpoint,
         trigger_s=trigger_s,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from tidings.errors import TidingsError, UserError
-from tidings.pipeline.flow.graph import Graph
+from tidings.errors import TidingsError
+from tidings.pipeline.known import Pipeline
 from tidings.pipeline.plan import Plan
 from tidings.pipeline.running import (
     STATE_STORE,
@@ -32,17 +32,20 @@ if TYPE_CHECKING:
 
 
 class ContinuousRun(Struct, frozen=True, kw_only=True):
-    """Run of a continuous query: its plan, its node, and its checkpoint."""
+    """Run of a continuous query: its pipeline, its node, and its checkpoint."""
 
-    plan: Plan
+    pipeline: Pipeline
     settings: RunSettings
-    graph: Graph | None = None
-    """Graph whose states the query keeps; None: Spark alone carries out the plan."""
     master: str | None = None
     checkpoint: str | None = None
     """Spark's checkpoint; None: in a folder that is removed at the end."""
     trigger_s: float = 5.0
     config: Mapping[str, str] = {}
+
+    @property
+    def plan(self) -> Plan:
+        """Plan of the pipeline with these settings."""
+        return self.pipeline.plan(self.settings, "query")
 
 
 class StartedQuery(NamedTuple):
@@ -61,7 +64,7 @@ def run_continuously(
     """Run until `stop`; `begun` is called when the query has been started. PeerError if it fails."""
     spark = open_session(run)
     try:
-        with tempfile.TemporaryDirectory(prefix=f"tidings-{run.plan.name}-") as folder:
+        with tempfile.TemporaryDirectory(prefix=f"tidings-{run.pipeline.name}-") as folder:
             query, counts = start(spark, run, folder)
             begun()
             return watch(query, tell, stop, run.plan, counts)
@@ -85,14 +88,14 @@ def open_session(run: ContinuousRun) -> SparkSession:
         **(here if is_local else {}),
         **run.config,
     }
-    return spark_session(run.master, f"tidings {run.plan.name}", **settings)
+    return spark_session(run.master, f"tidings {run.pipeline.name}", **settings)
 
 
 def start(spark: SparkSession, run: ContinuousRun, folder: str) -> StartedQuery:
     """Start the query. Without a checkpoint of the user's it uses the folder."""
     settings = run.settings.named(run.checkpoint)
     try:
-        begin = start_plan if run.graph is None else start_graph
+        begin = start_graph if run.pipeline.main is None else start_main
         return begin(spark, run, settings, run.checkpoint or folder)
     except TidingsError:
         raise
@@ -106,22 +109,20 @@ def start_graph(
     """Start the query of a graph, which keeps the graph's states in the checkpoint."""
     from tidings.pipeline.flow import stream
 
-    assert run.graph is not None
-    name, target = run.plan.name, settings.target()
+    graph, target = run.pipeline.graph(settings), settings.target()
     inputs = streams(spark, run.plan, settings)
-    started = stream.start(run.graph, spark, inputs, target, checkpoint, run.trigger_s, name)
+    started = stream.start(graph, spark, inputs, target, checkpoint, run.trigger_s, graph.name)
     return StartedQuery(started.query, started.counts)
 
 
-def start_plan(
+def start_main(
     spark: SparkSession, run: ContinuousRun, settings: RunSettings, checkpoint: str
 ) -> StartedQuery:
-    """Start the query of a plan that publishes one table; UserError if it publishes another number."""
+    """Start the query of a pipeline that publishes one table, whose functions keep their state in Spark."""
     plan = run.plan
-    if len(plan.published) != 1:
-        raise UserError(f"pipeline {plan.name!r} publishes {len(plan.published)} tables; a query needs one")
     (step,) = plan.published
-    rows = step.events(plan.frames(streams(spark, plan, settings), [step.name])[step.name])
+    frames = run.pipeline.graph(settings).frames(streams(spark, plan, settings))
+    rows = step.events(frames[step.name])
     query = (
         counting(rows, step.name)
         .writeStream.format("tidings")

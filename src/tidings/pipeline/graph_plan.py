@@ -37,14 +37,14 @@ class UseFunction(Protocol):
         """Return fields of the step for this use: `make` at least."""
 
 
-def plan_of(graph: Graph, use: Use) -> Plan:
-    """Return the plan of a graph."""
+def plan_of(graph: Graph, use: Use, main: str | None = None) -> Plan:
+    """Return the plan of a graph; `main` is the node that is published under the name of the sink itself."""
     sources = tuple(
         Source(_read_name(graph[source.name]), str(Filter(source.where)), source.schema)
         for source in graph.sources
     )
     steps = tuple(_step(graph, node, use) for node in graph.nodes if _is_step(node))
-    return Plan(name=graph.name, sources=sources, steps=steps)
+    return Plan(name=graph.name, sources=sources, steps=steps, main=main)
 
 
 def _is_step(node: FlowNode) -> bool:

@@ -28,11 +28,15 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     about: str
     settings: RunSettings
     """Settings of this pipeline, none of which is given yet."""
-    plan: Callable[[Any, Use], Plan]
+    graph: Callable[[Any], Graph]
     """Called with the settings; ConfigError if one is invalid."""
     report: Report
-    graph: Graph | None = None
-    """Graph of the file."""
+    main: str | None = None
+    """The only published table of a query of Spark's own; None: the query keeps the states of the graph."""
+
+    def plan(self, settings: RunSettings, use: Use) -> Plan:
+        """Return the plan for a use; ConfigError if a setting is invalid."""
+        return plan_of(self.graph(settings), use, self.main)
 
 
 def find(origin: str) -> Pipeline:
@@ -42,17 +46,14 @@ def find(origin: str) -> Pipeline:
 
         return CITY
     if not origin.endswith((".toml", ".py")):
-        names = ", ".join(BUILT_IN)
-        raise UserError(
-            f"there is no pipeline {origin!r}; there is {names}, or name a file in TOML or Python"
-        )
+        known = f"there is {', '.join(BUILT_IN)}, or name a file in TOML or Python"
+        raise UserError(f"there is no pipeline {origin!r}; {known}")
     graph = load(origin)
     return Pipeline(
         name=graph.name,
         origin=str(Path(origin).resolve()),
         about=f"of {origin}",
         settings=RunSettings(pipeline=graph.name),
-        plan=lambda _, use: plan_of(graph, use),
+        graph=lambda _: graph,
         report=Report(graph.sources[0].name if len(graph.sources) == 1 else "events"),
-        graph=graph,
     )

@@ -7,7 +7,7 @@ DataFrames (their columns, whether they are streams), since a declarative projec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
@@ -94,27 +94,10 @@ class Plan(Struct, frozen=True, kw_only=True):
         """Return the steps whose rows are published as events."""
         return [step for step in self.steps if step.is_published]
 
-    def needed(self, names: Iterable[str]) -> list[Step]:
-        """Return the steps with these names, and those from which they are made."""
-        wanted = set(names)
-        for step in reversed(self.steps):
-            if step.name in wanted:
-                wanted |= set(step.after)
-        return [step for step in self.steps if step.name in wanted]
-
     def target(self, step: Step, options: Mapping[str, str]) -> dict[str, str]:
         """Return the options for publishing a step, from those for the pipeline; each has its own sink."""
         sink = options["sink"] if step.name == self.main else f"{options['sink']}-{step.name}"
         return {**options, "sink": sink, **({"type": step.type} if step.type else {})}
-
-    def frames(
-        self, inputs: Mapping[str, DataFrame], names: Iterable[str] | None = None
-    ) -> dict[str, DataFrame]:
-        """Return the DataFrames of these steps, or of all, from those of the sources."""
-        made = dict(inputs)
-        for step in self.steps if names is None else self.needed(names):
-            made[step.name] = step.make(*(timed(made[name], step.late.get(name)) for name in step.after))
-        return made
 
 
 def timed(df: DataFrame, late: Lateness | None) -> DataFrame:

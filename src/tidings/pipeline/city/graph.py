@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 
@@ -24,8 +23,7 @@ from tidings.pipeline.city.settings import CitySettings
 from tidings.pipeline.city.silence import silent, silent_by_clock
 from tidings.pipeline.flow.building import graph, history, join
 from tidings.pipeline.flow.graph import Graph
-from tidings.pipeline.graph_plan import plan_of
-from tidings.pipeline.plan import Lateness, Plan, timed
+from tidings.pipeline.plan import Lateness, timed
 from tidings.pipeline.running import NOTES, counting
 
 if TYPE_CHECKING:
@@ -114,16 +112,11 @@ class CityFlow:
 
 
 def city_graph(rules: CityRules | None = None, by_clock: bool = False) -> Graph:
-    """Return the graph of the city, by default with the rules of the project."""
-    return CityFlow(rules or CitySettings().loaded_rules(), by_clock).graph()
+    """Return the graph of the city, by default with the rules of the project.
 
-
-def city(rules: CityRules, use: Use = "history", by_clock: bool = False) -> Plan:
-    """Return the plan of the city for a use.
-
-    `by_clock` is for a query: silence is measured by the clock, and not by the time of other readings.
+    `by_clock`: a query measures silence by the clock, and not by the time of other readings.
     """
-    return msgspec.structs.replace(plan_of(city_graph(rules, by_clock), use), main=ALARMS)
+    return CityFlow(rules or CitySettings().loaded_rules(), by_clock).graph()
 
 
 def alarms_of(df: DataFrame, rules: CityRules, by_clock: bool = False) -> DataFrame:
@@ -131,8 +124,7 @@ def alarms_of(df: DataFrame, rules: CityRules, by_clock: bool = False) -> DataFr
 
     Spark reads a stream once for the windows and once for the silences.
     """
-    plan = city(rules, "query" if df.isStreaming else "history", by_clock)
-    return counting(plan.frames({READINGS: df}, [ALARMS])[ALARMS], ALARMS)
+    return counting(city_graph(rules, by_clock).frames({READINGS: df})[ALARMS], ALARMS)
 
 
 def _always(

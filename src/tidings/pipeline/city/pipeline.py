@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from tidings.pipeline.city.settings import CitySettings
 from tidings.pipeline.known import Pipeline
-from tidings.pipeline.plan import Use
 from tidings.pipeline.report import Report, rejected_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tidings.pipeline.flow.graph import Graph
     from tidings.pipeline.plan import Plan
     from tidings.pipeline.running import BatchProgress, Total
 
@@ -63,10 +63,10 @@ class CityReport(Report):
         ]
 
 
-def _plan(settings: CitySettings, use: Use) -> Plan:
-    from tidings.pipeline.city.graph import city
+def _graph(settings: CitySettings) -> Graph:
+    from tidings.pipeline.city.graph import city_graph
 
-    return city(settings.loaded_rules(), use, settings.by_clock)
+    return city_graph(settings.loaded_rules(), settings.by_clock)
 
 
 CITY = Pipeline(
@@ -74,6 +74,7 @@ CITY = Pipeline(
     origin="city",
     about="readings of a city's sensors: aggregates, alarms, silent sensors",
     settings=CitySettings(),
-    plan=_plan,
+    graph=_graph,
     report=CityReport(),
+    main="alarms",
 )
