@@ -24,6 +24,7 @@ BENCHMARKS = {
     "and the speed of forwarding and searching between nodes.",
     "gateway": "Measure how many readings and sensor networks a gateway carries, beside Mosquitto.",
     "pipeline": "Measure speed, size and latency of readings written to the log and read by Spark.",
+    "flows": "Measure back-tests of very many filters, states of many keys and collapses at nodes.",
 }
 """Benchmarks that print one line after the other, with the help of their commands."""
 
@@ -43,12 +44,6 @@ def _add(name: str, help: str) -> None:
 
 for _name, _help in BENCHMARKS.items():
     _add(_name, _help)
-
-
-@app.command()
-def flows(quick: Quick = False, json: JsonFile = None) -> None:
-    """Measure how fast a back-test on Spark counts the matches of very many filters."""
-    measure("flows", quick, json)
 
 
 @app.command()
