@@ -120,21 +120,16 @@ def event_of(
             raise EventError("$.body_base64", "there is a body already")
         outer["body"] = _from_base64(members["body_base64"], "$.body_base64")
     flat = dict(_untagged(_renamed(outer, rename)))
-    for name, value in _untagged(_attributes(members.get("attributes"))):
+    attributes = members.get("attributes")
+    if attributes is not None and not isinstance(attributes, dict):
+        raise EventError("$.attributes", f"{type(attributes).__name__} is not an object")
+    for name, value in _untagged(attributes or {}):
         if name in HEADER_NAMES:
             raise EventError(place_of(name), "is a header field, not an attribute")
         if name in flat:
             raise EventError(place_of(name), "is given twice")
         flat[name] = value
     return Event.from_dict(flat, lists=lists)
-
-
-def _attributes(value: object) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise EventError("$.attributes", f"{type(value).__name__} is not an object")
-    return value
 
 
 def _renamed(members: dict[str, Any], rename: Mapping[str, str] | None) -> dict[str, Any]:

@@ -36,17 +36,13 @@ _COLUMNS = "SELECT key, description FROM tidings.queues"
 class Known:
     """Queue that is known to exist, or to have existed."""
 
-    __slots__ = ("description", "key", "kind")
+    __slots__ = ("description", "key", "kind", "name")
 
     def __init__(self, key: int, description: Description) -> None:
         self.key = key
+        self.name = description.name
         self.description = description
         self.kind = Volatile(key, description)  # for the places of messages, which are those of any queue
-
-    @property
-    def name(self) -> str:
-        """Name of the queue."""
-        return self.description.name
 
 
 CatalogChange = Callable[[Sequence[Known], Sequence[Known]], None]

@@ -87,10 +87,6 @@ class InFlight(Struct, eq=False):
         """Its reader is gone."""
         self.queue.take_back(self, counts, reason)
 
-    def give_back(self) -> None:
-        """Give it back as if it had not been delivered."""
-        self.queue.give_back(self, counts=False)
-
 
 class Lot(Struct, eq=False):
     """Messages that came in one reply of a backend, and what forgets them when their time is up."""
@@ -143,10 +139,6 @@ class RemoteInFlight(Struct, eq=False):
     def note_returned(self) -> None:
         """It is not its reader's any more, whatever that says of it from now on."""
         self.lot.in_flight.returned.note(self.number, self.delivery, self.holder, self.address)
-
-    def give_back(self) -> None:
-        """Give it back as if it had not been delivered."""
-        self.settle(UNOPENED, "")
 
 
 Holding = InFlight | RemoteInFlight
@@ -326,7 +318,7 @@ def give_back(hands: Mapping[int, Holding], request: int) -> Steps[None]:
     """Take back what was handed out for a request, as if it had not been."""
     for count, held in enumerate(list(hands.values()), 1):
         if held.request == request and not held.is_over:
-            held.give_back()
+            held.settle(UNOPENED, "")
         if not count % LOOKED_AT_ONCE:
             yield
 

@@ -63,6 +63,7 @@ class MessageQueue:
         self, key: int, description: Description, kind: Volatile, manager: QueueManager, handed: int = 0
     ) -> None:
         self.key = key
+        self.name = description.name
         self.description = description
         self.kind = kind
         self.waiting = WaitingReaders()
@@ -91,11 +92,6 @@ class MessageQueue:
         self._handed = handed
         self._doubtful = handed  # messages up to this number may have been handed out before a restart
         self._lost: set[int] = set()  # in someone's hands, as is stored, when the node ended
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.description.name
 
     @property
     def size(self) -> int:

@@ -26,8 +26,6 @@ DATABASE = "tidings.db"
 FILES = "log"  # folder of sealed files, if they lie here: it survives when the database is restored
 _OURS = "tidings."  # prefix of all our file names, except the lock's
 
-FileIdentity = tuple[int, int]
-
 # Codes that say nothing about the content of the file.
 _FAILURES = {
     sqlite3.SQLITE_PERM,
@@ -137,7 +135,7 @@ class Presence:
                 raise StoreFailed(path, "was removed or replaced while the node runs; stop the node")
 
 
-def _identity(path: str) -> FileIdentity:
+def _identity(path: str) -> tuple[int, int]:
     found = os.stat(path)  # noqa: PTH116  # by name: a Path costs several times as much, at every commit
     return found.st_dev, found.st_ino
 
