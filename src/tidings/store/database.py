@@ -19,10 +19,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tidings.errors import StoreFailed, StoreTooNew
-from tidings.store.commit_sql import SUMS, Books, CommitPlan
+from tidings.store.commit_sql import COUNTED, SUMS, Books, CommitPlan
 from tidings.store.directory import Broken, Presence, trouble
 from tidings.store.interface import Discard, Operation, StoredMessage
-from tidings.store.message_commits import COUNTED
 from tidings.store.migration import SCHEMA, converted
 from tidings.store.packing import PackingError
 from tidings.store.pages import PAGE_SIZE, log_of, read_log

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from tidings.errors import StoreDamaged, StoreFailed
 from tidings.ids import new_system
-from tidings.store.commit_sql import check_append
+from tidings.store.commit_sql import check_append, check_enqueue
 from tidings.store.interface import (
     Append,
     Counter,
@@ -43,7 +43,6 @@ from tidings.store.interface import (
     check_record,
     within,
 )
-from tidings.store.message_commits import check_enqueue
 
 
 class MemoryStore:
