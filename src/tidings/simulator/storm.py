@@ -33,6 +33,8 @@ CALM_S = 60.0
 STORM_S = 15.0
 PUBLISH_S = 0.2
 """Mean time between two events of a publisher."""
+RECONNECT_S = 30.0
+"""Time for all clients to notice that the node has crashed, and to subscribe again."""
 SIZES = (0, 10, 300, 20_000)
 
 KEPT = frozenset(("reliable", "persistent"))
@@ -290,7 +292,7 @@ class Storm:
                 last = kept.get((event.type, event.subject))
                 assert last is not None, f"the last value of {event.type}, {event.subject} is gone"
                 assert last["n"] >= event["n"], f"the last value is {last}, not {event}"
-        self.world.clock.run(self.world.clock.now + 5.0)
+        self.world.clock.run(self.world.clock.now + RECONNECT_S)
 
     def _check_flow(self) -> None:
         """Check that an event for all subscribers reaches all of them."""
