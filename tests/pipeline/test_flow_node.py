@@ -15,13 +15,13 @@ import pytest
 from effort import ANSWER_S, IS_SOAK, SEED
 from pipeline import flow_killed
 from pipeline.flow_killed import inputs, quotes, target
-from pipeline.flow_oracle import Row, moment, worked_off
+from pipeline.flow_oracle import Row, moment, rows_of, worked_off
 from pipeline.nodes import Running, running
 from pyspark.sql import SparkSession
 
 from tidings import Event, blocking
 from tidings.errors import UserError
-from tidings.flows import count, graph, history
+from tidings.flows import count, graph, highest, history, latest, mean
 from tidings.pipeline.flow.stored_state import state_rows
 from tidings.pipeline.flow.stream import BatchCounts, start
 
@@ -97,6 +97,29 @@ def test_a_graph_publishes_its_histories_and_the_changes_of_its_states_once(
     assert {row["symbol"]: row["high"] for row in rows} == {
         event.subject: event["high"] for event in published(node, "quotes.high")
     }
+
+
+def test_a_node_does_the_collapse_with_the_results_that_spark_has(spark: SparkSession, node: Running) -> None:
+    rules = {"n": count(), "average": mean("value"), "high": highest("value"), "last": latest("value")}
+    readings = history("readings", "type = 'air'", {"station": "string", "value": "double"})
+    minute = readings.select("value >= 0").collapse("station", window_s=60.0, **rules).named("minute")
+    made = graph("air", minute)
+    dice = random.Random(SEED)
+    values = [{"station": dice.choice("AB"), "value": dice.uniform(-5, 50)} for _ in range(50)]
+    node.publish(
+        *[Event("air", one, time=moment(n * 7), delivery="persistent") for n, one in enumerate(values)],
+        Event("air", {"value": 1.0}, delivery="persistent"),  # without a key
+    )
+    (source,) = made.sources
+    upstream = source.upstream
+    assert upstream is not None
+    reader = spark.read.format("tidings").option("node", node.address)
+    events = reader.option("where", source.where).schema(source.schema).load()
+    options = {"node": node.address, "where": upstream.where, "collapse": upstream.collapse}
+    partial = spark.read.format("tidings").options(**options).load()
+    by_spark, by_node = made.frames({"readings": events}), made.frames({"readings": partial}, {"readings"})
+    assert rows_of(by_node["minute"]) == rows_of(by_spark["minute"])
+    assert [row["reason"] for row in rows_of(by_node["late"])] == ["no key"]
 
 
 def killed(node: Running, checkpoint: Path, place: str, batch: int) -> None:

@@ -20,7 +20,7 @@ from tidings.pipeline.flow.edges import Merge, Read, Select, Transform
 from tidings.pipeline.flow.frames import collapsing_of, together
 from tidings.pipeline.flow.publishing import Delivered, event_columns, groups
 from tidings.pipeline.flow.stored_state import state_rows
-from tidings.pipeline.flow.stream import FlowBatches
+from tidings.pipeline.flow.stream import FlowBatches, read_streams
 
 COLUMNS = {"symbol": "string", "price": "double", "volume": "bigint"}
 LATE_S = 100.0
@@ -230,6 +230,21 @@ def test_sources_and_functions_are_one_stream(spark: SparkSession, tmp_path: Pat
     batches(batches.stream(inputs), 0)
     assert [row["high"] for row in collected.all("high")] == [6.0]
     assert batches.counts[0].rows == {"trades": 4, "doubled": 3}
+
+
+def test_a_source_is_read_as_partial_rows_unless_its_filter_is_replaced(spark: SparkSession) -> None:
+    made = minutes()
+
+    def options(where: str, _name: str) -> dict[str, str]:
+        return {"node": "127.0.0.1:1", "where": where}
+
+    streams = read_streams(made, spark, options)
+    assert streams.collapsed == {"trades"}
+    assert streams.inputs["trades"].columns[:4] == ["symbol", "start", "node", "p0"]
+    assert FlowBatches(made, spark, "", Collected(made), streams.collapsed).stream(streams.inputs).isStreaming
+    replaced = read_streams(made, spark, lambda where, name: {**options(where, name), "where": "TRUE"})
+    assert replaced.collapsed == frozenset()
+    assert replaced.inputs["trades"].columns == list(made["trades"].columns)
 
 
 def test_an_expand_over_several_nodes_is_refused(spark: SparkSession, tmp_path: Path) -> None:

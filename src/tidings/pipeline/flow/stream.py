@@ -52,6 +52,36 @@ class FlowQuery(Struct, frozen=True):
     counts: dict[int, BatchCounts]
 
 
+class Streams(Struct, frozen=True):
+    """Streams of the sources of a graph, by name, and the sources that nodes collapse."""
+
+    inputs: dict[str, DataFrame]
+    collapsed: frozenset[str]
+
+
+def read_streams(
+    graph: Graph, spark: SparkSession, options: Callable[[str, str], Mapping[str, str]]
+) -> Streams:
+    """Return the streams of all sources; nodes do the collapses that they can.
+
+    `options` is called with the filter and the name of each source, and returns the options of the format
+    `tidings`. If these have another filter, the source is read as events, which Spark selects and collapses.
+    """
+    inputs: dict[str, DataFrame] = {}
+    collapsed: set[str] = set()
+    for source in graph.sources:
+        reader = spark.readStream.format("tidings")
+        upstream = source.upstream
+        partly = {} if upstream is None else options(upstream.where, source.name)
+        if upstream is not None and partly.get("where") == upstream.where:
+            inputs[source.name] = reader.options(**partly).option("collapse", upstream.collapse).load()
+            collapsed.add(source.name)
+        else:
+            given = options(source.where, source.name)
+            inputs[source.name] = reader.schema(source.schema).options(**given).load()
+    return Streams(inputs, frozenset(collapsed))
+
+
 def start(
     graph: Graph,
     spark: SparkSession,
