@@ -14,8 +14,9 @@ from pipeline.flow_oracle import Row, frame, moment, rows_of, sorted_rows, worke
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 
-from tidings.errors import FlowError
+from tidings.errors import FlowError, UserError
 from tidings.flows import Graph, History, count, graph, highest, history, latest, mean, merge, total
+from tidings.pipeline.flow import stream
 from tidings.pipeline.flow.edges import Merge, Read, Select, Transform
 from tidings.pipeline.flow.frames import collapsing_of, together
 from tidings.pipeline.flow.publishing import Delivered, event_columns, groups
@@ -245,6 +246,14 @@ def test_a_source_is_read_as_partial_rows_unless_its_filter_is_replaced(spark: S
     replaced = read_streams(made, spark, lambda where, name: {**options(where, name), "where": "TRUE"})
     assert replaced.collapsed == frozenset()
     assert replaced.inputs["trades"].columns == list(made["trades"].columns)
+
+
+def test_spark_connect_is_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "is_remote", lambda: True)
+    with pytest.raises(UserError, match="no graph runs continuously on Spark Connect"):
+        stream.start(minutes(), spark, {}, None, str(tmp_path))
 
 
 def test_an_expand_over_several_nodes_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -97,11 +97,11 @@ def start(
     The sources in `collapsed` are read as partial rows (`FlowSource.upstream`). Without a target nothing is
     published. Without `trigger_s` the query ends when it has worked off all that is there. States lie in
     CHECKPOINT/flow, Spark's own checkpoint in CHECKPOINT/query. UserError if the checkpoint belongs to
-    another graph.
+    another graph, or with Spark Connect, whose clients can't store states.
     """
     if is_remote():
         raise UserError(
-            "a graph with Spark Connect keeps no states; use a session of its own (local or spark://)"
+            "no graph runs continuously on Spark Connect; use a master such as local[*] or spark://…"
         )
     identity = identify(spark, checkpoint, graph.name, graph.fingerprint, uuid4().hex[:12])
 
