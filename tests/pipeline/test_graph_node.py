@@ -110,6 +110,17 @@ def test_a_graph_of_a_file_runs_as_one_query_and_its_state_is_shown(
     assert "has no state 'high'" in run_command("pipeline", "state", quotes, "--checkpoint", quotes)[2]
 
 
+def test_a_source_that_is_published_is_a_table_of_what_is_read(quotes: str) -> None:
+    published = "publish = 'quotes.trades'\n[history.large]"
+    Path(quotes).write_text(QUOTES.replace("[history.large]", published, 1))
+    plan = plan_of(load(quotes), "tables")
+    assert [source.name for source in plan.sources] == ["trades_read"]
+    assert [(step.name, step.after) for step in plan.steps][:2] == [
+        ("trades", ("trades_read",)),
+        ("large", ("trades",)),
+    ]
+
+
 def test_a_plan_over_history_makes_what_its_graph_does(
     spark: SparkSession, quotes: str, tmp_path: Path
 ) -> None:

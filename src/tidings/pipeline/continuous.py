@@ -27,7 +27,7 @@ from tidings.pipeline.session import spark_session
 from tidings.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -110,19 +110,21 @@ def start_graph(
     from tidings.pipeline.flow import stream
 
     graph, target = run.pipeline.graph(settings), settings.target()
-    inputs = streams(spark, run.plan, settings)
-    started = stream.start(graph, spark, inputs, target, checkpoint, run.trigger_s, graph.name)
+    read = stream.read_streams(graph, spark, settings.source)
+    place = (target, checkpoint, run.trigger_s, graph.name)
+    started = stream.start(graph, spark, read.inputs, *place, collapsed=read.collapsed)
     return StartedQuery(started.query, started.counts)
 
 
 def start_main(
     spark: SparkSession, run: ContinuousRun, settings: RunSettings, checkpoint: str
 ) -> StartedQuery:
-    """Start the query of a pipeline that publishes one table, whose functions keep their state in Spark."""
-    plan = run.plan
-    (step,) = plan.published
-    frames = run.pipeline.graph(settings).frames(streams(spark, plan, settings))
-    rows = step.events(frames[step.name])
+    """Start the query of a pipeline with one source and one published table; Spark keeps its state."""
+    plan, graph = run.plan, run.pipeline.graph(settings)
+    (step,), (source,) = plan.published, plan.sources
+    read = spark.readStream.format("tidings").schema(source.schema)
+    readings = read.options(**settings.source(source.where)).load()
+    rows = step.events(graph.frames({source.name: readings})[step.name])
     query = (
         counting(rows, step.name)
         .writeStream.format("tidings")
@@ -134,14 +136,3 @@ def start_main(
         .start()
     )
     return StartedQuery(query, {})
-
-
-def streams(spark: SparkSession, plan: Plan, settings: RunSettings) -> dict[str, DataFrame]:
-    """Return the events of each source as they arrive; several sources have a durable reader each."""
-    found = {}
-    for source in plan.sources:
-        options = settings.source(source.where, "" if len(plan.sources) == 1 else source.name)
-        found[source.name] = (
-            spark.readStream.format("tidings").schema(source.schema).options(**options).load()
-        )
-    return found
