@@ -83,6 +83,14 @@ def test_a_row_of_boxes_is_straight_and_a_fork_lies_around_its_beginning() -> No
     assert abs(fork["b"].middle + fork["c"].middle - 2 * fork["a"].middle) < EXACT
 
 
+def test_an_arrow_over_a_column_goes_around_the_box_there() -> None:
+    layout = laid_out("ab", "bc", "ac")
+    _, *crossing, _ = layout.ways["a", "c"]
+    box = layout.spots["b"]
+    assert [x for x, _ in crossing] == [box.x, box.x + box.width]
+    assert all(not box.y <= y <= box.y + box.height for _, y in crossing)
+
+
 def test_arrows_that_need_not_cross_do_not() -> None:
     spots = laid_out("ac", "ad", "be", "bf", "cg", "dg", "eh", "fh").spots
     above = spots["a"].y < spots["b"].y
