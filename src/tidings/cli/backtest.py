@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 SHOWN_MAX: Final = 50
 """Cases that are printed for people, those with the most matches; --json prints all."""
 TYPES_SHOWN: Final = 5
-OPTIONS: Final = {"password_file": "passwordFile", "token_file": "tokenFile"}
-"""Options of reading that are named otherwise on the command line."""
 
 File = Annotated[
     Path,
@@ -72,6 +70,7 @@ def backtest(
     from tidings.pipeline.backtest.run import backtest as run_backtest
     from tidings.pipeline.options import read_options
     from tidings.pipeline.session import check_packages, spark_session
+    from tidings.pipeline.settings import OPTIONS
 
     cases = read_cases(file)
     given = {"where": where, **place_of(node, path), **period_of(since, until, datetime.now(UTC))}
