@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from tidings.flows import Graph
+from tidings.log.collapse_rules import CollapseRule
 from tidings.pipeline.flow.edges import Collapse, Expand, Read
-from tidings.pipeline.flow.rules import Rule
 
 Row = dict[str, Any]
 BEGIN = datetime(2026, 5, 1, tzinfo=UTC)
@@ -53,27 +53,27 @@ def key_of(edge: Collapse, row: Row) -> Row:
     return {**key, "start": start, "end": start + width}
 
 
-def result(rule: Rule, rows: Sequence[Row]) -> Any:
+def result(rule: CollapseRule, rows: Sequence[Row]) -> Any:
     """What a rule gives for these rows."""
     if rule.column is None:
         return len(rows)
     found = [(tuple(row[name] for name in PLACE), row[rule.column]) for row in rows]
     known = [(place, value) for place, value in found if value is not None]
     values = [value for _, value in known]
-    match rule.rule:
+    match rule.kind:
         case "count":
             return len(values)
         case "lowest" | "highest":
-            return (min if rule.rule == "lowest" else max)(values, default=None)
+            return (min if rule.kind == "lowest" else max)(values, default=None)
         case "first" | "latest":
-            return (min if rule.rule == "first" else max)(known)[1] if known else None
+            return (min if rule.kind == "first" else max)(known)[1] if known else None
     if not values:
         return None
     if isinstance(values[0], int):
-        return sum(values) if rule.rule == "total" else sum(values) / len(values)
+        return sum(values) if rule.kind == "total" else sum(values) / len(values)
     units = [in_units(value) for value in values if abs(value) < 2**63]
     total = sum(units) / 1e9 if units else None
-    return total if rule.rule == "total" or total is None else total / len(units)
+    return total if rule.kind == "total" or total is None else total / len(units)
 
 
 def in_units(value: float) -> int:

@@ -28,26 +28,22 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
 
 from tidings.errors import ConfigError
 from tidings.log.arguments import CollapseTerms
 from tidings.log.chunks import CollapsedPart, ReplyPart
+from tidings.log.collapse_rules import FINE_END, TOTAL_END, UNIT, CollapseRule, parse_rule
 from tidings.log.columns import Decoder
 from tidings.log.paging import stream_of
 from tidings.log.schema import HEADER_TYPES, TIME
 
 GROUPS_MAX = 100_000
 """Partial rows of a collapse in one reply, about; the next reply begins anew."""
-UNIT: Final = 1_000_000_000
-"""Units of a total of numbers that are no integers, in 1."""
-FINE_END, TOTAL_END = 2.0**33, 2.0**63
 START, NODE = "start", "node"
 """Columns of a partial row beside its key and rules: the begin of the window, and the node."""
 WHOLE: Final = pa.decimal128(38, 0)
 _UNIT: Final = pa.scalar(Decimal(UNIT), pa.decimal128(10, 0))
 
-_RULE = re.compile(r"\s*(?P<kind>\w+)\s*\(\s*(?P<column>[^()]*?)\s*\)\s*")
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _TYPES: Final = {
     **dict.fromkeys(("tinyint", "byte"), pa.int8()),
@@ -71,13 +67,6 @@ RULES: Final = (*_SUMS, *_EXTREMES, *_PLACED)
 """Names of all rules."""
 
 
-class CollapseRule(Struct, frozen=True):
-    """Rule of a collapse: its kind, and the column that it reads; None: whole events."""
-
-    kind: str
-    column: str | None = None
-
-
 class Collapser:
     """Collapses record batches of events of one node; ConfigError if the terms can't be met.
 
@@ -98,10 +87,12 @@ class Collapser:
     # Terms
 
     def _rule(self, name: str, text: str) -> CollapseRule:
-        found = _RULE.fullmatch(text)
-        if found is None or found["kind"] not in RULES:
+        try:
+            rule = parse_rule(text)
+        except ValueError as error:
+            raise _error(name, str(error)) from None
+        if rule.kind not in RULES:
             raise _error(name, f"{text!r} is no rule; the rules are {', '.join(RULES)}, as in highest(value)")
-        rule = CollapseRule(found["kind"], found["column"] or None)
         if rule.column is None and rule.kind != "count":
             raise _error(name, f"{rule.kind} needs a column, as in {rule.kind}(value)")
         if rule.column is not None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from tidings.errors import FlowError
 from tidings.filters.text import write_literal
+from tidings.log.collapse_rules import CollapseRule
 from tidings.pipeline.flow.checking import Outcome, outcome
 from tidings.pipeline.flow.edges import (
     KEYS_MAX,
@@ -23,7 +24,6 @@ from tidings.pipeline.flow.edges import (
     Transform,
 )
 from tidings.pipeline.flow.graph import ROW_TYPE, Draft, Graph, arrange
-from tidings.pipeline.flow.rules import Rule
 from tidings.pipeline.flow.types import Columns
 
 
@@ -98,7 +98,7 @@ class History(Space):
         window_s: float | None = None,
         late_s: float | None = None,
         keys_max: int = KEYS_MAX,
-        **rules: Rule,
+        **rules: CollapseRule,
     ) -> State:
         """Reduce the events of each key to one row: `collapse(by="symbol", high=highest("price"))`.
 
@@ -108,7 +108,7 @@ class History(Space):
         """
         keys = (by,) if isinstance(by, str) else tuple(by)
         for name, rule in rules.items():
-            if not isinstance(rule, Rule):
+            if not isinstance(rule, CollapseRule):
                 raise FlowError(
                     self._place(), f"{name}={rule!r} is no rule; use one such as highest('price')"
                 )
@@ -208,36 +208,36 @@ def _names(spaces: list[Space]) -> dict[int, str]:
 # Rules
 
 
-def count(column: str | None = None) -> Rule:
+def count(column: str | None = None) -> CollapseRule:
     """Count the events, or those that have a value in this column."""
-    return Rule("count", column)
+    return CollapseRule("count", column)
 
 
-def total(column: str) -> Rule:
+def total(column: str) -> CollapseRule:
     """Add up numbers: integers exactly, others in units of 1e-9; NaN and infinity are left out."""
-    return Rule("total", column)
+    return CollapseRule("total", column)
 
 
-def mean(column: str) -> Rule:
+def mean(column: str) -> CollapseRule:
     """Return the mean of numbers: their total divided by their count."""
-    return Rule("mean", column)
+    return CollapseRule("mean", column)
 
 
-def lowest(column: str) -> Rule:
+def lowest(column: str) -> CollapseRule:
     """Return the least value."""
-    return Rule("lowest", column)
+    return CollapseRule("lowest", column)
 
 
-def highest(column: str) -> Rule:
+def highest(column: str) -> CollapseRule:
     """Return the greatest value."""
-    return Rule("highest", column)
+    return CollapseRule("highest", column)
 
 
-def latest(column: str) -> Rule:
+def latest(column: str) -> CollapseRule:
     """Return the value of the event with the latest time."""
-    return Rule("latest", column)
+    return CollapseRule("latest", column)
 
 
-def first(column: str) -> Rule:
+def first(column: str) -> CollapseRule:
     """Return the value of the event with the earliest time."""
-    return Rule("first", column)
+    return CollapseRule("first", column)

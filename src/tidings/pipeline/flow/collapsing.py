@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 
+from tidings.log.collapse_rules import FINE_END, TOTAL_END, UNIT, CollapseRule
 from tidings.pipeline.attribute_columns import quoted
 from tidings.pipeline.flow.edges import Collapse
 from tidings.pipeline.flow.graph import FlowNode
-from tidings.pipeline.flow.rules import NEWEST, Rule, parts_of
+from tidings.pipeline.flow.rules import NEWEST, parts_of
 from tidings.pipeline.flow.types import INTEGERS, PLACE, Columns
 
 if TYPE_CHECKING:
@@ -26,11 +27,6 @@ KEY_LENGTH_MAX = 1_000
 """Characters of all texts in a key; it becomes the subject of events."""
 VALUE_LENGTH_MAX = 65_536
 """Characters or bytes of a value that a state keeps."""
-FINE_END = float(2**33)
-"""Numbers below this are added up in units of 1e-9; from here on they count as whole numbers."""
-TOTAL_END = float(2**63)
-"""Numbers from here on, and those that are none, are left out of totals and means."""
-UNIT = 1_000_000_000
 NO_PLACE, NO_KEY, KEY_LENGTH = "no place", "no key", "key too long"
 VALUE_LENGTH, TOO_LATE, TOO_MANY = "value too long", "late", "too many keys"
 REASONS = (NO_PLACE, NO_KEY, KEY_LENGTH, VALUE_LENGTH, TOO_LATE, TOO_MANY)
@@ -76,34 +72,34 @@ class Collapsing:
 
     # Parts of the rules
 
-    def _part(self, rule: Rule) -> Part:
+    def _part(self, rule: CollapseRule) -> Part:
         if rule.column is None:
             return Part(F.lit(1).cast("bigint"), "sum", "bigint")
         column = F.col(quoted(rule.column))
-        if rule.rule in ("lowest", "highest"):
-            return Part(column, "min" if rule.rule == "lowest" else "max")
-        if rule.rule in ("latest", "first"):
+        if rule.kind in ("lowest", "highest"):
+            return Part(column, "min" if rule.kind == "lowest" else "max")
+        if rule.kind in ("latest", "first"):
             value = F.when(column.isNotNull(), F.struct(*PLACE, column.alias("value")))
-            return Part(value, "max" if rule.rule == "latest" else "min")
-        if rule.rule == "count":
+            return Part(value, "max" if rule.kind == "latest" else "min")
+        if rule.kind == "count":
             return Part(column.isNotNull().cast("bigint"), "sum", "bigint")
         number = column.cast(_WHOLE) if self._is_whole(rule) else units(column)
-        if rule.rule == "numbers":
+        if rule.kind == "numbers":
             return Part(number.isNotNull().cast("bigint"), "sum", "bigint")
         return Part(number, "sum", _WHOLE)
 
-    def _result(self, rule: Rule, parts: list[Column]) -> Column:
+    def _result(self, rule: CollapseRule, parts: list[Column]) -> Column:
         """Return the result of a rule over its merged parts."""
-        if rule.rule in ("latest", "first"):
+        if rule.kind in ("latest", "first"):
             return parts[0]["value"]
-        if rule.rule not in ("total", "mean"):
+        if rule.kind not in ("total", "mean"):
             return parts[0]
-        if rule.rule == "total" and self._is_whole(rule):
+        if rule.kind == "total" and self._is_whole(rule):
             return parts[0].try_cast("bigint")
         total = parts[0].cast("double") / F.lit(1.0 if self._is_whole(rule) else float(UNIT))
-        return total if rule.rule == "total" else total / F.when(parts[1] > 0, parts[1])
+        return total if rule.kind == "total" else total / F.when(parts[1] > 0, parts[1])
 
-    def _is_whole(self, rule: Rule) -> bool:
+    def _is_whole(self, rule: CollapseRule) -> bool:
         return self.columns[rule.column or ""] in INTEGERS
 
     # Rows
@@ -143,7 +139,7 @@ class Collapsing:
 
     def _kept(self) -> set[str]:
         """Return the columns of which the state keeps values as they are."""
-        return {rule.column for rule in self.edge.rules.values() if rule.column and rule.rule != "count"}
+        return {rule.column for rule in self.edge.rules.values() if rule.column and rule.kind != "count"}
 
     def keyed(self) -> list[Column]:
         """Return the key of a row, for a selection."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tidings.pipeline.flow.rules import Rule
+from tidings.log.collapse_rules import CollapseRule
 
 KEYS_MAX = 1_000_000
 """Keys of a state; events of further keys go to the history `late`."""
@@ -47,7 +47,7 @@ class Collapse(Struct, frozen=True):
     """Reduce the events of each key, or of each key and window of time, to one row."""
 
     by: tuple[str, ...]
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, CollapseRule]
     window_s: float | None = None
     late_s: float | None = None
     """How much older than the newest event one may be; None: as old as it is."""

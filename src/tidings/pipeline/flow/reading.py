@@ -33,10 +33,10 @@ from msgspec import Struct
 
 from tidings.errors import FlowError
 from tidings.filters.text import write_literal
+from tidings.log.collapse_rules import parse_rule
 from tidings.pipeline.flow.edges import KEYS_MAX, Collapse, Edge, Expand, Merge, Read, Select, Transform
 from tidings.pipeline.flow.graph import Draft, Graph, arrange
 from tidings.pipeline.flow.program import graph_of_program
-from tidings.pipeline.flow.rules import parse_rule
 
 FILE_SIZE_MAX = 1 << 20
 """Bytes of a file in TOML."""

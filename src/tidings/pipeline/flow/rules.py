@@ -6,26 +6,15 @@ whatever order, so a batch and a stream agree. Nulls are left out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from msgspec import Struct
 
 from tidings.filters.kinds import Kind
+from tidings.log.collapse_rules import CollapseRule
 from tidings.pipeline.flow.types import INTEGERS, Columns, kind_of_type
 
-
-class Rule(Struct, frozen=True):
-    """One rule: its name, and the column that it reads; None: whole rows."""
-
-    rule: str
-    column: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.rule}({self.column or ''})"
-
-
-NEWEST = Rule("highest", "time")
+NEWEST = CollapseRule("highest", "time")
 """Time of a row of a state."""
 
 
@@ -51,25 +40,16 @@ RULES = {
     "first": RuleKind(_same),
 }
 """All rules by their names."""
-_TEXT = re.compile(r"\s*(?P<rule>\w+)\s*\(\s*(?P<column>[^()]*?)\s*\)\s*")
 
 
-def parse_rule(text: str) -> Rule:
-    """Return the rule of a text such as `highest(price)`; ValueError says what is wrong."""
-    found = _TEXT.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is no rule; write one such as highest(price)")
-    return Rule(found["rule"], found["column"] or None)
-
-
-def result_type(rule: Rule, columns: Columns) -> str:
+def result_type(rule: CollapseRule, columns: Columns) -> str:
     """Return the type of a rule's result over these columns; ValueError says why it can't be applied."""
-    kind = RULES.get(rule.rule)
+    kind = RULES.get(rule.kind)
     if kind is None:
-        raise ValueError(f"there is no rule {rule.rule!r}; the rules are {', '.join(RULES)}")
+        raise ValueError(f"there is no rule {rule.kind!r}; the rules are {', '.join(RULES)}")
     if rule.column is None:
         if kind.needs_column:
-            raise ValueError(f"{rule.rule} needs a column, such as {rule.rule}(price)")
+            raise ValueError(f"{rule.kind} needs a column, such as {rule.kind}(price)")
         return kind.result("bigint")
     type = columns.get(rule.column)
     if type is None:
@@ -79,11 +59,11 @@ def result_type(rule: Rule, columns: Columns) -> str:
     return kind.result(type)
 
 
-def parts_of(rule: Rule) -> tuple[Rule, ...]:
+def parts_of(rule: CollapseRule) -> tuple[CollapseRule, ...]:
     """Return the rules of which one is made, each of which merges by sum, minimum or maximum.
 
     `numbers` counts the values that a total takes.
     """
-    if rule.rule == "mean":
-        return Rule("total", rule.column), Rule("numbers", rule.column)
+    if rule.kind == "mean":
+        return CollapseRule("total", rule.column), CollapseRule("numbers", rule.column)
     return (rule,)

@@ -11,8 +11,9 @@ import msgspec
 
 from tidings.filters import Filter
 from tidings.filters.tree import names_in
+from tidings.log.collapse_rules import CollapseRule
 from tidings.pipeline.flow.edges import Collapse
-from tidings.pipeline.flow.rules import NEWEST, Rule, parts_of
+from tidings.pipeline.flow.rules import NEWEST, parts_of
 from tidings.pipeline.flow.types import Columns
 
 SELECTABLE = frozenset({"string", "boolean", "timestamp", "binary", "double"})
@@ -23,7 +24,7 @@ POSITION = "s"
 """Column of a partial row with the first position of its events."""
 
 
-def part_rules(edge: Collapse) -> dict[str, Rule]:
+def part_rules(edge: Collapse) -> dict[str, CollapseRule]:
     """Return the rules of the parts p0, p1… of a collapse."""
     parts = [NEWEST, *(part for rule in edge.rules.values() for part in parts_of(rule))]
     return {f"p{number}": part for number, part in enumerate(parts)}
