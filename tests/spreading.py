@@ -1,7 +1,7 @@
-"""How tests are spread over the workers of pytest-xdist: `python -m pytest -n 4 -p tests.spreading`.
+"""How tests are spread over the workers of pytest-xdist: `python -m pytest -n 6 -p tests.spreading`.
 
 The tests of one file go to one worker, so that what the file prepares is prepared once, and those of
-`tests/pipeline` go to two: each worker that ran some of them would start a Spark of its own, but all of them
+`tests/pipeline` go to three: each worker that ran some of them would start a Spark of its own, but all of them
 on one would last longer than everything else.
 What takes longest is handed out first, so that no worker begins with it when the others are done.
 `--dist loadgroup` would be the usual way, but pytest 9.2 has other ids than pytest-xdist 3.8 writes its
@@ -15,10 +15,11 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 SHARING = "tests/pipeline/test_"
-"""The files whose tests share a Spark: those up to the middle of the alphabet, and the others."""
-HALVES = (f"{SHARING}a", f"{SHARING}p")
+"""The files whose tests share a Spark, by where they stand in the alphabet."""
+SHARES = (f"{SHARING}a", f"{SHARING}f", f"{SHARING}p")
 LONGEST = (
     "tests/pipeline/test_city_node.py::test_the_declarative_project_goes_on",
+    "tests/pipeline/test_graph_node.py::test_the_declarative_project_of_a_graph",
     "tests/pipeline/test_tutorial.py",
     "tests/pipeline/test_cluster.py",
     "tests/pipeline/test_ending.py::test_a_driver_killed_within",
@@ -36,7 +37,7 @@ def scope_of(nodeid: str) -> str:
         if nodeid.startswith(one):
             return one
     file, _, _ = nodeid.partition("::")
-    return HALVES[file >= HALVES[1]] if file.startswith(SHARING) else file
+    return max(one for one in SHARES if one <= file) if file.startswith(SHARING) else file
 
 
 class InOrder(LoadScopeScheduling):
@@ -48,7 +49,7 @@ class InOrder(LoadScopeScheduling):
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Called by pytest in each worker, when it knows all tests."""
-    first = [*HALVES, *LONGEST]  # the halves take longest of all
+    first = [*SHARES, *LONGEST]  # the shares take longest of all
     ranks = {scope: rank for rank, scope in enumerate(first)}
     items.sort(key=lambda item: ranks.get(scope_of(item.nodeid), len(first)))
 
