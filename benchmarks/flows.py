@@ -212,6 +212,8 @@ def running(master: str, home: Path) -> Iterator[SparkSession]:
         **{
             "spark.local.dir": home / "spark",
             "spark.log.level": "ERROR",
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # begin when all executors are there
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
             "spark.sql.warehouse.dir": home / "warehouse",
             "spark.ui.enabled": "false",
         },
