@@ -1,8 +1,8 @@
 """How tests are spread over the workers of pytest-xdist: `python -m pytest -n 6 -p tests.spreading`.
 
 The tests of one file go to one worker, so that what the file prepares is prepared once, and those of
-`tests/pipeline` go to three: each worker that ran some of them would start a Spark of its own, but all of them
-on one would last longer than everything else.
+`tests/pipeline` go to three: each worker that ran some of them would start a Spark of its own, but all of
+them on one would last longer than everything else.
 What takes longest is handed out first, so that no worker begins with it when the others are done.
 `--dist loadgroup` would be the usual way, but pytest 9.2 has other ids than pytest-xdist 3.8 writes its
 groups into, and without a word no group is kept together (pytest-dev/pytest-xdist, issue 1386).
