@@ -18,8 +18,7 @@ SHARING = "tests/pipeline/test_"
 """The files whose tests share a Spark, by where they stand in the alphabet."""
 SHARES = (f"{SHARING}a", f"{SHARING}f", f"{SHARING}p")
 LONGEST = (
-    "tests/pipeline/test_city_node.py::test_the_declarative_project_goes_on",
-    "tests/pipeline/test_graph_node.py::test_the_declarative_project_of_a_graph",
+    "::test_the_declarative_project",  # two of them, one after the other: they need Spark Connect's port
     "tests/pipeline/test_tutorial.py",
     "tests/pipeline/test_cluster.py",
     "tests/pipeline/test_ending.py::test_a_driver_killed_within",
@@ -28,13 +27,14 @@ LONGEST = (
     "tests/pipeline/test_credentials.py",
     "tests/pipeline/test_demand.py::test_a_driver_that_is_killed",
 )
-"""Tests that need no Spark of this process and take half a minute or more: each by itself, and first."""
+"""Tests, by parts of their ids, that need no Spark of this process and take half a minute or more: each by
+itself, and first."""
 
 
 def scope_of(nodeid: str) -> str:
     """What a test is handed out with: one of the longest, all that shares a Spark, or its file."""
     for one in LONGEST:
-        if nodeid.startswith(one):
+        if one in nodeid:
             return one
     file, _, _ = nodeid.partition("::")
     return max(one for one in SHARES if one <= file) if file.startswith(SHARING) else file
