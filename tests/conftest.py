@@ -19,6 +19,8 @@ from effort import ANSWER_S, IS_SOAK, TEST_S, often
 from hypothesis import HealthCheck, settings
 from quick_java import QUICK_JAVA
 
+from tidings.node.compiled import CACHE, CACHE_VARIABLE, lasting_place
+
 EXAMPLES = 50
 """Generated examples of a property in an ordinary run, unless it says otherwise."""
 MEMORY = Path("/dev/shm")  # where Linux has files in memory
@@ -41,6 +43,10 @@ os.environ.setdefault("TIDINGS_BENCH_WAIT_S", str(ANSWER_S))
 
 # For every Spark that a test starts.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
+
+# `tidings node compile`, which `scripts/setup` runs, has compiled for all tests and the programs they start.
+if (place := lasting_place(None)) is not None:
+    os.environ.setdefault(CACHE_VARIABLE, str(place / CACHE))
 
 # Many tests start programs: what was compiled for one of them is there for the next, whatever the machine is
 # set to.
