@@ -1,4 +1,5 @@
 """How fast a back-test counts: on two tasks, from bytes and from sealed files, on one executor and on two.
+How much memory a state of many keys takes, and how many bytes a collapse at the node saves.
 
 Events and filters are those of `tidings bench matching`: ten ranges out of twenty attributes. Everything is
 measured after Spark has started and its workers have loaded compiled code, and each ratio in one run. Before
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +23,11 @@ import numpy as np
 from benchmarks import neighbours, peers
 from benchmarks.figures import Figure, Report, gather
 from benchmarks.matching import SEED, range_event, range_texts
+from benchmarks.upstream import collapsed_bytes
 from tidings import Filter
 from tidings.client import blocking
 from tidings.event import Batch, Event
+from tidings.flows import count, graph, highest, history
 from tidings.index_files import open_index, save_index
 from tidings.log.chunks import LivePart
 from tidings.log.segment_folder import Folder
@@ -36,7 +39,9 @@ from tidings.pipeline.backtest.tally import TOTAL, TallyPlan
 from tidings.pipeline.session import check_java, check_packages, spark_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidings.pipeline.flow.publishing import Delivered
 
 EVENTS, FILTERS = 1_000_000, 100_000
 DIFFERENT = 10_000
@@ -50,6 +55,11 @@ WARM, WARM_TASKS = 8_000, 8
 """Events, and tasks, of a back-test after which every worker has loaded its compiled code."""
 MEMORY_MB = 2_048
 """Memory of an executor."""
+KEYS = 100_000
+STATE_EVENTS, STATE_BATCH, STATE_TIMES = 1_000_000, 500_000, 10
+"""Events of a state of so many keys, those of a batch, and how many times as many they are compared with."""
+COLLECTIONS = 3
+"""How often garbage is collected before memory is looked at."""
 
 Figures = dict[str, Any]
 
@@ -111,6 +121,8 @@ def _all(part: int) -> Iterator[Figure]:
             stage = prepared(home, node.address, part)
             with running(f"local[{CORES}]", home) as spark:
                 yield from _two_tasks(stage, spark)
+                yield _state(spark, home / "state", part)
+        yield collapsed_bytes(home / "upstream", part > 1, has_compiled)
         yield from _executors(stage)
 
 
@@ -148,14 +160,67 @@ def _two_tasks(stage: Stage, spark: SparkSession) -> Iterator[Figure]:
 def _executors(stage: Stage) -> Iterator[Figure]:
     """Two executors with a core each, over one; the index is saved beforehand."""
     took = {}
-    for count in (1, 2):
-        with running(f"local-cluster[{count},1,{MEMORY_MB}]", stage.home) as spark:
+    for number in (1, 2):
+        with running(f"local-cluster[{number},1,{MEMORY_MB}]", stage.home) as spark:
             warm(stage, spark)
-            took[count] = _timed(partial(checked_count, stage, spark))
+            took[number] = _timed(partial(checked_count, stage, spark))
     yield Figure(
         "back-test of sealed files on two executors, over one", "×", took[2] / took[1], 0.6,
         {"two_s": took[2], "one_s": took[1]}, less_is_better=True,
     )  # fmt: skip
+
+
+def _state(spark: SparkSession, home: Path, part: int) -> Figure:
+    """Memory of Spark after many times the events of a state, over that after these."""
+    from tidings.pipeline.flow.stream import FlowBatches
+
+    readings = history("readings", columns={"key": "bigint", "value": "double"})
+    state = readings.collapse("key", readings=count(), high=highest("value")).named("high")
+    batches = FlowBatches(graph("bench", state), spark, str(home), _discarded)
+    begin, size = STATE_EVENTS // part, STATE_BATCH // part
+    end = begin * STATE_TIMES
+    held: dict[int, float] = {}
+    for number in range(end // size):
+        rows = spark.range(number * size, (number + 1) * size, numPartitions=CORES)
+        batches(batches.stream({"readings": _readings(rows, KEYS // part)}), number)
+        done = (number + 1) * size
+        if done in (begin, end):
+            held[done] = _heap_mb(spark)
+    files = sum(file.stat().st_size for file in home.rglob("*.parquet"))
+    first, last = held[begin], held[end]
+    return Figure(
+        "memory of a state after ten times as many events", "×", last / first, 1.1,
+        {"first_mb": first, "last_mb": last, "files_mb": files / 1e6}, less_is_better=True,
+    )  # fmt: skip
+
+
+def _readings(numbers: DataFrame, keys: int) -> DataFrame:
+    """Readings, each of the next key."""
+    return numbers.selectExpr(
+        "timestamp_millis(id) AS time",
+        "'here' AS node",
+        "id AS position",
+        f"id % {keys} AS key",
+        "CAST(id * 7919 % 1000 AS double) AS value",
+    )
+
+
+def _discarded(_batch: int, frames: Mapping[str, DataFrame]) -> Delivered:
+    """Calculate the changes of a batch, and publish nothing."""
+    from tidings.pipeline.flow.publishing import Delivered
+
+    changed = frames["high"].count()
+    return Delivered({"high": changed}, {})
+
+
+def _heap_mb(spark: SparkSession) -> float:
+    """Memory that Java's objects take after collecting garbage, in MB; the state is worked off in there."""
+    java: Any = spark.sparkContext._jvm
+    for _ in range(COLLECTIONS):
+        java.System.gc()
+        time.sleep(1.0)  # Spark forgets what nobody refers to in a thread of its own
+    runtime = java.Runtime.getRuntime()
+    return float(runtime.totalMemory() - runtime.freeMemory()) / 1e6
 
 
 def one_process(stage: Stage) -> tuple[float, float, list[int]]:

@@ -70,12 +70,16 @@ def test_a_small_run_of_back_tests_measures_every_workload(
 
     monkeypatch.setattr(flows, "running", running)
     monkeypatch.setattr(compiled, "is_installed", lambda: False)
-    for name, value in (("EVENTS", 40_000), ("FILTERS", 1_000), ("DIFFERENT", 1_000), ("WARM", 800)):
+    sizes = {"EVENTS": 40_000, "FILTERS": 1_000, "DIFFERENT": 1_000, "WARM": 800}
+    sizes |= {"KEYS": 100, "STATE_EVENTS": 1_000, "STATE_BATCH": 1_000, "STATE_TIMES": 2, "COLLECTIONS": 1}
+    for name, value in sizes.items():
         monkeypatch.setattr(flows, name, value)
     figures = flows.run(True, print)
     assert [one["name"] for one in figures["workloads"]] == [
         "opening a saved index, over building it",
         "back-test by two tasks, over one process that builds the index",
         "back-test of sealed files, over a live log",
+        "memory of a state after ten times as many events",
+        "bytes to Spark of a collapse by the minute, over those of its readings",
         "back-test of sealed files on two executors, over one",
     ]
