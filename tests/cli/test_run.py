@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cli.commands import run_command
@@ -179,7 +180,7 @@ def test_a_changed_file_restarts_the_app_and_a_signal_ends_it(
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(run, "begin", lambda: Child(told))
-    monkeypatch.setattr("tidings.cli.run.time.sleep", look)
+    monkeypatch.setattr(run, "time", SimpleNamespace(sleep=look))  # not that of other threads
     code, _, errors = run_command("run", "painting:app", "--reload")
     assert (code, errors) == (0, "a file has changed; restarting\n")
     assert told == ["begun", "terminated", "ended", "begun", "terminated", "ended"]
