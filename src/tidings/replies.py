@@ -42,6 +42,11 @@ class Deferred(Generic[Value]):
         """Whether it has an outcome, or was cancelled."""
         return self._state is not _State.WAITING
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody wants the outcome any more."""
+        return self._state is _State.CANCELLED
+
     def resolve(self, value: Value) -> None:
         """Give it its value."""
         self._end(_State.DONE, value)
