@@ -37,6 +37,7 @@ class QueueCrowd:
 
     def __init__(self, address: str, random: Random) -> None:
         self.is_over = False
+        self.life = 0  # of the node
         self.accepted: set[Place] = set()
         self.finished: set[Place] = set()  # dealt with, as whoever has had it was told
         self.marked = 0
@@ -47,6 +48,7 @@ class QueueCrowd:
         self._refused: set[Place] = set()
         self._settled: set[Place] = set()  # must never come again
         self._seen: set[Place] = set()
+        self._lives: dict[Place, int] = {}  # in which life of the node each has come last
         self._changed = asyncio.Event()
         self._made = 0
 
@@ -75,10 +77,15 @@ class QueueCrowd:
         assert message.redelivered or place not in self._seen, f"{place} came again, and is not marked"
         self.marked += message.redelivered
         self._seen.add(place)
+        self._lives[place] = self.life
 
     def _settle(self, *places: Place) -> None:
-        """These are gone for good, as the node has said."""
-        self._settled.update(places)
+        """These are gone for good, as the node has said.
+
+        Of one that came before the node was killed nobody knows when it went: another may have got it since,
+        and settled it, and look at it only now. That a message is gone is all that is said in both cases.
+        """
+        self._settled.update(place for place in places if self._lives[place] == self.life)
         self._finish(*places)
 
     def _finish(self, *places: Place) -> None:

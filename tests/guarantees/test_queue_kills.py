@@ -49,6 +49,7 @@ class Killing:
                 done = len(crowd.finished) + self.random.randint(0, DONE_MAX)
                 await crowd.wait_until(lambda done=done: len(crowd.finished) >= done)  # type: ignore[misc]
                 await self.node.kill()
+                crowd.life += 1
                 await self.node.start()
             crowd.is_over = True
             await asyncio.wait(writers)
