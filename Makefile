@@ -4,7 +4,7 @@
 BIN := .venv/bin
 READY := .venv/.ready
 # Half of their time tests wait for programs that they have started: two workers for each of two cores.
-PYTEST := $(BIN)/python -m pytest -q -n 6 -p tests.spreading
+PYTEST := $(BIN)/python -m pytest -q -n 4 -p tests.spreading
 # Of the Javas of this machine the first that Spark can use, which need not be that of PATH.
 WITH_JAVA = java=$$(scripts/java) && JAVA_HOME=$$java
 

@@ -1,4 +1,4 @@
-"""How tests are spread over the workers of pytest-xdist: `python -m pytest -n 6 -p tests.spreading`.
+"""How tests are spread over the workers of pytest-xdist: `python -m pytest -n 4 -p tests.spreading`.
 
 The tests of one file go to one worker, so that what the file prepares is prepared once, and those of
 `tests/pipeline` go to three: each worker that ran some of them would start a Spark of its own, but all of
