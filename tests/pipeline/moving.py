@@ -2,6 +2,7 @@
 
 Between source and sink the rows are dealt out anew and put in an order that differs with each attempt. A row
 that says `hold` has its task wait in the middle of the batch, until the test has killed what it wants to.
+A flow beside it, if there is to be one, counts and adds up the same rows by their last digits.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import SystemRandom
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 from effort import patience
 
+from tidings.flows import Graph, count, graph, history, total
 from tidings.pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HOLD_S_MAX = patience(240.0)
 LOOK_S = 0.02
@@ -34,6 +39,13 @@ class Plan(msgspec.Struct):
     folder: str
     """Where tasks say that they wait, and look whether they may go on."""
     config: dict[str, str]
+    has_flow: bool = False
+
+
+def totals() -> Graph:
+    """The rows counted and added up by their last digits."""
+    rows = history("rows", "type = 'in'", {"digit": "int", "number": "int"})
+    return graph("totals", rows.collapse("digit", n=count(), sum=total("number")).published("totals"))
 
 
 def scrambled(folder: str) -> Any:
@@ -62,6 +74,17 @@ def wait_at(folder: Path, hold: str) -> None:
         time.sleep(LOOK_S)
 
 
+def start_flow(spark: SparkSession, plan: Plan) -> None:
+    """Publish the totals, too."""
+    from tidings.pipeline.flow.stream import start
+
+    (source,) = totals().sources
+    stream = spark.readStream.format("tidings").options(**plan.reach).schema(source.schema)
+    rows = stream.options(where=source.where, durable="totals", startingOffsets="earliest").load()
+    target = {**plan.reach, "sink": "totals"}
+    start(totals(), spark, {source.name: rows}, target, f"{plan.checkpoint}-flow", trigger_s=0.5)
+
+
 def main() -> None:
     """Read and publish until somebody ends it."""
     plan = msgspec.json.decode(sys.argv[1], type=Plan)
@@ -69,6 +92,8 @@ def main() -> None:
     columns = "number int, hold string"
     stream = spark.readStream.format("tidings").options(**plan.reach).schema(columns)
     frame = stream.options(where="type = 'in'", durable="moving", startingOffsets="earliest").load()
+    if plan.has_flow:
+        start_flow(spark, plan)
     moved = frame.repartition(PARTS).mapInArrow(scrambled(plan.folder), columns)
     target = moved.selectExpr("'out' AS type", "number").writeStream.format("tidings").options(**plan.reach)
     target.options(sink="moved", checkpointLocation=plan.checkpoint).start().awaitTermination()

@@ -91,7 +91,7 @@ class Show:
             "spark.ui.enabled": "false",
         }
         checkpoint = str(self._home / "checkpoint")
-        plan = Plan(self._cluster.address, reach, checkpoint, str(self._home), config)
+        plan = Plan(self._cluster.address, reach, checkpoint, str(self._home), config, has_flow=IS_SOAK)
         program = [sys.executable, str(TESTS / "pipeline" / "moving.py"), msgspec.json.encode(plan).decode()]
         return Mortal(self._home / "driver.log", program)
 
@@ -141,12 +141,29 @@ class Show:
         with self.bus() as bus:
             return [event["number"] for _, event in bus.log.read(where="type = 'out'")]
 
+    def totals(self) -> dict[int, list[tuple[int, int]]]:
+        """Counts and sums by digit, as a flow has published them; waits until they have all events."""
+        with self.bus() as bus:
+
+            def found() -> dict[int, list[tuple[int, int]]]:
+                by_digit: dict[int, list[tuple[int, int]]] = {}
+                for _, event in bus.log.read(where="type = 'totals'"):
+                    by_digit.setdefault(event["digit"], []).append((event["n"], event["sum"]))
+                return by_digit
+
+            def has_all() -> bool:
+                return sum(rows[-1][0] for rows in found().values()) >= self._count
+
+            wait_until(has_all, self._driver)
+            return found()
+
     def close(self) -> None:
         self._driver.kill()
 
 
 def _event(number: int, hold: str | None) -> Event:
-    values: dict[str, object] = {"number": number} if hold is None else {"number": number, "hold": hold}
+    values: dict[str, object] = {"number": number, "digit": number % 10}
+    values |= {} if hold is None else {"hold": hold}
     return Event("in", values, delivery="persistent")
 
 
@@ -164,8 +181,20 @@ def test_each_event_is_published_once_whatever_is_killed_in_mid_batch(tmp_path: 
                 show.run(number, victim, random)
             assert Counter(show.out()) == wanted
             assert _received(show) == wanted
+            if IS_SOAK:
+                check_totals(show.totals())
         finally:
             show.close()
+
+
+def check_totals(found: dict[int, list[tuple[int, int]]]) -> None:
+    """Each change of a state was published once, and the last one has all events."""
+    for digit, rows in found.items():
+        counts = [count for count, _ in rows]
+        assert counts == sorted(set(counts)), f"of digit {digit} a change was published twice"
+        numbers = range(digit, ROUNDS * EVENTS, 10)
+        assert rows[-1] == (len(numbers), sum(numbers))
+    assert len(found) == 10
 
 
 def _received(show: Show) -> Counter[int]:

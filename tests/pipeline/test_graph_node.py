@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cli.commands import run_command
-from effort import IS_SOAK, patience
+from effort import IS_SOAK, SEED, patience
 
 pytest.importorskip("pyspark")
+from pipeline.flow_oracle import worked_off
 from pipeline.nodes import Running, running, wait_until
 
 from tidings import Event, blocking
@@ -48,6 +50,16 @@ by = "symbol"
 collapse = { high = "highest(price)" }
 publish = "quotes.high"
 """
+RANDOM_GRAPHS = 3
+"""Random graphs in a long run; each takes two runs of half a minute."""
+RULES = {
+    "n": '"count()"',
+    "high": '"highest(price)"',
+    "low": '"lowest(price)"',
+    "amount": '"total(price)"',
+    "average": '"mean(volume)"',
+    "last": '"latest(price)"',
+}
 
 
 @pytest.fixture
@@ -157,38 +169,72 @@ def test_what_is_made_from_a_state_is_made_anew_in_each_run(quotes: str) -> None
     assert {step.name: step.after for step in steps}["highs"] == ("large",)
 
 
+def tables(node: Running, path: str, home: Path) -> dict[str, int]:
+    """Rows in the tables after a run of the declarative project of a graph."""
+    code = "from tidings.cli import main; main()"
+    typed = ("pipeline", "run", path, "--node", node.address, "--checkpoint", str(home), "--json")
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
+    environment |= {"PYTHONPATH": str(ROOT / "src"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *typed],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=True,
+        timeout=patience(600),
+    )
+    return dict(json.loads(done.stdout.splitlines()[-1])["tables"])
+
+
+def state(path: str, home: Path) -> list[dict[str, Any]]:
+    """Rows of the states in the tables, as the command prints them."""
+    code, output, _ = run_command("pipeline", "state", path, "--checkpoint", str(home), "--json")
+    assert code == 0
+    return [json.loads(line) for line in output.splitlines()]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(patience(900))
 def test_the_declarative_project_of_a_graph_publishes_its_states_too(node: Running, tmp_path: Path) -> None:
-    path = str(ROOT / "examples" / "flows" / "quotes.toml")
-    home = str(tmp_path / "tables")
-
-    def run() -> dict[str, int]:
-        code = "from tidings.cli import main; main()"
-        typed = ("pipeline", "run", path, "--node", node.address, "--checkpoint", home, "--json")
-        environment = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
-        environment |= {"PYTHONPATH": str(ROOT / "src"), "SPARK_LOCAL_IP": "127.0.0.1"}
-        done = subprocess.run(
-            [sys.executable, "-c", code, *typed],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            check=True,
-            timeout=patience(600),
-        )
-        return dict(json.loads(done.stdout.splitlines()[-1])["tables"])
-
+    path, home = str(ROOT / "examples" / "flows" / "quotes.toml"), tmp_path / "tables"
     node.publish(*(trade(*one, type="trade") for one in (("A", 1.0), ("B", 2.0), ("A", 9.0, 10), ("A", 3.0))))
-    assert run() == {"large": 3, "high": 2, "late": 0}
+    assert tables(node, path, home) == {"large": 3, "high": 2, "late": 0}
     assert sorted(high for _, high in published(node, "quotes.high")) == [2.0, 3.0]
-    code, output, _ = run_command("pipeline", "state", path, "--checkpoint", home, "--json")
-    rows = [json.loads(line) for line in output.splitlines()]
-    assert (code, {row["symbol"]: row["high"] for row in rows}) == (0, {"A": 3.0, "B": 2.0})
+    assert {row["symbol"]: row["high"] for row in state(path, home)} == {"A": 3.0, "B": 2.0}
     if IS_SOAK:
         node.publish(trade("B", 5.0, type="trade"))
-        assert run() == {"large": 4, "high": 2, "late": 0}
+        assert tables(node, path, home) == {"large": 4, "high": 2, "late": 0}
         assert sorted(high for _, high in published(node, "quotes.high")) == [2.0, 3.0, 5.0]
+        for number in range(RANDOM_GRAPHS):
+            check_some_graph(node, tmp_path / f"g{number}", random.Random(SEED + number))
+
+
+def check_some_graph(node: Running, home: Path, dice: random.Random) -> None:
+    """The state in the tables of a random graph is that of plain Python, after each of two runs."""
+    home.mkdir()
+    path, type = str(home / "graph.toml"), f"trades.{home.name}"
+    rules = dict(dice.sample(sorted(RULES.items()), 3))
+    text = QUOTES.replace("volume > 1000", f"volume >= {dice.randrange(3_000)}")
+    text = text.replace("[history.trades]", f"[history.trades]\nwhere = \"type = '{type}'\"")
+    text = text.replace('high = "highest(price)"', ", ".join(map(" = ".join, rules.items())))
+    Path(path).write_text(text.replace("quotes.", f"{home.name}."))
+    rows: list[dict[str, Any]] = []
+    for _ in range(2):
+        for _ in range(20):
+            row = {
+                "symbol": dice.choice("ABC"),
+                "price": float(dice.randrange(99)),
+                "volume": dice.randrange(6_000),
+            }
+            node.publish(trade(**row, type=type))
+            rows.append({"time": BEGIN, "node": "here", "position": len(rows), **row})
+        made = tables(node, path, home / "tables")
+        wanted = worked_off(load(path), {"trades": rows})
+        assert made["large"] == len(wanted["large"])
+        found = [{name: row[name] for name in ("symbol", *rules)} for row in state(path, home / "tables")]
+        expected = [{name: row[name] for name in ("symbol", *rules)} for row in wanted["high"]]
+        assert sorted(map(repr, found)) == sorted(map(repr, expected))
 
 
 class Interrupted(Exception):
