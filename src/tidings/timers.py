@@ -167,7 +167,7 @@ def granted_s(lease_s: float, most_s: float | None) -> float: ...
 @overload
 def granted_s(lease_s: float | None, most_s: float | None) -> float | None: ...
 def granted_s(lease_s: float | None, most_s: float | None) -> float | None:
-    """Return how long a lease is that was asked for, and is given for so long at most; None is for ever."""
+    """Return how long a lease is that was asked for, and is given for so long at most; None: no end."""
     return min((float(one) for one in (lease_s, most_s) if one is not None), default=None)
 
 
