@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ from tidings.node import compiled
 from tidings.pipeline.backtest.cases import Case, Cases
 from tidings.pipeline.backtest.run import backtest, count_matches, index_of
 from tidings.pipeline.backtest.tally import TOTAL, TallyPlan
+from tidings.pipeline.continuous import LOCAL
 from tidings.pipeline.session import check_java, check_packages, spark_session
 
 if TYPE_CHECKING:
@@ -56,8 +58,10 @@ WARM, WARM_TASKS = 8_000, 8
 MEMORY_MB = 2_048
 """Memory of an executor."""
 KEYS = 100_000
-STATE_EVENTS, STATE_BATCH, STATE_TIMES = 1_000_000, 500_000, 10
-"""Events of a state of so many keys, those of a batch, and how many times as many they are compared with."""
+STATE_EVENTS, STATE_TIMES = 1_000_000, 10
+"""Events of a state of so many keys, and how many times as many they are compared with."""
+STATE_BATCH, STATE_BATCH_LATER = 100_000, 500_000
+"""Events of a batch, first and later: ten batches fill the caches of Spark, which are bounded."""
 COLLECTIONS = 3
 """How often garbage is collected before memory is looked at."""
 
@@ -177,13 +181,13 @@ def _state(spark: SparkSession, home: Path, part: int) -> Figure:
     readings = history("readings", columns={"key": "bigint", "value": "double"})
     state = readings.collapse("key", readings=count(), high=highest("value")).named("high")
     batches = FlowBatches(graph("bench", state), spark, str(home), _discarded)
-    begin, size = STATE_EVENTS // part, STATE_BATCH // part
+    begin = STATE_EVENTS // part
     end = begin * STATE_TIMES
+    starts = [*range(0, begin, STATE_BATCH // part), *range(begin, end, STATE_BATCH_LATER // part), end]
     held: dict[int, float] = {}
-    for number in range(end // size):
-        rows = spark.range(number * size, (number + 1) * size, numPartitions=CORES)
+    for number, (start, done) in enumerate(pairwise(starts)):
+        rows = spark.range(start, done, numPartitions=CORES)
         batches(batches.stream({"readings": _readings(rows, KEYS // part)}), number)
-        done = (number + 1) * size
         if done in (begin, end):
             held[done] = _heap_mb(spark)
     files = sum(file.stat().st_size for file in home.rglob("*.parquet"))
@@ -275,12 +279,12 @@ def running(master: str, home: Path) -> Iterator[SparkSession]:
         master,
         "tidings bench",
         **{
+            **LOCAL,
             "spark.local.dir": home / "spark",
             "spark.log.level": "ERROR",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # begin when all executors are there
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
             "spark.sql.warehouse.dir": home / "warehouse",
-            "spark.ui.enabled": "false",
         },
     )
     try:

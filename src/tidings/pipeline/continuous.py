@@ -30,6 +30,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+LOCAL = {
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    "spark.ui.enabled": "false",
+    # Spark remembers what it has done for the pages of its UI, which are off: 100,000 tasks, for instance.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "100",
+}
+"""Settings of a session on this machine; those of the run take precedence."""
+
 
 class ContinuousRun(Struct, frozen=True, kw_only=True):
     """Run of a continuous query: its pipeline, its node, and its checkpoint."""
@@ -81,11 +92,10 @@ def close(spark: SparkSession) -> None:
 def open_session(run: ContinuousRun) -> SparkSession:
     """Open a session as a query needs it."""
     is_local = (run.master or "local").startswith("local")
-    here = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": str(os.cpu_count() or 2)}
     settings = {
         "spark.log.level": "ERROR",
         "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
-        **(here if is_local else {}),
+        **(LOCAL if is_local else {}),
         **run.config,
     }
     return spark_session(run.master, f"tidings {run.pipeline.name}", **settings)
