@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.backoff import RETRY_S_MAX, RETRY_S_MIN, Backoff
+from tidings.timers import RETRY_S_MAX, RETRY_S_MIN, Backoff
 
 CHANCES = st.floats(0, 1, exclude_max=True)
 SUCCESS = st.none()

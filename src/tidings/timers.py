@@ -1,4 +1,4 @@
-"""Timers: keys, each with the moment at which it is due, the earliest first; and leases, which build on them.
+"""Timers: keys with the moments at which they are due, the earliest first; leases and delays of retries.
 
     timers.at(now + 5, session)          # due in 5 s; a moment that was set before does not count any more
     timers.cancel(session)
@@ -19,6 +19,14 @@ Who renews a lease often only notes when that was: a timer stands at the end tha
 and is set again when it has gone off too early. All moments are of the clock that never jumps. A moment that
 was stored is one of the wall clock, and becomes such a moment once, by `deadline`, when it is read: nothing
 lives longer than the lease it was given, whatever the wall clock has been set to meanwhile.
+
+Delays after failures in a row grow up to a maximum, and are spread by chance over the upper half of their
+length, so that the clients of a node that was restarted do not come back all at once:
+
+    backoff = Backoff(random.random)
+    while not attempt():
+        sleep(backoff.next_s())
+    backoff.reset()
 """
 
 from __future__ import annotations
@@ -37,6 +45,10 @@ AT_ONCE = 64
 
 RENEWALS_PER_LEASE = 3
 """How often a lease is renewed before it would end, so that a renewal may be late or lost."""
+RETRY_S_MIN = 0.05
+"""The first delay before a connection is made again."""
+RETRY_S_MAX = 5.0
+"""The longest one."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -174,3 +186,26 @@ def granted_s(lease_s: float | None, most_s: float | None) -> float | None:
 def renewal_s(lease_s: float) -> float:
     """Return how often the holder of a lease is to renew it."""
     return lease_s / RENEWALS_PER_LEASE
+
+
+class Backoff:
+    """The delays of one thing that is tried again."""
+
+    __slots__ = ("_delay_s", "_first_s", "_most_s", "_random")
+
+    def __init__(
+        self, random: Callable[[], float] | None, first_s: float = RETRY_S_MIN, most_s: float = RETRY_S_MAX
+    ) -> None:
+        """`random` returns numbers from 0 to 1; None: delays are not spread."""
+        self._random = random
+        self._first_s = self._delay_s = first_s
+        self._most_s = most_s
+
+    def reset(self) -> None:
+        """Begin with the first delay again: an attempt has succeeded."""
+        self._delay_s = self._first_s
+
+    def next_s(self) -> float:
+        """Return how long to wait after one more failure."""
+        delay_s, self._delay_s = self._delay_s, min(2 * self._delay_s, self._most_s)
+        return delay_s if self._random is None else delay_s * (0.5 + 0.5 * self._random())

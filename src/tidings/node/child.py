@@ -17,9 +17,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from tidings.backoff import Backoff
 from tidings.errors import TidingsError, UserError
 from tidings.node import logs
+from tidings.timers import Backoff
 
 START_S_MAX = 60.0
 """How long a child may take until it says what it is waited for."""

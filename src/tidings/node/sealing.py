@@ -26,7 +26,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tidings.backoff import Backoff
 from tidings.errors import Disconnected, InternalError, StoreDamaged, StoreError, TidingsError
 from tidings.ids import ClockIds, new_system
 from tidings.locks import lock
@@ -39,6 +38,7 @@ from tidings.node.child import ChildProcess, done_before, watch_parent
 from tidings.node.config import NodeConfig
 from tidings.node.logs import Lasting, Level, LogForm
 from tidings.protocol.connection import Connection
+from tidings.timers import Backoff
 from tidings.transport.credentials import Credentials
 from tidings.transport.dial import dial
 from tidings.transport.link import Link

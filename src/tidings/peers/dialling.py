@@ -25,11 +25,10 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from tidings.backoff import Backoff
 from tidings.errors import TidingsError
 from tidings.peers.outbound_stream import OutboundStream
 from tidings.protocol.connection import Connection
-from tidings.timers import Alarm, Alarms
+from tidings.timers import Alarm, Alarms, Backoff
 from tidings.transport.credentials import Credentials
 
 DialState = Literal["resting", "dialling", "open", "over"]

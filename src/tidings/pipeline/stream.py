@@ -22,7 +22,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tidings.backoff import Backoff
 from tidings.errors import UserError
 from tidings.pipeline.batch import TaskInput, columns_of, pieces_of, place_of, read_piece, within
 from tidings.pipeline.offsets import (
@@ -43,6 +42,7 @@ from tidings.pipeline.offsets import (
 )
 from tidings.pipeline.options import ReadOptions, label_of, read_options
 from tidings.pipeline.reader_lease import ENDING, LeasedReaders
+from tidings.timers import Backoff
 
 IDLE_S_MIN, IDLE_S_MAX = 0.001, 0.1
 """How long the answer that there is nothing new is delayed: at first, and after a while."""

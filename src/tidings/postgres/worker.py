@@ -18,7 +18,6 @@ from functools import partial
 import psycopg
 from psycopg import errors
 
-from tidings.backoff import Backoff
 from tidings.errors import Disconnected, InternalError, QueueNotFound, TidingsError
 from tidings.postgres import settling
 from tidings.postgres.catalog import Catalog, Known
@@ -39,6 +38,7 @@ from tidings.postgres.putting import Watched
 from tidings.postgres.readers import PostgresReader, ReaderLines
 from tidings.postgres.taking import is_served, tell_nothing
 from tidings.queues.message import QueuedMessage
+from tidings.timers import Backoff
 
 LOOK_S = 5.0
 """Time between two searches without a notice: the holder of a lock on a message may have died."""

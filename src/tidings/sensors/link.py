@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import UNSET, Struct
 
-from tidings.backoff import Backoff
 from tidings.errors import AddressError, CodecError, Disconnected, UserError
 from tidings.sensors.network import Ear, Heard
+from tidings.timers import Backoff
 from tidings.transport.credentials import Credentials
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from tidings.backoff import Backoff
 from tidings.errors import CodecError, Disconnected, MissingExtra
 from tidings.gateway.messages import Sensor
 from tidings.seen import Producers
@@ -28,6 +27,7 @@ from tidings.sensors.link import GatewayPlace
 from tidings.sensors.network import SensorNetwork
 from tidings.sensors.speaker import Speaker
 from tidings.sensors.topics import Found, TopicMap
+from tidings.timers import Backoff
 
 if TYPE_CHECKING:
     from tidings.sensors.mqtt_session import MqttBroker, MqttDelivery, MqttSession

@@ -20,9 +20,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from tidings.backoff import Backoff
 from tidings.errors import Disconnected
 from tidings.sensors.link import RETRY_S_MIN, tls_context
+from tidings.timers import Backoff
 from tidings.transport.credentials import Credentials
 
 SESSION_S = 7 * 86_400

@@ -19,7 +19,6 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
-from tidings.backoff import Backoff
 from tidings.errors import CodecError
 from tidings.gateway.messages import (
     Ack,
@@ -32,7 +31,7 @@ from tidings.gateway.messages import (
     SubscribeSensors,
     UnsubscribeSensors,
 )
-from tidings.timers import renewal_s
+from tidings.timers import Backoff, renewal_s
 
 WAITING_MAX = 1_000
 """Messages of one network in flight: fewer than a gateway tells apart."""

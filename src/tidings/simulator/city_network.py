@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from tidings.backoff import Backoff
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.hub import Clocks, Hub
 from tidings.gateway.messages import Point, Sensor
@@ -25,6 +24,7 @@ from tidings.simulator.city_account import Box, CityAccount, MadeReading, Offere
 from tidings.simulator.client import SimulatedClient
 from tidings.simulator.node import STEP_S, SimulatedNode
 from tidings.simulator.world import Action, Conditions, End, World
+from tidings.timers import Backoff
 
 PERIOD_S = 1.0
 """Time between two measurements of a sensor."""

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tidings.backoff import Backoff
 from tidings.errors import TidingsError
 from tidings.event import Batch, Delivery, Event
 from tidings.ids import StoredIds
@@ -20,6 +19,7 @@ from tidings.protocol.subscriber import ClientSubscription, Wanted
 from tidings.simulator.account import StormAccount
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.world import End, World
+from tidings.timers import Backoff
 
 RETRY_S_MIN = 0.02
 WAKE_S = 1.0

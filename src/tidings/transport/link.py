@@ -17,13 +17,13 @@ from math import inf
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from tidings.backoff import Backoff
 from tidings.errors import Disconnected, NoAnswer, TidingsError
 from tidings.event import Event
 from tidings.protocol.calls import OnCut
 from tidings.protocol.connection import Connection
 from tidings.protocol.messages import error_of
 from tidings.replies import Deferred
+from tidings.timers import Backoff
 from tidings.transport.dial import Carrier, ConnectTo, Hopeless
 from tidings.transport.limits import Belonging, Limits, OutOfTime, running_loop
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from tidings.backoff import Backoff
 from tidings.errors import TidingsError
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.hub import Clocks, Hub
@@ -28,6 +27,7 @@ from tidings.node.gateway.ports import GatewayPorts, listen
 from tidings.node.ports import raise_descriptor_limit
 from tidings.protocol.connection import Connection
 from tidings.protocol.messages import VERSION, Hello
+from tidings.timers import Backoff
 from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials
 from tidings.transport.dial import ConnectTo, Hopeless, dial
