@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 from tidings.event import Batch
 from tidings.filters import Filter
 from tidings.interest import Advertisement, Interests
-from tidings.interest.weights import Weight
+from tidings.interest.demand import Weight
 from tidings.matching import Index
 from tidings.matching.clues import Unindexed
 

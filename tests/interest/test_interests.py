@@ -12,8 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from tests.filters.conditions import events, filters
 from tidings import Event, Filter
-from tidings.interest import Advertisement, Interests, interests, weights
+from tidings.interest import Advertisement, Interests, interests
 from tidings.interest import audience as audience_module
+from tidings.interest import demand as demands
 
 REPORTED_MAX = 3
 NUMBERS = [Filter(f"n = {n}") for n in range(8)]
@@ -136,7 +137,7 @@ class RoughOracle(Oracle):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(weights, "MERGED_ALTERNATIVES_MAX", 0)
+        self.patch.setattr(demands, "MERGED_ALTERNATIVES_MAX", 0)
 
     def teardown(self) -> None:
         self.patch.undo()

@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidings.filters import Filter
-from tidings.interest.demand import Demand
-from tidings.interest.weights import Weight, merging, weigh
+from tidings.interest.demand import Demand, Weight, merging, weigh
 
 REPORTED_SIZE_MAX = 1 << 20
 """Characters of filters that are reported one by one, and of the merged filter that replaces them."""

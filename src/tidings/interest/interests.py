@@ -18,8 +18,17 @@ from typing import Any
 
 from tidings.filters import Filter
 from tidings.interest.audience import Advertisement, Audience, Cover, fitting, widened
-from tidings.interest.demand import NOBODY, Demand, Demands, reaches
-from tidings.interest.weights import COMPARED_MAX, Weight, comparing, merging, weigh
+from tidings.interest.demand import (
+    COMPARED_MAX,
+    NOBODY,
+    Demand,
+    Demands,
+    Weight,
+    comparing,
+    merging,
+    reaches,
+    weigh,
+)
 from tidings.matching.overlaps import Overlaps
 from tidings.steps import Steps
 

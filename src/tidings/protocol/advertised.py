@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from tidings.filters import Filter
 from tidings.interest import Advertisement
-from tidings.interest.weights import COMPARED_MAX, Weight, comparing, weigh
+from tidings.interest.demand import COMPARED_MAX, Weight, comparing, weigh
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
