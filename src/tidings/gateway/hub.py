@@ -34,16 +34,18 @@ from tidings.gateway.networks import DatagramAddress, Key
 from tidings.gateway.networks import NetworkCaller as Owner
 from tidings.gateway.peer import (
     ANYONE,
+    Act,
     DatagramSenders,
     Entrance,
+    GatewayWork,
     Login,
     NetworkConnection,
     NetworkRights,
     PauseReading,
     Send,
+    WorkClient,
 )
 from tidings.gateway.uplink import Log, ReadingPublisher, Uplink
-from tidings.gateway.work import Act, GatewayWork, WorkClient
 from tidings.protocol.access import PeerInfo
 from tidings.steps import Steps
 

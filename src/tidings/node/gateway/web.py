@@ -19,7 +19,7 @@ from tidings.gateway.hub import Hub
 from tidings.gateway.intake import NetworkReader
 from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Error, Register, Sensing
-from tidings.gateway.work import WorkClient
+from tidings.gateway.peer import WorkClient
 from tidings.node.gateway.web_port import WebPort
 from tidings.node.gateway.web_session import (
     COOKIE,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from tidings.errors import MissingExtra
-from tidings.gateway.work import WorkClient
+from tidings.gateway.peer import WorkClient
 from tidings.node import logs
 from tidings.node.gateway.web_session import SINGLE, WebAnswer, allowing, refusal
 from tidings.node.gateway.websocket import GONE, WRITE_BUFFER_MAX, WebSocket
