@@ -17,7 +17,7 @@ import tidings
 from client.nodes import node, run
 from tidings import App, Event
 from tidings.client import Bus, Message
-from tidings.client.app_parts import AppPart
+from tidings.client.app import AppPart
 from tidings.errors import FilterError, QueueNotFound, RequestFailed, UserError
 
 

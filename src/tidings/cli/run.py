@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tidings.client import App
-    from tidings.client.app_parts import AppPart
+    from tidings.client.app import AppPart
 
 GRACE_S = 30.0
 LOOK_S = 0.5
