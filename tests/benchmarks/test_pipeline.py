@@ -9,8 +9,8 @@ from benchmarks import peers, pipeline, pipeline_load, pipeline_size
 from benchmarks.pipeline_load import TYPES, VALUE_MAX, ReadingWire
 from benchmarks.wires import COUNTER_FIRST
 from tidings import Batch
-from tidings.event.check import check
 from tidings.event.header import Delivery
+from tidings.event.wire import check
 from tidings.protocol.frames import FRAME_MAX, FrameReader
 from tidings.sensors.recording import make_recording
 

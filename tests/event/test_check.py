@@ -23,13 +23,21 @@ from strategies import damaged, numbered_events
 
 from tidings.errors import CodecError
 from tidings.event import Batch, Event, Header
-from tidings.event import check as seam
 from tidings.event import check_compiled as compiled
-from tidings.event.check import Checked, check, check_decoding
+from tidings.event import wire as seam
 from tidings.event.check_compiled import check_certain
 from tidings.event.header import DELIVERIES
 from tidings.event.values import ATTRIBUTES_MAX, RESERVED, TIME_US_MAX, TIME_US_MIN
-from tidings.event.wire import HEAD_SIZE, array_head, decode_events, encode_events, offsets_of
+from tidings.event.wire import (
+    HEAD_SIZE,
+    Checked,
+    array_head,
+    check,
+    check_decoding,
+    decode_events,
+    encode_events,
+    offsets_of,
+)
 
 SOURCE = Path(__file__).parents[2] / "src"
 GOOD = [5, "air.pm10", 0, {"value": 41.2}, None, None]
@@ -431,7 +439,7 @@ def run_python(code: str) -> str:
 def test_numba_is_loaded_only_when_it_is_asked_for() -> None:
     code = """
 import sys
-from tidings.event.check import check
+from tidings.event.wire import check
 from tidings.event.wire import array_head
 check(array_head(0))
 print(*[name for name in ("numpy", "numba") if name in sys.modules])"""
@@ -441,7 +449,7 @@ print(*[name for name in ("numpy", "numba") if name in sys.modules])"""
 def test_without_numba_the_missing_extra_is_named() -> None:
     code = """
 import sys
-from tidings.event.check import use_compiled
+from tidings.event.wire import use_compiled
 from tidings.errors import MissingExtra
 sys.modules["numba"] = None
 try:

@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 
 from tests.gateway.whole import decode_object
 from tidings import Event, Filter
-from tidings.event.check import check
 from tidings.event.check_compiled import check_certain
 from tidings.event.values import RESERVED, time_from_us
-from tidings.event.wire import decode_events
+from tidings.event.wire import check, decode_events
 from tidings.gateway.message_reader import ERRORS_MAX
 from tidings.gateway.messages import Error, Sensing
 from tidings.gateway.reading import KEPT_MAX, Mapped, Mapper, number_of

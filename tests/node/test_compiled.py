@@ -16,7 +16,7 @@ from node.peers import SOURCE, Run, peer_of, run, running
 import tidings
 from tidings import Event
 from tidings.client.subscription import Subscription
-from tidings.event import check
+from tidings.event import wire
 from tidings.matching import index
 from tidings.node import compiled
 from tidings.node.compiled import CACHE, cache_place
@@ -180,7 +180,7 @@ def test_a_node_serves_while_its_code_is_compiled_and_ends_the_compiler_when_it_
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain Python, with compiled code that is quickly loaded, and that goes with the test."""
     compiled.exercise()
-    monkeypatch.setattr(check, "_certain", None)
+    monkeypatch.setattr(wire, "_certain", None)
     monkeypatch.setattr(frames, "_join", frames.join)
     monkeypatch.setattr(index, "_is_prepared", False)
 

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from tidings.event.check import Checked
 from tidings.event.header import DELIVERIES, PRIORITY_MAX, ROUTES
 from tidings.event.texts import (
     Bytes,
@@ -36,7 +35,7 @@ from tidings.event.texts import (
     word_at,
 )
 from tidings.event.values import ATTRIBUTES_MAX, NAME_LENGTH_MAX, RESERVED, TIME_US_MAX, TIME_US_MIN
-from tidings.event.wire import HEAD_SIZE, count_in_head
+from tidings.event.wire import HEAD_SIZE, Checked, count_in_head
 
 _DOUBTFUL: Final = -1
 _SIX_ELEMENTS: Final = 0x96

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidings.event.check import Checked, check
+from tidings.event.wire import Checked, check
 from tidings.store.interface import RecordKind, StoredMessage
 
 STAGED = 0

@@ -20,7 +20,7 @@ from msgspec import Meta, Struct
 
 from tidings.errors import CodecError, NotAllowed, Refused
 from tidings.event import Batch
-from tidings.event.check import Checked, check
+from tidings.event.wire import Checked, check
 from tidings.ids import ForwardedOrigin, new_system
 from tidings.log.sink_staging import (
     BYTES_EACH,

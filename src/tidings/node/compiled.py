@@ -172,7 +172,7 @@ def _processor() -> list[str]:
 def exercise() -> None:
     """Run every compiled function once, with the types it has in a node, and use them from then on."""
     from tidings import matching
-    from tidings.event import Batch, Event, check, wire
+    from tidings.event import Batch, Event, wire
     from tidings.event.check_compiled import check_certain
     from tidings.protocol import frames
     from tidings.protocol.cutting import join_compiled
@@ -182,8 +182,7 @@ def exercise() -> None:
     check_certain(batch.raw)
     join_compiled(frames.encode(frames.PUBLISH, batch.raw) * 20, 0, frames.FRAME_MAX)
     matching.prepare()
-    wire.use_compiled()
-    check.use_compiled()  # last, so that the loop never waits for a function that is being loaded
+    wire.use_compiled()  # last, so that the loop never waits for a function that is being loaded
     frames.use_compiled()
 
 

@@ -18,7 +18,7 @@ from itertools import groupby
 
 from tidings.errors import CodecError, EventError, NotAllowed, QueueNotFound, Refused, TidingsError, UserError
 from tidings.event import Batch
-from tidings.event.check import Checked, check
+from tidings.event.wire import Checked, check
 from tidings.exchange import Subscription
 from tidings.ids import NUMBER_MAX, ForwardedOrigin, check_system
 from tidings.protocol.arguments import NAME_LENGTH_MAX

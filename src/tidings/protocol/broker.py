@@ -30,8 +30,8 @@ from msgspec import structs
 
 from tidings.errors import NotAllowed, TidingsError
 from tidings.event import Batch, Event
-from tidings.event.check import Checked, check
 from tidings.event.header import DELIVERIES
+from tidings.event.wire import Checked, check
 from tidings.exchange import Exchange, Need, Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin

@@ -20,7 +20,7 @@ from tidings.errors import (
     UserError,
 )
 from tidings.event import Batch, Origin
-from tidings.event.check import check
+from tidings.event.wire import check
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX
 from tidings.protocol.messages import DONE, HANDLE, UNOPENED, Commit, Put, Settle

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tidings.errors import QueueNotFound, Refused, TransactionLost
 from tidings.event import Batch
-from tidings.event.check import check
+from tidings.event.wire import check
 from tidings.matching import Shelf
 from tidings.protocol.service import IncomingRequest
 from tidings.queues.arguments import Begin, Cancel, Rollback
