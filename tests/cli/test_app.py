@@ -4,11 +4,12 @@ import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import tidings
 from tidings import cli
-from tidings.cli.app import app
+from tidings.cli.app import COMMANDS, app
 from tidings.errors import MissingExtra
 
 
@@ -65,6 +66,11 @@ def test_help_does_not_pay_for_the_index_or_the_broker() -> None:
     code = f"import sys, tidings.cli.app; print(*[m for m in {heavy} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("name", [name for name, (_, line) in COMMANDS.items() if line])
+def test_the_list_of_commands_shows_the_first_line_of_their_help(name: str) -> None:
+    assert get_command(app).commands[name].help.partition("\n")[0] == COMMANDS[name][1]
 
 
 def words_of(*command: str) -> list[str]:

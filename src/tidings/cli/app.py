@@ -1,41 +1,74 @@
 """The tree of commands, how their help reads, and the reply to an unknown command.
 
-Each command imports what it works with when it runs: `tidings --help` stays quick. Commands are registered as
-usual; `use` then gives all of them the classes of this module, so that none has to name one.
+The module of a command is imported when that command is used, so it may import at its top what it works with,
+and `tidings --help` stays quick. Commands are registered as usual; `use` then gives all of them the classes
+of this module, so that none has to name one.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
+from typer.models import Default
 
 import tidings
-from tidings.cli import (
-    backtest,
-    backup,
-    bench,
-    demo,
-    filter,
-    links,
-    log,
-    node,
-    pipeline,
-    pubsub,
-    queue,
-    request,
-    run,
-    security,
-    sensor,
-    simulate,
-    top,
-    user,
-)
 from tidings.errors import UserError
+
+COMMANDS = {
+    "gateway": (
+        "node:gateway",
+        "Run a gateway between sensor networks and a node, until it is stopped with Ctrl-C or SIGTERM.",
+    ),
+    "publish": ("pubsub:publish", "Publish an event: tidings publish air.pm10 value=41.2 street=quay"),
+    "subscribe": ("pubsub:subscribe", "Print the events that match FILTER, until Ctrl-C or --count."),
+    "ping": ("node:ping", "Connect to a node, and print how long its answer takes."),
+    "request": (
+        "request:request",
+        "Publish a request and print the first reply: tidings request price item=pear",
+    ),
+    "reply": (
+        "request:reply",
+        "Answer requests of TYPE, until Ctrl-C or --count, with the given attributes or by a command.",
+    ),
+    "run": ("run:run", "Run an app: its handlers of events, messages and requests."),
+    "top": (
+        "top:top",
+        "Show rates, subscriptions, waiting messages and dropped events, until q or Ctrl-C.",
+    ),
+    "backup": ("backup:backup", "Write a snapshot of a node's store to one file, while the node runs."),
+    "restore": (
+        "backup:restore",
+        "Restore the directory of a node from a backup; `tidings node --dir DIR` then continues from there.",
+    ),
+    "demo": (
+        "demo:demo",
+        "Run a node, a gateway, a city of sensors, a queue with workers and Spark, and show their work.",
+    ),
+    "node": ("node:app", "Run a node until it is stopped with Ctrl-C or SIGTERM."),
+    "queue": ("queue:app", "Create queues, put messages into them and get them out."),
+    "advertisement": ("pubsub:advertisements", "Show the events that sources may publish."),
+    "durable": ("pubsub:durables", "Show and delete durable subscriptions."),
+    "session": ("links:sessions", "Show and end the sessions of a node's clients."),
+    "log": ("log:app", "Read and manage the log of a node."),
+    "peer": ("links:peers", "Show the other nodes that a node knows."),
+    "security": ("security:app", "Make and check the security directory of a node."),
+    "user": ("user:app", "Manage the users of a node and their credentials."),
+    "sensor": ("sensor:app", "Show sensor networks, and send readings to a gateway."),
+    "pipeline": ("backtest:app", "Run pipelines on Spark, and pack their environment."),
+    "filter": ("filter:app", "Check filters, and try them on events."),
+    "simulate": ("simulate:app", "Simulate faults in virtual time, or a city of sensors."),
+    "bench": ("bench:app", "Run benchmarks, beside reference code in the same run."),
+    "tour": ("app:tour", ""),
+}
+"""The module and object of each command, and its line in the list of commands; without one it is hidden."""
 
 _BREAK = re.compile(r"(?<!\n)\n(?!\n)")
 
@@ -67,8 +100,9 @@ class Group(_Readable, TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; if none has such a name, the error lists all of them."""
-        names = [name for name, command in self.commands.items() if not command.hidden]
-        is_unknown = args[0] not in self.commands and not args[0].startswith("-")
+        listed = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        names = [name for name, command in listed.items() if command is not None and not command.hidden]
+        is_unknown = args[0] not in listed and not args[0].startswith("-")
         if is_unknown and not ctx.resilient_parsing and not get_close_matches(args[0], names):
             ctx.fail(f"No such command {args[0]!r}; the commands are: {', '.join(names)}.")
         return super().resolve_command(ctx, args)
@@ -91,39 +125,58 @@ def use(app: typer.Typer) -> None:
 
 # The commands
 
+
+class Commands(Mapping[str, Any]):
+    """The commands by name, each imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        place, line = COMMANDS[name]
+        module, _, attribute = place.partition(":")
+        found = getattr(import_module(f"tidings.cli.{module}"), attribute)
+        parent = typer.Typer()
+        if isinstance(found, typer.Typer):
+            parent.add_typer(found, name=name, help=Default(None) if found.registered_callback else line)
+        else:
+            parent.command(name, hidden=not line)(found)
+        use(parent)
+        return get_group(parent).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Root(Group):
+    """The group of all commands; those that are only listed are not imported."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.commands = Commands()  # type: ignore[assignment]  # nobody adds one
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as it is called
+        """Return the names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as it is called
+        """Return what a list shows of a command; `resolve_command` returns the command itself."""
+        _, line = COMMANDS.get(cmd_name, (None, None))
+        return None if line is None else Command(cmd_name, help=line, hidden=not line)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the command that is used."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and self.commands[name], rest
+
+
 app = typer.Typer(
     help="News of events, for things that come and go.",
     no_args_is_help=True,
-    cls=Group,
+    cls=Root,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(node.app, name="node")
-app.command()(node.gateway)
-app.command()(pubsub.publish)
-app.command()(pubsub.subscribe)
-app.command()(node.ping)
-app.command()(request.request)
-app.command()(request.reply)
-app.command()(run.run)
-app.command()(top.top)
-app.command()(backup.backup)
-app.command()(backup.restore)
-app.command()(demo.demo)
-app.add_typer(queue.app, name="queue", help="Create queues, put messages into them and get them out.")
-app.add_typer(pubsub.advertisements, name="advertisement", help="Show the events that sources may publish.")
-app.add_typer(pubsub.durables, name="durable", help="Show and delete durable subscriptions.")
-app.add_typer(links.sessions, name="session", help="Show and end the sessions of a node's clients.")
-app.add_typer(log.app, name="log", help="Read and manage the log of a node.")
-app.add_typer(links.peers, name="peer", help="Show the other nodes that a node knows.")
-app.add_typer(security.app, name="security", help="Make and check the security directory of a node.")
-app.add_typer(user.app, name="user", help="Manage the users of a node and their credentials.")
-app.add_typer(sensor.app, name="sensor", help="Show sensor networks, and send readings to a gateway.")
-pipeline.app.command()(backtest.backtest)
-app.add_typer(pipeline.app, name="pipeline", help="Run pipelines on Spark, and pack their environment.")
-app.add_typer(filter.app, name="filter", help="Check filters, and try them on events.")
-app.add_typer(simulate.app, name="simulate", help="Simulate faults in virtual time, or a city of sensors.")
-app.add_typer(bench.app, name="bench", help="Run benchmarks, beside reference code in the same run.")
 
 
 def show_version(wanted: bool) -> None:
@@ -142,10 +195,6 @@ def options(
     """Take the options before the command."""
 
 
-@app.command(hidden=True)
 def tour() -> None:
     """Name the command that has replaced this one; the name goes with the next release."""
     raise UserError("there is no tour any more; use 'tidings demo'")
-
-
-use(app)

@@ -11,7 +11,7 @@ import typer
 
 from tidings.cli.graph import Node
 from tidings.cli.options import Json, credential_options, read_moment, with_options
-from tidings.cli.pipeline import Archive, Conf, Master, spark_config
+from tidings.cli.pipeline import Archive, Conf, Master, app, spark_config
 from tidings.cli.printing import add_row, count_text, new_table, print_json, print_table, progress_line
 from tidings.errors import UserError
 
@@ -45,6 +45,7 @@ Tasks = Annotated[
 ]
 
 
+@app.command()
 @with_options(*credential_options("With TLS", "TIDINGS_"))
 def backtest(
     file: File,

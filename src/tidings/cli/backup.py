@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.progress import DownloadColumn, TransferSpeedColumn
 
 from tidings.cli.options import Json
 from tidings.cli.printing import print_json, progress_bar
-
-if TYPE_CHECKING:
-    from tidings.store.backup import BackupSummary
+from tidings.store.backup import BackupSummary, back_up
+from tidings.store.backup import restore as restore_from
 
 Source = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the node, which may run.")]
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="The backup to write.")]
@@ -32,8 +32,6 @@ def backup(directory: Source, file: Target, replace: Replace = False, json: Json
     The backup is read through and checked before it has its name. The exit code is 1 if records in it are
     damaged.
     """
-    from tidings.store.backup import back_up
-
     with _progress("copying") as progress:
         summary = back_up(directory, file, replace, progress)
     _tell(summary, f"wrote {file}", json)
@@ -45,8 +43,6 @@ def restore(file: Backup, directory: Home, new_name: NewName = False, json: Json
     Changes after the backup are lost. Deliveries since then may be repeated, marked as redelivered. The
     exit code is 1 if records of the backup are damaged: they are left out.
     """
-    from tidings.store.backup import restore as restore_from
-
     with _progress("restoring") as progress:
         summary = restore_from(file, directory, time.time(), new_name, progress)
     _tell(summary, f"restored {directory}", json)
@@ -54,8 +50,6 @@ def restore(file: Backup, directory: Home, new_name: NewName = False, json: Json
 
 def _progress(doing: str) -> AbstractContextManager[Callable[[int, int | None], None]]:
     """A bar that tells the bytes done, and how fast."""
-    from rich.progress import DownloadColumn, TransferSpeedColumn
-
     return progress_bar(doing, DownloadColumn(), TransferSpeedColumn())
 
 

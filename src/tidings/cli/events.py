@@ -11,16 +11,16 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from itertools import islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 import typer
+from rich.progress import MofNCompleteColumn
 
 from tidings.cli.printing import progress_bar
 from tidings.errors import CodecError, UserError
-
-if TYPE_CHECKING:
-    from tidings.event import Event
+from tidings.event import Event
+from tidings.event.json import from_json
 
 READ_SIZE = 64 << 10
 CHUNK = 1_000
@@ -54,8 +54,6 @@ def source_of(kind: str | None, fields: Iterable[str], count: int, **changes: An
 
     The changes are header fields that each event gets.
     """
-    from tidings.event import Event
-
     event = None if kind is None else Event(kind, **{**read_body(read_fields(fields)), **changes})
     return Source(event, count, changes)
 
@@ -104,8 +102,6 @@ class Source:
         yield self._events([rest])
 
     def _events(self, lines: list[bytes]) -> list[Event]:
-        from tidings.event.json import from_json
-
         events: list[Event] = []
         for line in lines:
             self._number += 1
@@ -122,8 +118,6 @@ class Source:
 
 async def send_all(source: Source, doing: str, send: Callable[[list[Event]], Awaitable[None]]) -> int:
     """Send all there is, chunk by chunk; how many events there were."""
-    from rich.progress import MofNCompleteColumn
-
     sent = 0
     with progress_bar(doing, MofNCompleteColumn()) as tell:
         async for chunk in source.chunks():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from msgspec import to_builtins
@@ -12,9 +12,8 @@ from msgspec import to_builtins
 from tidings.cli.options import Json
 from tidings.cli.printing import print_json
 from tidings.errors import CodecError, EventError, FilterError
-
-if TYPE_CHECKING:
-    from tidings.filters import Filter
+from tidings.event.json import from_json
+from tidings.filters import Filter
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -62,8 +61,6 @@ def try_on_lines(text: Text, json: Json = False) -> None:
 
 def results(wanted: Filter) -> Iterator[tuple[int, bytes, bool | Exception]]:
     """Number, text and outcome of each line of standard input that is not blank."""
-    from tidings.event.json import from_json
-
     for number, line in enumerate(sys.stdin.buffer, start=1):
         if not line.strip():
             continue
@@ -88,8 +85,6 @@ def print_notes(wanted: Filter) -> None:
 
 def read(text: str, json: bool) -> Filter:
     """The filter, or the end of the command with its mistake on display."""
-    from tidings.filters import Filter
-
     try:
         return Filter(text)
     except FilterError as error:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.options import Address, Json
@@ -20,12 +21,8 @@ from tidings.cli.printing import (
     to_json,
     word,
 )
+from tidings.client.sessions import SessionInfo
 from tidings.errors import Refused, UserError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tidings.client.sessions import SessionInfo
 
 sessions = typer.Typer(no_args_is_help=True)
 peers = typer.Typer(no_args_is_help=True)

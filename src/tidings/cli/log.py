@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from zlib import crc32
 
 import typer
+from rich.progress import TaskProgressColumn, TimeRemainingColumn
 
 from tidings.cli.connection import bus_of, connects, run
 from tidings.cli.filter import parse
@@ -27,12 +28,12 @@ from tidings.cli.printing import (
     shown,
     word,
 )
+from tidings.client import Bus
 from tidings.errors import UserError
+from tidings.event import Event
+from tidings.filters import Filter
 
 if TYPE_CHECKING:
-    from tidings.client import Bus
-    from tidings.event import Event
-    from tidings.filters import Filter
     from tidings.log.segment_folder import FileInfo
 
 app = typer.Typer(no_args_is_help=True)
@@ -76,7 +77,7 @@ Removed = Annotated[str | None, typer.Option("--remove", metavar="NAME", help="R
 
 @app.callback()
 def log() -> None:
-    """Read and manage the log of a node: seal it into files, prune it, and select events to keep."""
+    """Read and manage the log of a node."""
 
 
 # Events
@@ -262,8 +263,6 @@ def _folder(place: str) -> Any:
 
 def _progress() -> AbstractContextManager[Callable[[int, int | None], None]]:
     """A bar that tells what part is done, and how long the rest will take."""
-    from rich.progress import TaskProgressColumn, TimeRemainingColumn
-
     return progress_bar("verifying", TaskProgressColumn(), TimeRemainingColumn())
 
 

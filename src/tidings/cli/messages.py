@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects, queue_of, run
 from tidings.cli.events import send_all, source_of
@@ -32,14 +33,12 @@ from tidings.cli.printing import (
     values_text,
     word,
 )
+from tidings.client import Bus, Message, Queue, Transaction
 from tidings.errors import QueueEmpty, QueueError, QueueNotFound, UserError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tidings.client import Bus, Message, Queue, Transaction
-    from tidings.event import Event
-    from tidings.filters import Filter
+from tidings.event import Event
+from tidings.filters import Filter
+from tidings.queues.dead_letters import MARKS
+from tidings.queues.description import DEAD
 
 dead = typer.Typer()
 
@@ -289,8 +288,6 @@ def _refuse_options(context: typer.Context, command: str) -> None:
 
 async def _letters(bus: Bus, wanted: Filter) -> list[Event]:
     """Return the dead letters that match, without their bodies; none if there never were any."""
-    from tidings.queues.description import DEAD
-
     try:
         return await (await bus.queue(DEAD)).headers(wanted)
     except QueueNotFound:
@@ -298,8 +295,6 @@ async def _letters(bus: Bus, wanted: Filter) -> list[Event]:
 
 
 def _letter_table(letters: Sequence[Event]) -> Table:
-    from tidings.queues.dead_letters import MARKS
-
     columns = ("queue", "reason", "deliveries", "age", "type", "attributes")
     table = new_table(*columns, numbers=("deliveries", "age"), wide=("reason", "attributes"))
     for letter in letters:
@@ -339,8 +334,6 @@ def purge_dead(where: Where = "", yes: Yes = False, node: Address = None, json: 
             return len(await _letters(bus, wanted))
 
     async def throw() -> int:
-        from tidings.queues.description import DEAD
-
         async with bus_of(node) as bus:
             return await (await bus.queue(DEAD)).purge(wanted)
 

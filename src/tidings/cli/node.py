@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
+from rich.table import Table
 
 from tidings.cli.connection import (
     UNREACHED,
@@ -47,8 +48,6 @@ from tidings.node.settings import SETTINGS, as_toml, convert, flag_of, load
 from tidings.transport.dial import dial
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from tidings.node.local import RunningNode
 
 ANSWER_S_MAX = 10.0

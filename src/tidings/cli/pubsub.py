@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from tidings.cli.connection import bus_at, bus_of, connects, find_node
 from tidings.cli.events import send_all, source_of
@@ -24,13 +25,10 @@ from tidings.cli.printing import (
     to_json,
     word,
 )
+from tidings.client import Bus
+from tidings.client.advertisements import Offered
 from tidings.errors import NotAllowed, Refused, UserError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tidings.client import Bus
-    from tidings.client.advertisements import Offered
+from tidings.event.header import DELIVERIES
 
 durables = typer.Typer(no_args_is_help=True)
 advertisements = typer.Typer(no_args_is_help=True)
@@ -39,19 +37,12 @@ advertisements = typer.Typer(no_args_is_help=True)
 # Publishing
 
 
-def deliveries() -> list[str]:
-    """Return the delivery modes; called by the completion of a shell."""
-    from tidings.event.header import DELIVERIES
-
-    return list(DELIVERIES)
-
-
 Delivery = Annotated[
     str | None,
     typer.Option(
         metavar="HOW",
         help="The delivery mode: transient, reliable or persistent.",
-        autocompletion=deliveries,
+        autocompletion=lambda: list(DELIVERIES),
     ),
 ]
 Times = Annotated[int, typer.Option("--count", min=1, help="Publish the event so many times.")]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+from typing import Annotated, Any, TypedDict, Unpack
 
 import msgspec
 import typer
+from rich.table import Table
 
 from tidings.cli import messages
 from tidings.cli.connection import bus_of, connects, queue_of, run
@@ -28,11 +29,7 @@ from tidings.cli.printing import (
 )
 from tidings.cli.work import work
 from tidings.errors import UserError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tidings.queues.description import Description
+from tidings.queues.description import Description
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -21,12 +21,12 @@ from tidings.cli.filter import parse
 from tidings.cli.options import Address, Fields, Json, Name, seconds
 from tidings.cli.printing import line_of, print_event, print_json, shown
 from tidings.cli.work import run_shell
+from tidings.client import Bus, Subscription
+from tidings.client.requests import failure_event
 from tidings.errors import CodecError, NoAnswer, RequestFailed, UserError
-
-if TYPE_CHECKING:
-    from tidings.client import Bus, Subscription
-    from tidings.event import Event
-    from tidings.filters import Filter
+from tidings.event import Event
+from tidings.event.json import from_json, to_json
+from tidings.filters import Filter
 
 TIMEOUT_S = 30.0
 
@@ -66,8 +66,6 @@ async def request(
 
     The exit code is 1 if no reply comes in time, or if the service reports an error.
     """
-    from tidings.event import Event
-
     if body and json:
         raise UserError("--body and --json exclude each other; give one of them")
     asked = Event(kind, **read_body(read_fields(fields or [])))
@@ -103,8 +101,6 @@ async def reply(
     with the request as JSON on its standard input. If the command fails, the requester gets an error, and
     the exit code is 1 in the end.
     """
-    from tidings.filters import Filter
-
     if is_event and command is None:
         raise UserError("--event needs --command")
     wanted = parse(where, json) & Filter("type = :kind AND reply_to IS NOT NULL", kind=kind)
@@ -155,8 +151,6 @@ class Answerer:
                 await self._answer(bus, asked)
 
     async def _answer(self, bus: Bus, asked: Event) -> None:
-        from tidings.client.requests import failure_event
-
         problem = None
         try:
             answer = await self._answer_to(asked)
@@ -167,8 +161,6 @@ class Answerer:
         self._report(asked, problem)
 
     async def _answer_to(self, asked: Event) -> Event:
-        from tidings.event.json import from_json, to_json
-
         if self._command is None:
             return self._event()
         code, printed = await run_shell(self._command, to_json(asked) + b"\n", subprocess.PIPE)
@@ -177,14 +169,10 @@ class Answerer:
         return from_json(printed) if self._is_event else self._event(printed)
 
     def _event(self, body: bytes = b"") -> Event:
-        from tidings.event import Event
-
         said = {"body": body, "content_type": _content_type(body)} if body else {}
         return Event(self._kind, **{**said, **self._fields})
 
     def _report(self, asked: Event, problem: str | None) -> None:
-        from tidings.event.json import to_json
-
         outcome = "replied" if problem is None else "failed"
         if self._json:
             print_json(Report(outcome, msgspec.Raw(to_json(asked)), problem))

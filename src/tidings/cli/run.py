@@ -10,20 +10,18 @@ import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.options import Address, Json, Name, seconds
 from tidings.cli.printing import new_table, print_found, to_json
+from tidings.client import App
+from tidings.client.app import AppPart
+from tidings.client.crew import Stop, on_signals, until_signalled
 from tidings.errors import UserError
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tidings.client import App
-    from tidings.client.app import AppPart
 
 GRACE_S = 30.0
 LOOK_S = 0.5
@@ -64,8 +62,6 @@ def run(
 
 
 async def _run(app: App, target: str, grace_s: float, name: str, node: str | None) -> None:
-    from tidings.client.crew import Stop, until_signalled
-
     async with bus_of(node, name, reconnect=True) as bus:
         typer.echo(f"running {target}, {len(app.parts)} handlers; Ctrl-C ends", err=True)
 
@@ -88,8 +84,6 @@ def _table(parts: Sequence[AppPart]) -> Table:
 
 def load(target: str) -> App:
     """Return the app MODULE:APP; raises UserError, with what to do, if there is none."""
-    from tidings.client import App
-
     module_name, _, attribute = target.partition(":")
     if module_name.endswith(".py") or os.sep in module_name:
         meant = ".".join(Path(module_name).with_suffix("").parts)
@@ -132,8 +126,6 @@ class Reloader:
 
     def run(self) -> int:
         """Run until a signal comes; return the exit code of the last process."""
-        from tidings.client.crew import on_signals
-
         with on_signals(self.end, self.end):
             while True:
                 seen = changes()

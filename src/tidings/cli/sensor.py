@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
+from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects, run_quickly
 from tidings.cli.options import (
@@ -31,12 +32,11 @@ from tidings.cli.printing import (
     progress_line,
 )
 from tidings.errors import CodecError, NoAnswer
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tidings.sensors.mqtt import Bridged
-    from tidings.sensors.replay import Played, Recording
+from tidings.sensors.columns import parse_columns
+from tidings.sensors.link import host_and_port, place_of
+from tidings.sensors.mqtt import Bridge, Bridged, session_class
+from tidings.sensors.replay import Played, Player, Recording
+from tidings.sensors.topics import load_map
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -190,10 +190,6 @@ def replay(
 
     Every reading keeps its time, and has arrived when the command ends. Invalid lines are reported.
     """
-    from tidings.sensors.columns import parse_columns
-    from tidings.sensors.link import place_of
-    from tidings.sensors.replay import Player, Recording
-
     place = place_of(gateway, udp=udp, tls=tls, ca=ca, token=token_file)
     recording = Recording(file, None if columns is None else parse_columns(columns), network)
 
@@ -264,10 +260,6 @@ def mqtt(
     The bridge acknowledges a message to the broker after the gateway has it, and publishes the demand for a
     network, retained, under tidings/interest/NETWORK for its devices.
     """
-    from tidings.sensors.link import host_and_port, place_of
-    from tidings.sensors.mqtt import Bridge, session_class
-    from tidings.sensors.topics import load_map
-
     mapping = load_map(map_file)
     place = place_of(gateway, udp=False, tls=tls, ca=ca, token=token_file)
     session_class()

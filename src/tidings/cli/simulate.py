@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tidings.cli.connection import run_quickly
 from tidings.cli.options import GATEWAY, Ca, Gateway, Json, Tls, TokenFile, Udp
 from tidings.cli.printing import print_json, print_result, progress_line
-
-if TYPE_CHECKING:
-    from tidings.sensors.simulation import Tally
+from tidings.sensors.city import KINDS, Load
+from tidings.sensors.link import place_of
+from tidings.sensors.simulation import Simulation, Tally
+from tidings.simulator import peer_storm, queue_storm, storm
+from tidings.simulator.city import city
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -63,8 +65,6 @@ def run_storms(seed: Seed = 0, runs: Runs = 10, duration_s: Duration = 15.0, jso
     Nothing promised may be lost, nothing may come twice unmarked, and order must hold; then everything is
     healed and must arrive. A storm that fails is reported with its seed, and the exit code is 1.
     """
-    from tidings.simulator import storm
-
     _run(storm, seed, runs, duration_s, json)
 
 
@@ -78,8 +78,6 @@ def run_queue_storms(
     or not at all; then everything is healed and the queues must run empty. With several nodes, clients use
     the queues of all of them, and the log and a sink of their own.
     """
-    from tidings.simulator import peer_storm, queue_storm
-
     run = queue_storm if nodes == 1 else partial(peer_storm, nodes=nodes)
     _run(run, seed, runs, duration_s, json)
 
@@ -106,8 +104,6 @@ def run_cities(seed: Seed = 0, runs: Runs = 1, duration_s: Duration = 60.0, json
     Networks move, leave and lose connections. Every wanted reading arrives where it should, at most one per
     cent more is sent than an all-knowing gateway would request, and in the end all are silent.
     """
-    from tidings.simulator.city import city
-
     _run(city, seed, runs, duration_s, json)
 
 
@@ -137,10 +133,6 @@ def run_sensors(
     Values follow a daily curve, with noise and outliers. With --always they are sent without demand, as
     sensors do that can't be controlled.
     """
-    from tidings.sensors.city import KINDS, Load
-    from tidings.sensors.link import place_of
-    from tidings.sensors.simulation import Simulation
-
     place = place_of(gateway, udp=udp, tls=tls, ca=ca, token=token_file)
     load = Load(
         networks=networks,

@@ -11,21 +11,20 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import msgspec
 import typer
 from msgspec import Struct
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from tidings.cli.connection import bus_at, connects, find_node
 from tidings.cli.options import Address, Json
 from tidings.cli.printing import add_row, age_text, new_table, print_json, print_table
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-    from tidings.client import Bus
+from tidings.client import Bus
 
 DURABLES_SHOWN = 20
 QUEUES_SHOWN = 20
@@ -118,8 +117,6 @@ async def _print(bus: Bus, once: bool, every_s: float, json: bool) -> None:
 
 
 async def _watch(bus: Bus, address: str, every_s: float) -> None:
-    from rich.live import Live
-
     async def show() -> None:
         async for summary in _summaries(bus, every_s):
             live.update(screen(summary), refresh=True)
@@ -172,9 +169,6 @@ def summarize(before_s: float, before: Status, after_s: float, after: Status) ->
 
 def screen(summary: Summary) -> RenderableType:
     """The whole screen."""
-    from rich.console import Group
-    from rich.text import Text
-
     head = Text(f"node {summary.node}", style="bold")
     figures = (
         f"{summary.sessions:,} connections   {summary.subscriptions:,} subscriptions   "
@@ -197,8 +191,6 @@ def _counts_table(summary: Summary) -> Table:
 
 
 def _durables_table(summary: Summary) -> RenderableType:
-    from rich.text import Text
-
     if not summary.durables:
         return Text("no durable subscriptions", style="dim")
     numbers = ("waiting", "oldest")

@@ -15,7 +15,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, Annotated, Any
 
 import msgspec
 import typer
@@ -25,10 +25,9 @@ from tidings.cli.connection import connects, queue_of, until_terminated
 from tidings.cli.filter import parse
 from tidings.cli.options import Address, Json, Name, QueueName, Where, seconds
 from tidings.cli.printing import line_of, print_json
+from tidings.client import Message
 from tidings.errors import MessageNotHeld
-
-if TYPE_CHECKING:
-    from tidings.client import Message
+from tidings.event.json import to_json
 
 PAUSE_S = 1.0
 
@@ -159,15 +158,11 @@ class Worker:
 
     async def _run(self, message: Message) -> int:
         """Run the command; its exit code."""
-        from tidings.event.json import to_json
-
         output = sys.stderr if self._json else None
         deliveries = {"TIDINGS_DELIVERIES": str(message.deliveries)}
         return (await run_shell(self._command, to_json(message.event) + b"\n", output, **deliveries))[0]
 
     def _report(self, outcome: str, message: Message, exit: int | None = None, took_s: Any = None) -> None:
-        from tidings.event.json import to_json
-
         if self._json:
             report = Report(outcome, message.deliveries, msgspec.Raw(to_json(message.event)), exit, took_s)
             print_json(report)

@@ -22,11 +22,12 @@ import msgspec
 import tidings
 from tidings.cli.demo.child import PROGRAM, beside, running
 from tidings.cli.work import Report
+from tidings.client import Bus, Queue
+from tidings.event import Event
+from tidings.event.json import from_json
 
 if TYPE_CHECKING:
     from tidings.cli.demo.views import Note
-    from tidings.client import Bus, Queue
-    from tidings.event import Event
 
 READINGS = "type LIKE 'air.%'"
 """Readings that Spark or the mayor requests: the other sensors of the city stay off."""
@@ -160,8 +161,6 @@ class Crew:
 
     def _hear(self, who: str, report: Report) -> None:
         """Count and note one report of a worker."""
-        from tidings.event.json import from_json
-
         job = text_of(from_json(report.event))
         again = f" again: delivery {report.deliveries}" if report.deliveries > 1 else ""
         if report.outcome == "taken":

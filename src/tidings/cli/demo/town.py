@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,15 +22,14 @@ from tidings.cli.demo.child import beside
 from tidings.cli.demo.people import ALARMS, LEDGER, READINGS, Crew, Mayor, People, text_of
 from tidings.cli.demo.query import Query, Said
 from tidings.cli.demo.views import Figures, Line, Note, Summary, Told, judged
+from tidings.client import Bus
 from tidings.errors import InternalError
+from tidings.event import Event
 from tidings.node.config import PORT, NodeConfig
+from tidings.node.server import Node
 from tidings.sensors.city import Load
 from tidings.sensors.link import GatewayPlace
 from tidings.sensors.simulation import Simulation
-
-if TYPE_CHECKING:
-    from tidings.client import Bus
-    from tidings.event import Event
 
 LOAD = Load(networks=120, sensors=6, readings=2, rate=2.0, connections=12, smog=12, mobility=12.0, seed=7)
 LOOK_S = 0.1
@@ -62,8 +61,6 @@ class Home(Struct, frozen=True):
 @asynccontextmanager
 async def home(ports: Ports | None = None) -> AsyncIterator[Home]:
     """Run a node with a gateway and metrics in a temporary folder; the ports are as of `choose`."""
-    from tidings.node.server import Node
-
     (port, sensor_port, http_port), busy = choose() if ports is None else ports
     with TemporaryDirectory(prefix="tidings-demo-", ignore_cleanup_errors=True) as folder:
         config = NodeConfig(

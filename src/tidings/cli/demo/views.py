@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import typer
 from msgspec import Struct, field
 from msgspec.structs import replace
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
 
 from tidings.cli.demo.people import JOBS, LEDGER, QUEUE
 from tidings.cli.printing import add_row, new_table, print_json
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
     from tidings.cli.demo.town import Home
 
 LINES_SHOWN = 12
@@ -172,9 +172,6 @@ def view(home: Home, json: bool, is_watched: bool) -> Iterator[Tell]:
 @contextmanager
 def screen(home: Home) -> Iterator[Tell]:
     """Yield a function that updates a live screen."""
-    from rich.console import Console
-    from rich.live import Live
-
     console = Console(highlight=False)
     shown = Screen(home)
     with Live(shown.render(console.height), console=console, auto_refresh=False) as live:
@@ -226,9 +223,6 @@ class Screen:
 
     def render(self, height: int) -> RenderableType:
         """Return the whole screen, in at most `height` lines."""
-        from rich.console import Group
-        from rich.text import Text
-
         head = [Text(line, "bold", no_wrap=True, overflow="ellipsis") for line in headings(self._home)]
         head += [Text(line, "cyan", no_wrap=True, overflow="ellipsis") for line in hints(self._home)]
         room = max(1, (height - len(head) - FIXED) // 2)
@@ -241,8 +235,6 @@ class Screen:
 
 
 def _coloured(line: Line) -> Text:
-    from rich.text import Text
-
     return Text(str(line).partition("\n")[0], COLOURS.get(line.does, ""), no_wrap=True, overflow="ellipsis")
 
 
