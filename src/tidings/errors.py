@@ -33,12 +33,35 @@ Errors carry fields, and name the place of the bad value: `line 3, column 14`, `
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any, Self
+
 
 class TidingsError(Exception):
     """The base of all errors raised by tidings."""
 
     may_be_accepted: bool = False
     """Whether the change that failed may have taken effect, or may yet: the node's answer is missing."""
+    _made_of: tuple[tuple[Any, ...], dict[str, Any]]
+    """The arguments, by which it is pickled."""
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        error = super().__new__(cls, *given)
+        error._made_of = given, named
+        return error
+
+    def __reduce__(self) -> Any:
+        given, named = self._made_of
+        return partial(type(self), **named), given, vars(self)
+
+
+class _PlacedError(TidingsError):
+    """Error that names the place of a problem."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}")
+        self.place = place
+        self.problem = problem
 
 
 class UserError(TidingsError):
@@ -53,16 +76,8 @@ class InternalError(TidingsError):
     """Broken invariant of tidings itself; please report it."""
 
 
-class EventError(UserError, ValueError):
+class EventError(_PlacedError, UserError, ValueError):
     """A value, name or size that no event may have; `place` says where it is."""
-
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(f"{place}: {problem}")
-        self.place = place
-        self.problem = problem
-
-    def __reduce__(self) -> tuple[type[EventError], tuple[str, str]]:
-        return type(self), (self.place, self.problem)
 
 
 class FilterError(UserError, ValueError):
@@ -81,9 +96,6 @@ class FilterError(UserError, ValueError):
         self.column = column
         self.hint = hint
 
-    def __reduce__(self) -> tuple[type[FilterError], tuple[str, int | None, int | None, str | None]]:
-        return type(self), (self.problem, self.line, self.column, self.hint)
-
 
 class MissingExtra(UserError, ImportError):
     """A part of tidings that is not installed; the message names the command that installs it."""
@@ -92,9 +104,6 @@ class MissingExtra(UserError, ImportError):
         super().__init__(f"{what} needs the '{extra}' extra: pip install 'tidings[{extra}]'")
         self.what = what
         self.extra = extra
-
-    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
-        return type(self), (self.what, self.extra)
 
 
 class ConfigError(UserError, ValueError):
@@ -106,20 +115,9 @@ class ConfigError(UserError, ValueError):
         self.key = key
         self.problem = problem
 
-    def __reduce__(self) -> tuple[type[ConfigError], tuple[str, str, str]]:
-        return type(self), (self.place, self.key, self.problem)
 
-
-class FlowError(UserError, ValueError):
+class FlowError(_PlacedError, UserError, ValueError):
     """A flow graph that can't run; `place` says which node of it, or which part of its file, is wrong."""
-
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(f"{place}: {problem}")
-        self.place = place
-        self.problem = problem
-
-    def __reduce__(self) -> tuple[type[FlowError], tuple[str, str]]:
-        return type(self), (self.place, self.problem)
 
 
 class AddressError(UserError, ValueError):
@@ -137,9 +135,6 @@ class QueueError(UserError):
         super().__init__(f"queue {queue!r}: {problem}")
         self.queue = queue
         self.problem = problem
-
-    def __reduce__(self) -> tuple[type[QueueError], tuple[str, str]]:
-        return type(self), (self.queue, self.problem)
 
 
 class QueueEmpty(QueueError):
@@ -170,16 +165,8 @@ class TransactionLost(UserError):
     """A transaction that ended without being committed; nothing of it took effect."""
 
 
-class CodecError(PeerError, ValueError):
+class CodecError(_PlacedError, PeerError, ValueError):
     """Bytes or text that are no event; `place` says where the fault is."""
-
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(f"{place}: {problem}")
-        self.place = place
-        self.problem = problem
-
-    def __reduce__(self) -> tuple[type[CodecError], tuple[str, str]]:
-        return type(self), (self.place, self.problem)
 
 
 class DecryptionError(PeerError):
@@ -191,9 +178,6 @@ class DecryptionError(PeerError):
         self.queue = queue
         self.key = key
         self.problem = problem
-
-    def __reduce__(self) -> tuple[type[DecryptionError], tuple[str, str | None, str]]:
-        return type(self), (self.queue, self.key, self.problem)
 
 
 class Disconnected(PeerError, ConnectionError):
@@ -213,9 +197,6 @@ class RequestFailed(PeerError):
         self.error = error
         self.problem = problem
 
-    def __reduce__(self) -> tuple[type[RequestFailed], tuple[str, str]]:
-        return type(self), (self.error, self.problem)
-
 
 class Refused(PeerError):
     """A refusal by the other side; `code` is one of the protocol's."""
@@ -225,9 +206,6 @@ class Refused(PeerError):
         self.code = code
         self.problem = problem
 
-    def __reduce__(self) -> tuple[type[Refused], tuple[str, str]]:
-        return type(self), (self.code, self.problem)
-
 
 class StoreError(TidingsError):
     """A fault of the disk or of the files on it; `path` says where."""
@@ -236,9 +214,6 @@ class StoreError(TidingsError):
         super().__init__(f"{path}: {problem}")
         self.path = path
         self.problem = problem
-
-    def __reduce__(self) -> tuple[type[StoreError], tuple[str, str]]:
-        return type(self), (self.path, self.problem)
 
 
 class StoreInUse(StoreError):
