@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import starmap
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -102,10 +103,9 @@ def with_options(*options: inspect.Parameter) -> Callable[[Command], Command]:
     return extend
 
 
-def options_of(table: type) -> Iterator[inspect.Parameter]:
-    """Yield the options of a TypedDict; one that is not given is None."""
-    for name, annotation in get_type_hints(table, include_extras=True).items():
-        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+def options_of(table: Mapping[str, tuple[type, Any]]) -> Iterator[inspect.Parameter]:
+    """Yield the options of these names, types and `typer.Option`s; one that is not given is None."""
+    return starmap(_option, ((name, *row) for name, row in table.items()))
 
 
 def settings_options(*names: str, **defaults: Any) -> Iterator[inspect.Parameter]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, TypedDict, Unpack
+from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.table import Table
+from typer import Option
 
 from tidings.cli import messages
 from tidings.cli.connection import bus_of, connects, queue_of, run
@@ -45,100 +46,72 @@ class Scope(StrEnum):
 Name = Annotated[str | None, typer.Argument(metavar="NAME", help="The name; without it, the id.")]
 Properties = Annotated[
     list[str] | None,
-    typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property to find it by; may be repeated."),
+    Option("--property", "-p", metavar="NAME=VALUE", help="A property to find it by; may be repeated."),
 ]
-Bind = Annotated[str | None, typer.Option(metavar="FILTER", help="Put publications that match this into it.")]
+Bind = Annotated[str | None, Option(metavar="FILTER", help="Put publications that match this into it.")]
 NameSought = Annotated[str | None, typer.Argument(metavar="NAME", help="Only the queue of this name or id.")]
-TextPart = Annotated[str | None, typer.Option(help="Only those whose text contains this.")]
-ScopeSought = Annotated[Scope, typer.Option(help="Where to look: at the node, at other nodes, or both.")]
+TextPart = Annotated[str | None, Option(help="Only those whose text contains this.")]
+ScopeSought = Annotated[Scope, Option(help="Where to look: at the node, at other nodes, or both.")]
 Target = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
 NewName = Annotated[str, typer.Argument(metavar="NAME", help="The alias.")]
 
-
-class Wish(TypedDict):
-    """Options for creating a queue, by the names of `Description`; None: not given."""
-
-    text: Annotated[str | None, typer.Option(help="Its purpose, in words.")]
-    type: Annotated[
-        str | None,
-        typer.Option(help="How messages are stored: sqlite, volatile or a type added to the node."),
-    ]
-    persistent: Annotated[
-        bool | None,
-        typer.Option("--persistent/--volatile", help="Whether messages survive a restart of the node."),
-    ]
-    keep: Annotated[
-        bool | None,
-        typer.Option("--keep/--no-keep", help="Whether the queue itself does; by default, as its messages."),
-    ]
-    priorities: Annotated[
-        bool | None, typer.Option("--priorities", help="Deliver the highest priority first.")
-    ]
-    priority: Annotated[int | None, typer.Option(help="The default priority of messages, 0 to 9.")]
-    ageing_s: Annotated[float | None, typer.Option(help="Waiting time that counts as one level of priority.")]
-    expiry: Annotated[bool | None, typer.Option("--expiry", help="Drop messages when their ttl_s is over.")]
-    ttl_s: Annotated[float | None, typer.Option(help="The default ttl_s of messages.")]
-    lease_s_max: Annotated[float | None, typer.Option(help="The longest ttl_s; a longer one is shortened.")]
-    max_messages: Annotated[int | None, typer.Option(help="The most messages that it accepts.")]
-    passive: Annotated[bool | None, typer.Option("--passive", help="Create no demand for events.")]
-    redelivery_s: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            help="Redeliver a message that is not acknowledged in this time; default 60, 0: never.",
-        ),
-    ]
-    deliveries_max: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Deliveries after which a message becomes a dead letter; default 10, 0: never."
-        ),
-    ]
-    retry_s: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SECONDS,…",
-            help="Pauses before the second, third and later deliveries; after the last one, a dead letter.",
-        ),
-    ]
-    rate: Annotated[float | None, typer.Option(help="Messages a second for all consumers together.")]
-    compress: Annotated[bool | None, typer.Option("--compress", help="Compress messages on disk.")]
-
-
-class Sought(TypedDict):
-    """Options for finding queues, likewise."""
-
-    id: Annotated[str | None, typer.Option(help="Only the one with this id.")]
-    type: Annotated[str | None, typer.Option(help="Only those of this type.")]
-    persistent: Annotated[
-        bool | None,
-        typer.Option("--persistent/--volatile", help="Only those whose messages survive a restart."),
-    ]
-    keep: Annotated[
-        bool | None, typer.Option("--keep/--no-keep", help="Only those that survive a restart themselves.")
-    ]
-    priorities: Annotated[
-        bool | None,
-        typer.Option("--priorities/--no-priorities", help="Only those with priorities, or without."),
-    ]
-    expiry: Annotated[
-        bool | None, typer.Option("--expiry/--no-expiry", help="Only those whose messages expire, or don't.")
-    ]
-    max_messages: Annotated[
-        int | None, typer.Option(min=0, help="Only those of this size; 0: without a limit.")
-    ]
+REDELIVERY = "Redeliver a message that is not acknowledged in this time; default 60, 0: never."
+DELIVERIES = "Deliveries after which a message becomes a dead letter; default 10, 0: never."
+PAUSES = "Pauses before the second, third and later deliveries; after the last one, a dead letter."
+WISH = {
+    "text": (str, Option(help="Its purpose, in words.")),
+    "type": (str, Option(help="How messages are stored: sqlite, volatile or a type added to the node.")),
+    "persistent": (
+        bool,
+        Option("--persistent/--volatile", help="Whether messages survive a restart of the node."),
+    ),
+    "keep": (
+        bool,
+        Option("--keep/--no-keep", help="Whether the queue itself does; by default, as its messages."),
+    ),
+    "priorities": (bool, Option("--priorities", help="Deliver the highest priority first.")),
+    "priority": (int, Option(help="The default priority of messages, 0 to 9.")),
+    "ageing_s": (float, Option(help="Waiting time that counts as one level of priority.")),
+    "expiry": (bool, Option("--expiry", help="Drop messages when their ttl_s is over.")),
+    "ttl_s": (float, Option(help="The default ttl_s of messages.")),
+    "lease_s_max": (float, Option(help="The longest ttl_s; a longer one is shortened.")),
+    "max_messages": (int, Option(help="The most messages that it accepts.")),
+    "passive": (bool, Option("--passive", help="Create no demand for events.")),
+    "redelivery_s": (float, Option(help=REDELIVERY, min=0.0)),
+    "deliveries_max": (int, Option(help=DELIVERIES, min=0)),
+    "retry_s": (str, Option(help=PAUSES, metavar="SECONDS,…")),
+    "rate": (float, Option(help="Messages a second for all consumers together.")),
+    "compress": (bool, Option("--compress", help="Compress messages on disk.")),
+}
+"""Options for creating a queue, by the names of `Description`."""
+SOUGHT = {
+    "id": (str, Option(help="Only the one with this id.")),
+    "type": (str, Option(help="Only those of this type.")),
+    "persistent": (
+        bool,
+        Option("--persistent/--volatile", help="Only those whose messages survive a restart."),
+    ),
+    "keep": (bool, Option("--keep/--no-keep", help="Only those that survive a restart themselves.")),
+    "priorities": (
+        bool,
+        Option("--priorities/--no-priorities", help="Only those with priorities, or without."),
+    ),
+    "expiry": (bool, Option("--expiry/--no-expiry", help="Only those whose messages expire, or don't.")),
+    "max_messages": (int, Option(help="Only those of this size; 0: without a limit.", min=0)),
+}
+"""Options for finding queues, likewise."""
 
 
 @app.command()
 @connects
-@with_options(*options_of(Wish))
+@with_options(*options_of(WISH))
 async def create(
     name: Name = None,
     properties: Properties = None,
     bind: Bind = None,
     node: Address = None,
     json: Json = False,
-    **given: Unpack[Wish],
+    **given: Any,
 ) -> None:
     """Create a queue, such as: tidings queue create jobs --priorities
 
@@ -188,7 +161,7 @@ def delete(queue: QueueName, yes: Yes = False, node: Address = None, json: Json 
 
 @app.command("list")
 @connects
-@with_options(*options_of(Sought))
+@with_options(*options_of(SOUGHT))
 async def show_list(
     name: NameSought = None,
     text: TextPart = None,
@@ -196,7 +169,7 @@ async def show_list(
     scope: ScopeSought = Scope.local,
     node: Address = None,
     json: Json = False,
-    **given: Unpack[Sought],
+    **given: Any,
 ) -> None:
     """Show the queues of the node, or those that match the options."""
     wanted, sought = read_fields(properties or []), said(given)
