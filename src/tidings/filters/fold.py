@@ -13,23 +13,8 @@ from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 from tidings.event.values import Value
-from tidings.filters.tree import (
-    And,
-    Arithmetic,
-    Between,
-    Compare,
-    Condition,
-    Expression,
-    FunctionCall,
-    In,
-    IsNull,
-    Literal,
-    Name,
-    Negative,
-    Not,
-    Or,
-    ends_of,
-)
+from tidings.filters import tree
+from tidings.filters.tree import Condition, Expression
 
 C = TypeVar("C")
 V = TypeVar("V")
@@ -41,41 +26,41 @@ class Fold(ABC, Generic[C, V]):
     def condition(self, node: Condition) -> C:
         """Translate a condition."""
         match node:
-            case Compare(operator, left, right):
-                if type(left) is Name and type(right) is Literal:
+            case tree.Compare(operator, left, right):
+                if type(left) is tree.Name and type(right) is tree.Literal:
                     return self.compared_with(operator, left.name, right.value)
                 return self.compared(operator, left, right)
-            case And(operands):
+            case tree.And(operands):
                 return self.all_of(operands)
-            case Or(operands):
+            case tree.Or(operands):
                 return self.any_of(operands)
-            case Between(operand, low, high):
+            case tree.Between(operand, low, high):
                 return self.between(operand, low, high)
-            case In(name, values):
+            case tree.In(name, values):
                 return self.among(name, values)
-            case FunctionCall():
+            case tree.FunctionCall():
                 return self.holds(node)
-            case Not(operand):
+            case tree.Not(operand):
                 return self.opposite(operand)
-            case IsNull(name):
+            case tree.IsNull(name):
                 return self.is_null(name)
-            case Name(name):
+            case tree.Name(name):
                 return self.is_true(name)
-            case Literal(value):
+            case tree.Literal(value):
                 return self.always(value is True)
 
     def value(self, node: Expression) -> V:
         """Translate an expression."""
         match node:
-            case Name(name):
+            case tree.Name(name):
                 return self.named(name)
-            case Literal(value):
+            case tree.Literal(value):
                 return self.constant(value)
-            case Arithmetic(operator, left, right):
+            case tree.Arithmetic(operator, left, right):
                 return self.calculated(operator, left, right)
-            case Negative(operand):
+            case tree.Negative(operand):
                 return self.negative(operand)
-            case FunctionCall():
+            case tree.FunctionCall():
                 return self.called(node)
 
     # Conditions
@@ -102,7 +87,7 @@ class Fold(ABC, Generic[C, V]):
 
     def between(self, operand: Expression, low: Expression, high: Expression) -> C:
         """`operand BETWEEN low AND high`: two comparisons, unless a back end has its own word for it."""
-        return self.all_of(ends_of(operand, low, high))
+        return self.all_of(tree.ends_of(operand, low, high))
 
     @abstractmethod
     def among(self, name: str, values: tuple[Value, ...]) -> C:
@@ -121,7 +106,7 @@ class Fold(ABC, Generic[C, V]):
         """An attribute that is a condition itself: unknown unless it is a boolean."""
 
     @abstractmethod
-    def holds(self, call: FunctionCall) -> C:
+    def holds(self, call: tree.FunctionCall) -> C:
         """A function that is a condition."""
 
     # Values
@@ -143,5 +128,5 @@ class Fold(ABC, Generic[C, V]):
         """`-operand`."""
 
     @abstractmethod
-    def called(self, call: FunctionCall) -> V:
+    def called(self, call: tree.FunctionCall) -> V:
         """A function that gives a number."""

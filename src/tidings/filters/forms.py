@@ -17,22 +17,11 @@ from tidings.event.header import SHOWN_FIELDS, Header
 from tidings.event.json import from_tagged, to_tagged
 from tidings.event.model import Event
 from tidings.event.values import EPOCH, flatten
+from tidings.filters import tree
 from tidings.filters.kinds import plain
 from tidings.filters.parser import NESTING_MAX, parse
 from tidings.filters.text import write, write_name
-from tidings.filters.tree import (
-    And,
-    Between,
-    Compare,
-    Condition,
-    FunctionCall,
-    In,
-    IsNull,
-    Literal,
-    Name,
-    Not,
-    Or,
-)
+from tidings.filters.tree import Condition
 
 Form = tuple[str, dict[str, Any]]
 """Text with parameters, and their values."""
@@ -217,23 +206,23 @@ def _read_value(value: Any, place: str) -> Any:
 def to_json(node: Condition) -> dict[str, Any]:
     """Return the condition as JSON values."""
     match node:
-        case And(operands):
+        case tree.And(operands):
             return {"and": [to_json(operand) for operand in operands]}
-        case Or(operands):
+        case tree.Or(operands):
             return {"or": [to_json(operand) for operand in operands]}
-        case Not(IsNull(name)):
+        case tree.Not(tree.IsNull(name)):
             return {"name": name, "op": "any"}
-        case Not(operand):
+        case tree.Not(operand):
             return {"not": to_json(operand)}
-        case IsNull(name):
+        case tree.IsNull(name):
             return {"name": name, "op": "missing"}
-        case In(name, values):
+        case tree.In(name, values):
             return {"name": name, "op": "in", "value": [to_tagged(value) for value in values]}
-        case Between(Name(name), Literal(low), Literal(high)):
+        case tree.Between(tree.Name(name), tree.Literal(low), tree.Literal(high)):
             return {"name": name, "op": "between", "value": [to_tagged(low), to_tagged(high)]}
-        case Compare(operator, Name(name), Literal(value)):
+        case tree.Compare(operator, tree.Name(name), tree.Literal(value)):
             return {"name": name, "op": operator, "value": to_tagged(value)}
-        case FunctionCall("STARTS_WITH" | "ENDS_WITH" | "CONTAINS" as function, (name,), (value,)):
+        case tree.FunctionCall("STARTS_WITH" | "ENDS_WITH" | "CONTAINS" as function, (name,), (value,)):
             return {"name": name, "op": _CALLED[function], "value": to_tagged(value)}
     return {"text": write(node)}
 

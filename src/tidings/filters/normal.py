@@ -18,29 +18,14 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from tidings.event.values import EPOCH, Value
+from tidings.filters import tree
 from tidings.filters.constraint import ANY_NUMBER, FALSE, MISSING, PRESENT, TRUE, Constraint
 from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
 from tidings.filters.intervals import Intervals, Piece, between, compared, intersection_of, points, union_of
 from tidings.filters.kinds import Kind, by_kind, kind_of
 from tidings.filters.tokens import LIST_MAX
-from tidings.filters.tree import (
-    OPPOSITE,
-    And,
-    Between,
-    Compare,
-    Condition,
-    Expression,
-    FunctionCall,
-    IsNull,
-    Literal,
-    Name,
-    Not,
-    Or,
-    membership,
-    negated,
-    static_kind,
-)
+from tidings.filters.tree import Condition, Expression
 
 DISJUNCTS_MAX = 64
 """Alternatives of a normal form."""
@@ -77,17 +62,17 @@ class When(Fold[Normal, dict[str, Constraint]]):
         return _one(name, self._admitted(operator, constant))
 
     def _admitted(self, operator: str, constant: Value) -> Constraint:
-        operator = operator if self._wanted else OPPOSITE[operator]
+        operator = operator if self._wanted else tree.OPPOSITE[operator]
         kind = kind_of(constant)
         if kind is Kind.BOOLEAN:
             return Constraint(booleans=TRUE if (operator == "=") is constant else FALSE)
         return _of_kind(kind, compared(operator, constant))
 
     def compared(self, operator: str, left: Expression, right: Expression) -> Normal:
-        kinds = {static_kind(left), static_kind(right)} - {None}
+        kinds = {tree.static_kind(left), tree.static_kind(right)} - {None}
         if len(kinds) > 1:
             return NEVER  # unknown for every event
-        residue = Compare(operator if self._wanted else OPPOSITE[operator], left, right)
+        residue = tree.Compare(operator if self._wanted else tree.OPPOSITE[operator], left, right)
         return (Conjunction(self.value(left) | self.value(right), (residue,)),)
 
     def among(self, name: str, values: tuple[Value, ...]) -> Normal:
@@ -109,7 +94,7 @@ class When(Fold[Normal, dict[str, Constraint]]):
     def is_true(self, name: str) -> Normal:
         return _one(name, Constraint(booleans=TRUE if self._wanted else FALSE))
 
-    def holds(self, call: FunctionCall) -> Normal:
+    def holds(self, call: tree.FunctionCall) -> Normal:
         implied = FUNCTIONS[call.function].implied
         assert implied is not None, "a function that is a condition says what it implies"
         constraints, exact = implied(len(call.names), *call.constants)
@@ -120,7 +105,7 @@ class When(Fold[Normal, dict[str, Constraint]]):
             return _one(call.names[0], others)
         if self._wanted:
             return (Conjunction(_all_of_names(call.names, constraints), () if exact else (call,)),)
-        return (Conjunction(dict.fromkeys(call.names, PRESENT), (Not(call),)),)
+        return (Conjunction(dict.fromkeys(call.names, PRESENT), (tree.Not(call),)),)
 
     # Values that the attributes of an expression need for it to have a value at all
 
@@ -136,7 +121,7 @@ class When(Fold[Normal, dict[str, Constraint]]):
     def negative(self, operand: Expression) -> dict[str, Constraint]:
         return dict.fromkeys(self.value(operand), ANY_NUMBER)
 
-    def called(self, call: FunctionCall) -> dict[str, Constraint]:
+    def called(self, call: tree.FunctionCall) -> dict[str, Constraint]:
         return dict.fromkeys(call.names, ANY_NUMBER)
 
     # Joining
@@ -161,7 +146,7 @@ class When(Fold[Normal, dict[str, Constraint]]):
             alternatives.append(Conjunction({name: united}))
         if len(alternatives) <= DISJUNCTS_MAX:
             return tuple(alternatives)
-        return (Conjunction({}, (Or(operands) if self._wanted else Not(And(operands)),)),)
+        return (Conjunction({}, (tree.Or(operands) if self._wanted else tree.Not(tree.And(operands)),)),)
 
     def _every(self, operands: tuple[Condition, ...]) -> Normal:
         """Return the alternatives of all operands multiplied out, few before many, within the bound."""
@@ -186,14 +171,14 @@ class When(Fold[Normal, dict[str, Constraint]]):
 
     def _simple(self, node: Condition) -> tuple[str, Constraint] | None:
         """Return name and values of a condition on one attribute, if it is one of the two commonest kinds."""
-        if type(node) is Compare:
-            if type(node.left) is Name and type(node.right) is Literal:
+        if type(node) is tree.Compare:
+            if type(node.left) is tree.Name and type(node.right) is tree.Literal:
                 return node.left.name, self._admitted(node.operator, node.right.value)
-        elif type(node) is Between and type(node.operand) is Name and self._wanted:
+        elif type(node) is tree.Between and type(node.operand) is tree.Name and self._wanted:
             low, high = node.low, node.high
             if (
-                type(low) is Literal
-                and type(high) is Literal
+                type(low) is tree.Literal
+                and type(high) is tree.Literal
                 and (kind := kind_of(low.value)) is kind_of(high.value)
             ):
                 return node.operand.name, _of_kind(kind, between(low.value, high.value))
@@ -208,7 +193,7 @@ class When(Fold[Normal, dict[str, Constraint]]):
         result: Normal = (Conjunction(single),)
         for operand, normal in sorted(several, key=lambda pair: len(pair[1])):
             if len(result) * len(normal) > DISJUNCTS_MAX:
-                residues.append(operand if self._wanted else negated(operand))
+                residues.append(operand if self._wanted else tree.negated(operand))
             else:
                 result = tuple(_products(result, normal))
         more = tuple(residues)
@@ -281,17 +266,17 @@ def condition_of(normal: Normal) -> Condition:
 def _admitted(name: str, constraint: Constraint) -> Condition:
     """Return the condition that an attribute is in the set."""
     if constraint.covers(PRESENT):
-        return Literal(True) if constraint.missing else Not(IsNull(name))
+        return tree.Literal(True) if constraint.missing else tree.Not(tree.IsNull(name))
     ways = list(_ways(name, constraint))
     if constraint.covers(MISSING):
-        ways.append(IsNull(name))
+        ways.append(tree.IsNull(name))
     return _any(ways)
 
 
 def _ways(name: str, constraint: Constraint) -> Iterator[Condition]:
     if constraint.booleans:
         both = ((FALSE, False), (TRUE, True))
-        yield membership(name, [value for bit, value in both if constraint.booleans & bit])
+        yield tree.membership(name, [value for bit, value in both if constraint.booleans & bit])
     for line, middle in zip(constraint.lines, MIDDLES, strict=True):
         if not line.is_empty:
             yield from _on_line(name, line, middle)
@@ -300,11 +285,14 @@ def _ways(name: str, constraint: Constraint) -> Iterator[Condition]:
 def _on_line(name: str, line: Intervals, middle: Value) -> Iterator[Condition]:
     """Yield conditions of which one holds for the values of one kind in the set; `middle` is any value."""
     if line.is_all:  # every value of a kind lies on one side of any of them, or on the other
-        yield from (Compare("<=", Name(name), Literal(middle)), Compare(">", Name(name), Literal(middle)))
+        yield from (
+            tree.Compare("<=", tree.Name(name), tree.Literal(middle)),
+            tree.Compare(">", tree.Name(name), tree.Literal(middle)),
+        )
         return
     excluded = line.complement().points()
     if excluded is not None:
-        yield _all([negated(listed) for listed in _lists(name, excluded)])
+        yield _all([tree.negated(listed) for listed in _lists(name, excluded)])
         return
     pieces = list(line.pieces())
     single = [piece.low for piece in pieces if piece.is_point]
@@ -315,32 +303,34 @@ def _on_line(name: str, line: Intervals, middle: Value) -> Iterator[Condition]:
 def _lists(name: str, values: list[Value]) -> Iterator[Condition]:
     """Yield IN lists of all these values, none of them too long."""
     for start in range(0, len(values), LIST_MAX):
-        yield membership(name, values[start : start + LIST_MAX])
+        yield tree.membership(name, values[start : start + LIST_MAX])
 
 
 def _between(name: str, piece: Piece) -> Condition:
     if piece.low_closed and piece.high_closed:
-        return Between(Name(name), Literal(piece.low), Literal(piece.high))
+        return tree.Between(tree.Name(name), tree.Literal(piece.low), tree.Literal(piece.high))
     ends: list[Condition] = []
     if piece.low is not None:
-        ends.append(Compare(">=" if piece.low_closed else ">", Name(name), Literal(piece.low)))
+        ends.append(tree.Compare(">=" if piece.low_closed else ">", tree.Name(name), tree.Literal(piece.low)))
     if piece.high is not None:
-        ends.append(Compare("<=" if piece.high_closed else "<", Name(name), Literal(piece.high)))
+        ends.append(
+            tree.Compare("<=" if piece.high_closed else "<", tree.Name(name), tree.Literal(piece.high))
+        )
     return _all(ends)
 
 
 def _all(conditions: list[Condition]) -> Condition:
     parts: list[Condition] = []
     for condition in conditions:
-        if isinstance(condition, And):
+        if isinstance(condition, tree.And):
             parts += condition.operands
-        elif condition != Literal(True):
+        elif condition != tree.Literal(True):
             parts.append(condition)
-    return And(tuple(parts)) if len(parts) > 1 else parts[0] if parts else Literal(True)
+    return tree.And(tuple(parts)) if len(parts) > 1 else parts[0] if parts else tree.Literal(True)
 
 
 def _any(conditions: list[Condition]) -> Condition:
     parts: list[Condition] = []
     for condition in conditions:
-        parts += condition.operands if isinstance(condition, Or) else (condition,)
-    return Or(tuple(parts)) if len(parts) > 1 else parts[0] if parts else Literal(False)
+        parts += condition.operands if isinstance(condition, tree.Or) else (condition,)
+    return tree.Or(tuple(parts)) if len(parts) > 1 else parts[0] if parts else tree.Literal(False)

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from tidings.event.header import DELIVERIES, PRIORITY_MAX, ROUTES, field_meant
 from tidings.event.values import RESERVED
+from tidings.filters import tree
 from tidings.filters.constraint import ANY_STRING, Constraint
 from tidings.filters.intervals import EVERYTHING, between, compared, intersection_of, points
 from tidings.filters.kinds import Kind, by_kind, fits, kind_of, read_time
@@ -33,22 +34,7 @@ from tidings.filters.tokens import (
     number,
     short,
 )
-from tidings.filters.tree import (
-    And,
-    Between,
-    Compare,
-    Condition,
-    FunctionCall,
-    In,
-    Literal,
-    Name,
-    Not,
-    Or,
-    names_in,
-    negated,
-    parts_of,
-    static_kind,
-)
+from tidings.filters.tree import Condition
 
 CONDITION_SHOWN_MAX = 100
 """Characters of a condition that the text of a note shows."""
@@ -164,17 +150,17 @@ def _is_name(token: str) -> bool:
 
 
 def _misspelt(condition: Condition) -> Iterator[Note]:
-    for name in sorted(names_in(condition) - RESERVED):
+    for name in sorted(tree.names_in(condition) - RESERVED):
         if (field := field_meant(name)) is not None:
             yield Note(write_name(name), "is an attribute, no header field", f"did you mean {field}?")
 
 
 def _slashed(condition: Condition) -> Iterator[Note]:
     """Patterns of MQTT for the type, whose levels have dots between them."""
-    for part in parts_of(condition):
+    for part in tree.parts_of(condition):
         yield from _slashed(part)
     match condition:
-        case FunctionCall("TOPIC", ("type",), (str() as pattern,)) if "/" in pattern:
+        case tree.FunctionCall("TOPIC", ("type",), (str() as pattern,)) if "/" in pattern:
             dotted = pattern.strip("/").replace("/", ".").replace("+", "*").replace("#", ">")
             hint = f"write {write_literal(dotted)}"
             yield Note(write(condition), "the levels of a type are separated by dots", hint)
@@ -203,11 +189,11 @@ class _Search(When):
 
     def condition(self, node: Condition) -> Normal:
         """Return the alternatives that are possible, and note it if there are none."""
-        is_joined = isinstance(node, And | Or | Not)
+        is_joined = isinstance(node, tree.And | tree.Or | tree.Not)
         found = super().condition(node) if is_joined else self._quiet.condition(node)
         normal = tuple(one for one in found if not any(self._impossible(one.constraints)))
         if not normal:
-            if self._never.isdisjoint(map(id, parts_of(node))):
+            if self._never.isdisjoint(map(id, tree.parts_of(node))):
                 self.notes.append(self._explained(node))
             self._never.add(id(node))
         return normal
@@ -228,22 +214,24 @@ class _Search(When):
     # Texts of problems
 
     def _explained(self, node: Condition) -> Note:
-        said = node if self._wanted else negated(node)
-        if isinstance(node, And | Or):
+        said = node if self._wanted else tree.negated(node)
+        if isinstance(node, tree.And | tree.Or):
             return self._contradiction(node, said)
         problem, hint = self._reason(node)
         return Note(write(said), problem, hint, never=True)
 
     def _reason(self, node: Condition) -> tuple[str, str | None]:
-        if isinstance(node, Between) and (swapped := _swapped(node)) is not None:
+        if isinstance(node, tree.Between) and (swapped := _swapped(node)) is not None:
             return swapped
         for alternative in self._quiet.condition(node):
             for name in self._impossible(alternative.constraints):
                 return self._unlike(name, alternative.constraints[name], node)
         match node:
-            case In(name, values) if len(by_kind(values)) > 1:
+            case tree.In(name, values) if len(by_kind(values)) > 1:
                 return "a list of several kinds is never false", "write one list for each kind"
-            case Compare(_, left, right) if None not in (kinds := (static_kind(left), static_kind(right))):
+            case tree.Compare(_, left, right) if None not in (
+                kinds := (tree.static_kind(left), tree.static_kind(right))
+            ):
                 return f"a {kinds[0]} is compared with a {kinds[1]}", None
         return "is never true", None
 
@@ -254,7 +242,7 @@ class _Search(When):
             return f"{write_name(name)} is never absent", None
         return f"{write_name(name)} is {known.words}", _rewritten(node, known.values)
 
-    def _contradiction(self, node: And | Or, said: Condition) -> Note:
+    def _contradiction(self, node: tree.And | tree.Or, said: Condition) -> Note:
         """Name the conditions on one attribute that exclude each other, if there is such an attribute."""
         demands: dict[str, list[tuple[Condition, Constraint]]] = {}
         for part in node.operands:
@@ -265,28 +253,28 @@ class _Search(When):
         for name, given in demands.items():
             met = intersection_of([constraint for _, constraint in given])
             if met.is_empty or any(self._impossible({name: met})):
-                parts = tuple(part if self._wanted else negated(part) for part, _ in given)
+                parts = tuple(part if self._wanted else tree.negated(part) for part, _ in given)
                 problem = f"no value of {write_name(name)} meets all of these conditions"
-                return Note(write(And(parts)), problem, never=True)
+                return Note(write(tree.And(parts)), problem, never=True)
         return Note(write(said), "these conditions exclude each other", never=True)
 
 
-def _swapped(node: Between) -> tuple[str, str | None] | None:
+def _swapped(node: tree.Between) -> tuple[str, str | None] | None:
     """Return the mistake in BETWEEN if its bounds are in the wrong order."""
-    match node:
-        case Between(_, Literal(low), Literal(high)) if kind_of(low) is kind_of(high) and low > high:  # type: ignore[operator]
-            few, many = write_literal(high), write_literal(low)
-            return f"{many} is greater than {few}", f"write BETWEEN {few} AND {many}"
-    return None
+    low, high = (end.value if isinstance(end, tree.Literal) else None for end in (node.low, node.high))
+    if low is None or high is None or kind_of(low) is not kind_of(high) or low <= high:  # type: ignore[operator]
+        return None
+    few, many = write_literal(high), write_literal(low)
+    return f"{many} is greater than {few}", f"write BETWEEN {few} AND {many}"
 
 
 def _rewritten(node: Condition, values: Constraint) -> str | None:
     """Return how the constant of a comparison is written, if it is only of the wrong kind."""
     match node:
-        case Compare(_, Name(), Literal(str() as text)):
+        case tree.Compare(_, tree.Name(), tree.Literal(str() as text)):
             return _unquoted(text, values)
-        case Compare(_, Name(), Literal(int() | float() as amount)) if ANY_STRING.overlaps(values):
-            return f"write '{write_literal(amount)}'"
+        case tree.Compare(_, tree.Name(), tree.Literal(int() | float() as amount)):
+            return f"write '{write_literal(amount)}'" if ANY_STRING.overlaps(values) else None
     return None
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from tidings.errors import FilterError
 from tidings.event.values import Value
+from tidings.filters import tree
 from tidings.filters.functions import ARGUMENTS_MAX, FUNCTIONS, Function
 from tidings.filters.kinds import fits
 from tidings.filters.taxonomy import Taxonomy
@@ -44,30 +45,7 @@ from tidings.filters.tokens import (
     plain_constant,
     unquoted,
 )
-from tidings.filters.tree import (
-    And,
-    Between,
-    Compare,
-    Condition,
-    Expression,
-    FunctionCall,
-    IsNull,
-    Literal,
-    Name,
-    Node,
-    Not,
-    Or,
-    Trouble,
-    arithmetic,
-    as_condition,
-    as_number,
-    as_value,
-    comparison,
-    join,
-    membership,
-    negated,
-    signed,
-)
+from tidings.filters.tree import Condition, Expression
 
 NESTING_MAX = 50
 """Deepest nesting of brackets."""
@@ -79,7 +57,7 @@ EXPRESSIONS_MAX = 20
 """Regular expressions of a filter: to compile one takes milliseconds."""
 
 CALCULATING = frozenset(BINDING)
-TRUE = Literal(True)
+TRUE = tree.Literal(True)
 
 
 def parse(text: str, parameters: Mapping[str, Any], taxonomy: Taxonomy | None = None) -> Condition:
@@ -90,7 +68,7 @@ def parse(text: str, parameters: Mapping[str, Any], taxonomy: Taxonomy | None = 
     parser = _Parser(tokens, parameters, taxonomy)
     try:
         condition = parser.whole()
-    except Trouble as trouble:
+    except tree.Trouble as trouble:
         raise _located(text, trouble) from None
     unused = parameters.keys() - parser.used
     if unused:
@@ -102,11 +80,11 @@ def parse_expression(text: str) -> Condition | Expression:
     """Parse a value such as `price * volume`, or a condition; FilterError with the place."""
     try:
         return _Parser(cut(text), {}, None).expression()
-    except Trouble as trouble:
+    except tree.Trouble as trouble:
         raise _located(text, trouble) from None
 
 
-def _located(text: str, trouble: Trouble) -> FilterError:
+def _located(text: str, trouble: tree.Trouble) -> FilterError:
     line, column = place(text, trouble.index)
     return FilterError(trouble.problem, line, column, trouble.hint)
 
@@ -124,7 +102,7 @@ class _Parser(TokenReader):
     # Conditions
 
     def whole(self) -> Condition:
-        condition = as_condition(self.condition(), 0)
+        condition = tree.as_condition(self.condition(), 0)
         if self.tokens[self.at] is not END:
             raise self.unexpected("AND, OR or the end")
         return condition
@@ -136,38 +114,40 @@ class _Parser(TokenReader):
         assert isinstance(node, Condition | Expression)
         return node
 
-    def condition(self) -> Node:
-        return self.joined(Or, "OR", self.conjunction)
+    def condition(self) -> tree.Node:
+        return self.joined(tree.Or, "OR", self.conjunction)
 
-    def conjunction(self) -> Node:
-        return self.joined(And, "AND", lambda: self.plain() or self.negation())
+    def conjunction(self) -> tree.Node:
+        return self.joined(tree.And, "AND", lambda: self.plain() or self.negation())
 
-    def joined(self, joint: type[And | Or], word: str, operand: Callable[[], Node]) -> Node:
+    def joined(
+        self, joint: type[tree.And | tree.Or], word: str, operand: Callable[[], tree.Node]
+    ) -> tree.Node:
         start = self.at
         first = operand()
         if not self.take(word):
             return first
         operands: list[Condition] = []
-        join(operands, joint, first, start)
+        tree.join(operands, joint, first, start)
         while True:
             start = self.at
-            join(operands, joint, operand(), start)
-            if joint is Or and len(operands) > ALTERNATIVES_MAX:
-                raise Trouble(
+            tree.join(operands, joint, operand(), start)
+            if joint is tree.Or and len(operands) > ALTERNATIVES_MAX:
+                raise tree.Trouble(
                     start, f"more than {ALTERNATIVES_MAX} alternatives", "use IN or several filters"
                 )
             if not self.take(word):
                 return joint(tuple(operands))
 
-    def negation(self) -> Node:
+    def negation(self) -> tree.Node:
         if not is_word(self.tokens[self.at], "NOT"):
             return self.predicate()
         negative = False
         while self.take("NOT"):
             negative = not negative
         start = self.at
-        condition = as_condition(self.predicate(), start)
-        return negated(condition) if negative else condition
+        condition = tree.as_condition(self.predicate(), start)
+        return tree.negated(condition) if negative else condition
 
     def plain(self) -> Condition | None:
         """Parse `name operator constant` or `name BETWEEN constant AND constant` in one step.
@@ -184,16 +164,16 @@ class _Parser(TokenReader):
             return None
         if operator in COMPARISONS and tokens[at + 3] not in CALCULATING:
             self.at = at + 3
-            return Compare("<>" if operator == "!=" else operator, name, Literal(constant))
+            return tree.Compare("<>" if operator == "!=" else operator, name, tree.Literal(constant))
         if not ((operator == "BETWEEN" or is_word(operator, "BETWEEN")) and is_word(tokens[at + 3], "AND")):
             return None
         high = plain_constant(tokens[at + 4])
         if high is None or type(high) is not type(constant) or tokens[at + 5] in CALCULATING:
             return None
         self.at = at + 5
-        return Between(name, Literal(constant), Literal(high))
+        return tree.Between(name, tree.Literal(constant), tree.Literal(high))
 
-    def predicate(self) -> Node:
+    def predicate(self) -> tree.Node:
         start = self.at
         left = self.value()
         token = self.tokens[self.at]
@@ -201,34 +181,36 @@ class _Parser(TokenReader):
             self.at += 1
             right_start = self.at
             right = self.value()
-            return comparison(token, as_value(left, start), as_value(right, right_start), right_start)
+            return tree.comparison(
+                token, tree.as_value(left, start), tree.as_value(right, right_start), right_start
+            )
         word = token.upper() if len(token) <= 7 else ""
         if word == "IS":
             return self.null_test(left, start)
         if word == "NOT" and self.tokens[self.at + 1].upper() in ("BETWEEN", "IN", "LIKE"):
             self.at += 1
-            return negated(self.membership(left, start))
+            return tree.negated(self.membership(left, start))
         if word in ("BETWEEN", "IN", "LIKE"):
             return self.membership(left, start)
         return left
 
-    def membership(self, left: Node, start: int) -> Condition:
+    def membership(self, left: tree.Node, start: int) -> Condition:
         word = self.tokens[self.at].upper()
         self.at += 1
         if word == "BETWEEN":
-            return self.between(as_value(left, start))
+            return self.between(tree.as_value(left, start))
         name = self.name_of(left, start, word)
         return self.in_list(name) if word == "IN" else self.like(name)
 
     def between(self, operand: Expression) -> Condition:
         start = self.at
-        low = as_value(self.value(), start)
+        low = tree.as_value(self.value(), start)
         if not self.take("AND"):
             raise self.unexpected("AND between the two ends of BETWEEN")
         middle = self.at
-        high = as_value(self.value(), middle)
-        ends = comparison(">=", operand, low, start), comparison("<=", operand, high, middle)
-        return And(ends) if isinstance(operand, Literal) else Between(operand, low, high)
+        high = tree.as_value(self.value(), middle)
+        ends = tree.comparison(">=", operand, low, start), tree.comparison("<=", operand, high, middle)
+        return tree.And(ends) if isinstance(operand, tree.Literal) else tree.Between(operand, low, high)
 
     def in_list(self, name: str) -> Condition:
         start = self.at
@@ -237,10 +219,10 @@ class _Parser(TokenReader):
         else:
             values = self.bracketed_list()
         if not values:
-            raise Trouble(start, "an IN list needs at least one value")
+            raise tree.Trouble(start, "an IN list needs at least one value")
         if len(values) > LIST_MAX:
-            raise Trouble(start, f"an IN list of more than {LIST_MAX} values")
-        return membership(name, values)
+            raise tree.Trouble(start, f"an IN list of more than {LIST_MAX} values")
+        return tree.membership(name, values)
 
     def bracketed_list(self) -> list[Value]:
         if not self.take("("):
@@ -259,17 +241,17 @@ class _Parser(TokenReader):
         constants = (pattern, self.text("one character as a string")) if self.take("ESCAPE") else (pattern,)
         return self.call(FUNCTIONS["LIKE"], (name,), constants, start)
 
-    def null_test(self, left: Node, start: int) -> Condition:
+    def null_test(self, left: tree.Node, start: int) -> Condition:
         name = self.name_of(left, start, "IS NULL")
         self.at += 1
         negative = self.take("NOT")
         if not self.take("NULL"):
             raise self.unexpected("NULL" if negative else "NULL or NOT NULL")
-        return Not(IsNull(name)) if negative else IsNull(name)
+        return tree.Not(tree.IsNull(name)) if negative else tree.IsNull(name)
 
     # Values
 
-    def value(self, least: int = 0) -> Node:
+    def value(self, least: int = 0) -> tree.Node:
         """Parse a primary, or a calculation whose operators bind at least so tightly."""
         start = self.at
         left = self.sign() if self.tokens[start] in ("+", "-") else self.primary()
@@ -277,63 +259,63 @@ class _Parser(TokenReader):
             operator = self.tokens[self.at]
             self.calculations += 1
             if self.calculations > CALCULATIONS_MAX:
-                raise Trouble(self.at, f"more than {CALCULATIONS_MAX} calculations")
+                raise tree.Trouble(self.at, f"more than {CALCULATIONS_MAX} calculations")
             self.at += 1
             right_start = self.at
-            right = as_number(self.value(binding + 1), right_start)
-            left = arithmetic(operator, as_number(left, start), right)
+            right = tree.as_number(self.value(binding + 1), right_start)
+            left = tree.arithmetic(operator, tree.as_number(left, start), right)
         return left
 
-    def sign(self) -> Node:
+    def sign(self) -> tree.Node:
         negative = False
         while (token := self.tokens[self.at]) in ("+", "-"):
             negative ^= token == "-"
             self.at += 1
         if token[:1].isdigit() or token[:1] == "." != token:
-            return Literal(self.number(-1 if negative else 1))
+            return tree.Literal(self.number(-1 if negative else 1))
         start = self.at
-        operand = as_number(self.primary(), start)
-        if isinstance(operand, Literal):
-            return Literal(self.folded(operand.value, negative))
-        return signed(operand, negative)
+        operand = tree.as_number(self.primary(), start)
+        if isinstance(operand, tree.Literal):
+            return tree.Literal(self.folded(operand.value, negative))
+        return tree.signed(operand, negative)
 
     def folded(self, value: Any, negative: bool) -> Value:
         folded: Value = -value if negative else value
         return folded if fits(folded) else float(folded)  # type: ignore[arg-type]
 
-    def primary(self) -> Node:
+    def primary(self) -> tree.Node:
         token = self.tokens[self.at]
         first = token[:1]
         if is_name_start(token):
             return self.word(token)
         if first.isdigit() or first == "." != token:
-            return Literal(self.number())
+            return tree.Literal(self.number())
         if first == "'" != token:
             self.at += 1
-            return Literal(unquoted(token))
+            return tree.Literal(unquoted(token))
         if first == "(":
             return self.bracket()
         if first == '"' != token:
-            return Name(self.name())
+            return tree.Name(self.name())
         if first == ":" != token:
-            return Literal(self.parameter(token))
+            return tree.Literal(self.parameter(token))
         raise self.unexpected("a name, a value or (")
 
-    def word(self, token: str) -> Node:
+    def word(self, token: str) -> tree.Node:
         following = self.tokens[self.at + 1][:1]
         if following == "(" and token.upper() not in KEYWORDS:
             return self.function(token)
         if following == "'" and token.upper() in TYPED:
-            return Literal(self.typed(token.upper()))
+            return tree.Literal(self.typed(token.upper()))
         upper = token.upper() if len(token) <= 7 else ""
         if upper in ("TRUE", "FALSE"):
             self.at += 1
-            return Literal(upper == "TRUE")
-        return Name(self.name())
+            return tree.Literal(upper == "TRUE")
+        return tree.Name(self.name())
 
-    def bracket(self) -> Node:
+    def bracket(self) -> tree.Node:
         if self.depth == NESTING_MAX:
-            raise Trouble(self.at, f"brackets nested more than {NESTING_MAX} deep")
+            raise tree.Trouble(self.at, f"brackets nested more than {NESTING_MAX} deep")
         self.depth += 1
         self.at += 1
         node = self.condition()
@@ -341,14 +323,14 @@ class _Parser(TokenReader):
         self.depth -= 1
         return node
 
-    def function(self, token: str) -> Node:
+    def function(self, token: str) -> tree.Node:
         start = self.at
         function = FUNCTIONS.get(token.upper())
         if function is None or function.name == "LIKE":
             known = sorted(FUNCTIONS.keys() - {"LIKE"})
             close = get_close_matches(token.upper(), known, 1)
             hint = f"did you mean {close[0]}" if close else "there are " + ", ".join(known)
-            raise Trouble(start, f"there is no function {token[:40]}", hint)
+            raise tree.Trouble(start, f"there is no function {token[:40]}", hint)
         self.at += 2
         names = [self.name()]
         while len(names) < function.names[1] and self.tokens[self.at] == "," and self.is_name(self.at + 1):
@@ -360,12 +342,12 @@ class _Parser(TokenReader):
         self.close(f"the end of {function.usage}")
         least, most = function.constants
         if len(names) < function.names[0] or not least <= len(constants) <= most:
-            raise Trouble(start, f"wrong number of arguments; expected {function.usage}")
+            raise tree.Trouble(start, f"wrong number of arguments; expected {function.usage}")
         return self.call(function, tuple(names), tuple(constants), start)
 
     def call(
         self, function: Function, names: tuple[str, ...], constants: tuple[Value, ...], at: int
-    ) -> FunctionCall:
+    ) -> tree.FunctionCall:
         try:
             function.prepare(*constants)
             if function.name == "IS_A" and self.taxonomy is not None:
@@ -380,18 +362,18 @@ class _Parser(TokenReader):
                 if self.expressions > EXPRESSIONS_MAX:
                     raise ValueError(f"more than {EXPRESSIONS_MAX} regular expressions")
         except ValueError as error:
-            raise Trouble(at, str(error)) from None
-        return FunctionCall(function.name, names, constants)
+            raise tree.Trouble(at, str(error)) from None
+        return tree.FunctionCall(function.name, names, constants)
 
-    def name_of(self, node: Node, start: int, what: str) -> str:
-        if isinstance(node, Name):
+    def name_of(self, node: tree.Node, start: int, what: str) -> str:
+        if isinstance(node, tree.Name):
             return node.name
-        raise Trouble(start, f"{what} needs the name of an attribute on its left")
+        raise tree.Trouble(start, f"{what} needs the name of an attribute on its left")
 
     def constant(self) -> Value:
         start = self.at
         node = self.sign() if self.tokens[start] in ("+", "-") else self.primary()
-        if isinstance(node, Literal):
+        if isinstance(node, tree.Literal):
             return node.value
         raise self.no_constant(start, "a constant")
 
@@ -403,7 +385,7 @@ class _Parser(TokenReader):
                 return value
         raise self.no_constant(start, expected)
 
-    def no_constant(self, at: int, expected: str) -> Trouble:
+    def no_constant(self, at: int, expected: str) -> tree.Trouble:
         token = self.tokens[at]
         hint = "a text is written in single quotes" if token[:1] == '"' else None
-        return Trouble(at, f"expected {expected}" + found(token), hint)
+        return tree.Trouble(at, f"expected {expected}" + found(token), hint)

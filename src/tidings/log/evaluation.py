@@ -22,21 +22,12 @@ import pyarrow.compute as pc
 from tidings.event import arrow
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.values import EXACT_MAX, HEADER_NAMES, INT_MAX, INT_MIN, JMS_ALIASES, Value
+from tidings.filters import tree
 from tidings.filters.filter import Filter
 from tidings.filters.fold import Fold
 from tidings.filters.functions import FUNCTIONS
 from tidings.filters.kinds import Kind, by_kind, calculate, compare, kind_of, negate
-from tidings.filters.tree import (
-    Between,
-    Compare,
-    Condition,
-    Expression,
-    FunctionCall,
-    Literal,
-    Name,
-    names_in,
-    parts_of,
-)
+from tidings.filters.tree import Condition, Expression
 from tidings.log.arrow.attributes import Mask, whole
 from tidings.log.arrow.decode_rows import events_of
 from tidings.log.arrow.map_column import MapEntries, numbers_of
@@ -45,7 +36,7 @@ from tidings.log.schema import NUMBERS, own_columns
 
 def columns_for(filter: Filter, schema: pa.Schema) -> list[str]:
     """Return the columns of a file with that schema that `mask` reads."""
-    names = {JMS_ALIASES.get(name, name) for name in names_in(filter.condition)}
+    names = {JMS_ALIASES.get(name, name) for name in tree.names_in(filter.condition)}
     wanted = set(names)
     if names - HEADER_NAMES:
         wanted.add("attributes")
@@ -59,7 +50,7 @@ def mask(filter: Filter, table: pa.Table) -> Mask:
     table = table.combine_chunks()
     answer = Evaluation(table).condition(filter.condition)
     matches: Mask = pc.fill_null(answer, False).to_numpy(zero_copy_only=False).copy()
-    unsure = _rows_with(names_in(filter.condition), table)
+    unsure = _rows_with(tree.names_in(filter.condition), table)
     if len(unsure):
         events = events_of(_filled(table.take(pa.array(unsure))))
         matches[unsure] = [filter.matches(event) for event in events]
@@ -168,7 +159,7 @@ class Evaluation(Fold[Any, Operand]):
         column = self._column(name)
         return column if pa.types.is_boolean(column.type) else self.always(None)
 
-    def holds(self, call: FunctionCall) -> Any:
+    def holds(self, call: tree.FunctionCall) -> Any:
         test = FUNCTIONS[call.function].prepare(*call.constants)
         gives = _GIVES[FUNCTIONS[call.function].gives]
         columns = [self._column(name, nan=True) for name in call.names]
@@ -204,7 +195,7 @@ class Evaluation(Fold[Any, Operand]):
             pairs = zip(first.cells(), second.cells(), strict=True)
             return [calculate(operator, *pair) for pair in pairs]
 
-        if first.floats is None or second.floats is None or not (names_in(left) or names_in(right)):
+        if first.floats is None or second.floats is None or not (tree.names_in(left) or tree.names_in(right)):
             return Operand(None, cells)
         return Operand(_calculated(operator, first.floats, second.floats), cells)
 
@@ -213,7 +204,7 @@ class Evaluation(Fold[Any, Operand]):
         floats = None if inner.floats is None else pc.negate(inner.floats)
         return Operand(floats, lambda: [negate(value) for value in inner.cells()])
 
-    def called(self, call: FunctionCall) -> Operand:
+    def called(self, call: tree.FunctionCall) -> Operand:
         return Operand(None, lambda: self.holds(call).to_pylist())
 
     # Columns
@@ -281,13 +272,15 @@ def _by_values(column: Any, test: Callable[[Any], Any]) -> Any:
 def _goes_by_rows(node: Condition) -> bool:
     """Whether a condition is evaluated row by row, at least in part."""
     match node:
-        case Compare(_, Name(), Literal()) | Between(Name(), Literal(), Literal()):
+        case tree.Compare(_, tree.Name(), tree.Literal()) | tree.Between(
+            tree.Name(), tree.Literal(), tree.Literal()
+        ):
             return False
-        case Compare() | Between():
+        case tree.Compare() | tree.Between():
             return True
-        case FunctionCall(_, names, _):
+        case tree.FunctionCall(_, names, _):
             return len(names) > 1
-    return any(map(_goes_by_rows, parts_of(node)))
+    return any(map(_goes_by_rows, tree.parts_of(node)))
 
 
 def _kind_of(kind: Any) -> Kind:
