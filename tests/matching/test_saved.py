@@ -195,7 +195,7 @@ def test_a_changed_byte_is_found_wherever_it_is(packed: bytes, tmp_path: Path) -
 def test_files_of_other_kinds_and_versions_are_refused(packed: bytes, tmp_path: Path) -> None:
     assert problem_of(tmp_path / "other", b"PAR1" * 100) == "is no saved index"
     newer = packed[:8] + (99).to_bytes(4, "little") + packed[12:]
-    assert problem_of(tmp_path / "newer", newer) == "version 99 of a saved index, not 1; save it again"
+    assert problem_of(tmp_path / "newer", newer) == "version 99 of a saved index, not 1 or 2; save it again"
     with pytest.raises(FileNotFoundError):
         open_index(tmp_path / "missing")
 

@@ -26,6 +26,7 @@ from tidings.matching.block import CAPACITY, EntryBlock, build
 from tidings.matching.entries import MARK_BITS, EntryArrays, Pending, count_texts
 from tidings.matching.grid import LaneGrid
 from tidings.matching.lanes import Lanes
+from tidings.matching.parts import Part
 from tidings.matching.tiles import TileMatcher
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class EngineState(NamedTuple):
     keys: list[Any]  # by slot
     free: list[int]  # slots without a key
     rough: Mapping[int, Filter]
+    leads: Ints | None  # by slot, if a key has several filters
 
 
 class Engine(TileMatcher):
@@ -73,6 +75,10 @@ class Engine(TileMatcher):
         self._free: list[int] = []
         self._keys = np.empty(64, object)
         self._homes: Ints = np.full(64, PENDING, np.int32)  # by slot: the number of its block
+        self._leads: dict[Hashable, int] = {}  # by key with parts: a slot without entries of its own
+        self._lead_of: Ints = np.zeros(64, np.int32)
+        self._has_parts = False
+        self._lead_uses: dict[int, int] = {}  # by slot of a lead: number of parts
         self._rough: dict[int, Filter] = {}  # by slot: filters that must be evaluated themselves
         self._blocks: dict[int, EntryBlock] = {}  # by number, the newest last
         self._blocks_made = 0
@@ -109,13 +115,7 @@ class Engine(TileMatcher):
 
     def add(self, key: Hashable, wanted: Filter) -> bool:
         """Add a filter under an unused key; return False, and leave it out, if it can't match."""
-        slot = self._free.pop() if self._free else len(self._slots)
-        if slot >= len(self._keys):
-            self._keys = np.concatenate([self._keys, np.empty_like(self._keys)])
-            self._stamps = np.concatenate([self._stamps, np.zeros_like(self._stamps)])
-            self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
-            self._homes = np.concatenate([self._homes, np.full_like(self._homes, PENDING)])
-            self._is_synced = False  # compiled code must not read the old arrays
+        slot = self._take_slot()
         before = len(self._pending)
         is_exact = self._pending.add(slot, wanted.normal)
         if len(self._pending) == before:
@@ -125,12 +125,45 @@ class Engine(TileMatcher):
             self._rough[slot] = wanted
         self._slots[key] = slot
         self._keys[slot] = key
+        self._lead_of[slot] = slot
+        if type(key) is Part:
+            self._keys[slot] = key.owner
+            self._lead_of[slot] = self._lead(key.owner)
         self._homes[slot] = PENDING
         self._added += len(self._pending) - before
         self._is_synced = False
         if len(self._pending) >= self._capacity:
             self._flush()
         return True
+
+    def _take_slot(self) -> int:
+        slot = self._free.pop() if self._free else len(self._slots) + len(self._leads)
+        if slot >= len(self._keys):
+            self._keys = np.concatenate([self._keys, np.empty_like(self._keys)])
+            self._stamps = np.concatenate([self._stamps, np.zeros_like(self._stamps)])
+            self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
+            self._lead_of = np.concatenate([self._lead_of, np.zeros_like(self._lead_of)])
+            self._homes = np.concatenate([self._homes, np.full_like(self._homes, PENDING)])
+            self._is_synced = False  # compiled code must not read the old arrays
+        return slot
+
+    def _lead(self, owner: Hashable) -> int:
+        """Return the slot that stands for all parts of a key, which has one more now."""
+        lead = self._leads.get(owner)
+        if lead is None:
+            lead = self._take_slot()
+            self._leads[owner], self._keys[lead], self._lead_uses[lead] = lead, owner, 0
+            self._has_parts = True
+        self._lead_uses[lead] += 1
+        return lead
+
+    def _leave_lead(self, lead: int) -> None:
+        self._lead_uses[lead] -= 1
+        if not self._lead_uses[lead]:
+            del self._lead_uses[lead], self._leads[self._keys[lead]]
+            self._keys[lead] = None
+            self._free.append(lead)
+            self._has_parts = bool(self._leads)
 
     def remove(self, key: Hashable) -> None:
         """Remove a filter; KeyError if it is not there."""
@@ -141,6 +174,8 @@ class Engine(TileMatcher):
             self._is_synced = False
         else:
             self._remove_from(home, slot)
+        if type(key) is Part:
+            self._leave_lead(int(self._lead_of[slot]))
         self._keys[slot] = None
         self._rough.pop(slot, None)
         self._free.append(slot)
@@ -258,7 +293,7 @@ class Engine(TileMatcher):
             self._flush()
         self.settle()
         assert self._plan is not None
-        size = len(self._slots) + len(self._free)
+        size = len(self._slots) + len(self._leads) + len(self._free)
         return EngineState(
             plan=self._plan,
             lanes=dict(self._lanes.numbers),
@@ -269,6 +304,7 @@ class Engine(TileMatcher):
             keys=self._keys[:size].tolist(),
             free=sorted(self._free),
             rough=self._rough,
+            leads=self._lead_of[:size] if self._leads else None,
         )
 
     # Updating the input of compiled code
@@ -305,7 +341,7 @@ class Engine(TileMatcher):
             "bitmaps": sum(block.bitmap_memory for block in self._blocks.values()),
             "grids": sum(grid.memory for grid in self._grids.values()),
             "texts": self._lanes.texts.memory + self._lanes.cuts.memory,
-            "keys": self._keys.nbytes + self._homes.nbytes + 132 * len(self._slots),
+            "keys": self._keys.nbytes + self._homes.nbytes + self._lead_of.nbytes + 132 * len(self._slots),
             "scratch": self._stamps.nbytes
             + self._counts.nbytes
             + 3 * self._out_rows.nbytes

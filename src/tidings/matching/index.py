@@ -17,10 +17,12 @@ from itertools import accumulate, chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
+from tidings.errors import UserError
 from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
 from tidings.matching.clues import Way, demands_value, way_of
 from tidings.matching.equalities import Equalities
+from tidings.matching.parts import Part, once, once_each
 from tidings.matching.patterns import Patterns
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def prepare() -> None:
     index: Index[int] = Index(plain_max=0, capacity=16, pending_max=8)
     for key in range(100):
         index.add(key, Filter("x > :x AND s = 'a' AND t LIKE 'b%' OR y IN (1, 3)", x=key))
+        index.extend(100, Filter("x > :x", x=key))
     event = Event("t", x=5, s="a", t="bc")
     index.match(event)
     index.match_batch([event])
@@ -108,6 +111,7 @@ class IndexParts(NamedTuple, Generic[Key]):
     everything: Iterable[Key]
     nothing: Iterable[Key]
     unindexed: Iterable[Key]
+    extended: Iterable[Key]
     plain: Iterable[tuple[Key, Filter]]
     patterns: Patterns[Key]
     engine: Engine | None
@@ -115,6 +119,8 @@ class IndexParts(NamedTuple, Generic[Key]):
 
 class Index(Generic[Key]):
     """Filters under keys, matched against events; each key comes once, in no promised order.
+
+    A key has the one filter that `add` gave it, or all that `extend` gave it; then it matches if any does.
 
     A `patient` index uses plain evaluation until `prepare` has been run: for a loop that must not wait for a
     compiler. `capacity` and `pending_max` size the engine's blocks; set them only in tests. `seed` is the
@@ -135,6 +141,8 @@ class Index(Generic[Key]):
         self._everything: dict[Key, None] = {}
         self._nothing: set[Key] = set()
         self._unindexed: set[Key] = set()
+        self._parts: dict[Key, dict[Filter, Part]] = {}  # of keys with several filters
+        self._parts_count = 0
         self._engine: Engine | None = None
         self._twin: Engine | None = None  # has the same filters as the plain ones, for whole batches
         has_numba = find_spec("numba") is not None
@@ -146,10 +154,36 @@ class Index(Generic[Key]):
         self._patterns: Patterns[Key] = Patterns(self._seed)
 
     def add(self, key: Key, wanted: Filter) -> None:
-        """Add a filter under a key, replacing the filter that the key had."""
-        normal = wanted.normal
+        """Add a filter under a key, replacing the filters that the key had."""
         if key in self:
             self.remove(key)
+        self._put(key, wanted)
+
+    def extend(self, key: Key, wanted: Filter) -> None:
+        """Add one more filter under a key; if the key has the same one already, do nothing.
+
+        UserError for a key whose filter came by `add`: that one stands alone.
+        """
+        parts = self._parts.get(key)
+        if parts is None:
+            if key in self:
+                raise UserError(f"{key!r} has a filter that was added; remove it to extend the key by others")
+            parts = self._parts[key] = {}
+        if wanted not in parts:
+            part = parts[wanted] = Part(key)
+            self._parts_count += 1
+            self._put(part, wanted)  # type: ignore[arg-type]  # a part is put where a key is
+
+    def retract(self, key: Key, wanted: Filter) -> None:
+        """Remove one of the filters by which a key was extended; KeyError if it does not have it."""
+        parts = self._parts[key]
+        self._take(parts.pop(wanted))  # type: ignore[arg-type]
+        self._parts_count -= 1
+        if not parts:
+            del self._parts[key]
+
+    def _put(self, key: Key, wanted: Filter) -> None:
+        normal = wanted.normal
         if not normal:
             self._nothing.add(key)
         elif any(not one.constraints and not one.residues for one in normal):
@@ -176,7 +210,16 @@ class Index(Generic[Key]):
         return True
 
     def remove(self, key: Key) -> None:
-        """Remove the filter of a key; KeyError if there is none."""
+        """Remove all filters of a key; KeyError if there is none."""
+        parts = self._parts.pop(key, None)
+        if parts is None:
+            self._take(key)
+            return
+        self._parts_count -= len(parts)
+        for part in parts.values():
+            self._take(part)  # type: ignore[arg-type]
+
+    def _take(self, key: Key) -> None:
         self._unindexed.discard(key)
         if key in self._patterns:
             self._patterns.remove(key)
@@ -213,7 +256,14 @@ class Index(Generic[Key]):
         """Return what `tidings.matching.saved` writes."""
         plain = chain(self._plain.items(), self._demanding.items())
         return IndexParts(
-            self._seed, self._everything, self._nothing, self._unindexed, plain, self._patterns, self._engine
+            self._seed,
+            self._everything,
+            self._nothing,
+            self._unindexed,
+            self._parts,
+            plain,
+            self._patterns,
+            self._engine,
         )
 
     def settle(self) -> None:
@@ -246,12 +296,13 @@ class Index(Generic[Key]):
 
     def __len__(self) -> int:
         held = len(self._plain) + len(self._demanding) + len(self._everything) + len(self._nothing)
-        return held + len(self._patterns) + (0 if self._engine is None else len(self._engine))
+        held += len(self._patterns) + (0 if self._engine is None else len(self._engine))
+        return held - self._parts_count + len(self._parts)
 
     def __contains__(self, key: object) -> bool:
         if key in self._plain or key in self._demanding or key in self._everything or key in self._nothing:
             return True
-        if key in self._patterns:
+        if key in self._patterns or key in self._parts:
             return True
         return self._engine is not None and key in self._engine
 
@@ -273,8 +324,9 @@ class Index(Generic[Key]):
         return len(self._patterns) + plain
 
     def is_unindexed(self, key: Key) -> bool:
-        """Whether the filter of a key is one of the `unindexed`."""
-        return key in self._unindexed
+        """Whether a filter of the key is one of the `unindexed`."""
+        parts: Iterable[Any] = self._parts.get(key, {}).values()
+        return key in self._unindexed or not self._unindexed.isdisjoint(parts)
 
     def match(self, event: Event) -> list[Key]:
         """Return the keys whose filters match the event."""
@@ -286,7 +338,7 @@ class Index(Generic[Key]):
         if self._patterns.clues:
             found += self._patterns.match(event)
         found += self._everything
-        return found
+        return once(found) if self._parts else found
 
     def match_batch(self, events: Sequence[Event]) -> list[list[Key]]:
         """Return the keys for each event."""
@@ -305,7 +357,7 @@ class Index(Generic[Key]):
         if self._everything:
             for matched in keys:
                 matched += self._everything
-        return keys
+        return [once(matched) for matched in keys] if self._parts else keys
 
     def match_rows(self, batch: Batch | EventColumns) -> Matches[Key]:
         """Return the rows of a batch that each key's filter matches; CodecError if not all are events."""
@@ -330,8 +382,11 @@ class Index(Generic[Key]):
         else:
             found = engine.match_values(len(batch), batch.filler(engine.scan_lanes()), batch.__getitem__)
         hit = engine.by_key(*found)
-        if self._patterns.clues:
-            hit = _joined(*hit, self._patterns.match_rows(batch, is_compiled=True))
+        more = self._patterns.match_rows(batch, is_compiled=True) if self._patterns.clues else None
+        if self._parts and (more or self._everything):  # a key may also be among the engine's
+            return self._rejoined(Matches(*hit), more or {}, len(batch))
+        if more is not None:
+            hit = _joined(*hit, more)
         return self._with_everything(*hit, len(batch)) if self._everything and len(batch) else Matches(*hit)
 
     def _rows_plainly(self, batch: Batch | EventColumns) -> dict[Key, Sequence[int]]:
@@ -348,7 +403,13 @@ class Index(Generic[Key]):
             by_key.update(self._patterns.match_rows(batch, is_compiled))
         if len(batch):
             by_key.update(dict.fromkeys(self._everything, range(len(batch))))
-        return by_key
+        return once_each(by_key.items()) if self._parts else by_key
+
+    def _rejoined(self, found: Matches[Key], more: dict[Key, list[int]], count: int) -> Matches[Key]:
+        """Join results where a key may have rows in several of them."""
+        everything = ((key, range(count)) for key in self._everything if count)
+        by_key = once_each(chain(found.items(), more.items(), everything))
+        return Matches(list(by_key), *_laid_out(by_key))
 
     def _with_everything(self, keys: list[Key], offsets: Ints, rows: Ints, count: int) -> Matches[Key]:
         import numpy as np

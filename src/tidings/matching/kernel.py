@@ -319,6 +319,23 @@ def by_row(rows: Ints, slots: Ints, offsets: Ints, grouped: Ints) -> None:
 
 
 @njit(nogil=True, cache=True)
+def once(control: Longs, rows: Ints, slots: Ints, leads: Ints, offsets: Ints, grouped: Ints) -> Int:
+    """Replace each slot by its lead, and keep that once for each row; return how many are kept, in front."""
+    by_row(rows, slots, offsets, grouped)
+    used = 0
+    for row in range(len(offsets) - 1):
+        control[STAMP] += 1
+        for place in range(offsets[row], offsets[row + 1]):
+            lead = leads[grouped[place]]
+            stamp = control[STAMPS] + 8 * lead
+            if int64_at(stamp) != control[STAMP]:
+                write64(stamp, control[STAMP])
+                rows[used], slots[used] = row, lead
+                used += 1
+    return used
+
+
+@njit(nogil=True, cache=True)
 def by_slot(rows: Ints, slots: Ints, counts: Ints, hit: Ints, offsets: Ints, grouped: Ints) -> Int:
     """Put rows in the order of their slots; return how many are hit. `counts` is all zero, and stays so."""
     found = 0

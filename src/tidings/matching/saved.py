@@ -10,6 +10,7 @@ pickled.
 | `apart` | filters that match everything or nothing, plain ones as texts, the keys of unindexed ones |
 | `patterns` | keys with their clues, and the text of a filter that a clue does not decide |
 | `keys`, `rough` | keys by slot, as numbers if all are; texts of filters by slot |
+| `leads` | by slot: the slot that stands for its key in results; only if a key has several filters |
 | `words`, `blocks` | blocks of the engine |
 | `strings…`, `cuts…`, `ranks`, `grid…` | texts and bounds of the lanes |
 """
@@ -28,6 +29,7 @@ from tidings.filters import Filter
 from tidings.matching.clues import Clue, ClueTable, Path
 from tidings.matching.equalities import Equalities
 from tidings.matching.index import Index
+from tidings.matching.parts import Part, owner_of
 from tidings.matching.patterns import Patterns
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class IndexFacts(msgspec.Struct, frozen=True):
     count: int
     has_engine: bool
     engine: msgspec.Raw  # see `saved_engine`
+    extended: list[SavedKey] = []  # keys with several filters
 
 
 class Apart(msgspec.Struct, frozen=True):
@@ -93,7 +96,7 @@ def _require(package: str, what: str) -> None:
 def saved(index: Index[Any]) -> Iterator[bytes | memoryview]:
     """Yield the bytes of an index; UserError for a key that is neither an int nor a text."""
     _require("numpy", "a saved index")
-    from tidings.matching.sections import pack
+    from tidings.matching.sections import VERSION, VERSION_PARTS, pack
 
     parts = index.parts()
     sections: dict[str, Any] = {
@@ -119,7 +122,9 @@ def saved(index: Index[Any]) -> Iterator[bytes | memoryview]:
         facts, more = engine_sections(parts.engine.saved(), _checked)
         sections |= more
     has_engine = parts.engine is not None
-    return pack(IndexFacts(parts.seed, len(index), has_engine, msgspec.Raw(_packed(facts))), sections)
+    extended = _checked(parts.extended)
+    whole = IndexFacts(parts.seed, len(index), has_engine, msgspec.Raw(_packed(facts)), extended)
+    return pack(whole, sections, VERSION_PARTS if extended else VERSION)
 
 
 def _packed(content: Any) -> bytes:
@@ -131,6 +136,8 @@ def _checked(keys: Iterable[Any]) -> list[SavedKey]:
 
 
 def _checked_key(key: Any) -> SavedKey:
+    """Return a key that can be saved, that of a part as its owner."""
+    key = owner_of(key)
     if isinstance(key, str) or (type(key) is int and -KEY_MAX <= key < KEY_MAX):
         return key
     raise UserError(f"a key of a saved index is an int of 64 bits or a str, not {key!r}")
@@ -169,6 +176,7 @@ class SavedIndex(Index[Key], Generic[Key]):
         self._nothing = set(apart.nothing)  # type: ignore[arg-type]
         self._unindexed = set(apart.unindexed)  # type: ignore[arg-type]
         self._texts = apart.plain
+        self._parts = {key: {} for key in facts.extended}  # their filters are elsewhere
         if facts.has_engine:
             self._engine = self._open_engine(facts)
         del self._patterns, self._plain, self._demanding  # made on first use, below
@@ -185,7 +193,7 @@ class SavedIndex(Index[Key], Generic[Key]):
         kind = list[tuple[SavedKey, list[SavedClue], str | None]]
         for key, clues, text in self._sections.unpacked("patterns", kind):
             asked: Evaluated | None = None if text is None else LazyFilter(text)
-            patterns.put(key, tuple(_clue(*clue) for clue in clues), asked)
+            patterns.put(self._part_of(key), tuple(_clue(*clue) for clue in clues), asked)
         return patterns
 
     @cached_property
@@ -202,12 +210,24 @@ class SavedIndex(Index[Key], Generic[Key]):
         plain: dict[Any, Filter] = {}
         demanding: Equalities[Any] = Equalities()
         for key, text in self._texts:
-            wanted = Filter(text)
+            key, wanted = self._part_of(key), Filter(text)
             if not demanding.add(key, wanted):
                 plain[key] = wanted
         vars(self).update(_plain=plain, _demanding=demanding)
 
+    def _part_of(self, key: Any) -> Any:
+        """Return what a filter of a key is filed under: one of several has a part of the key."""
+        return Part(key) if key in self._parts else key
+
     def add(self, key: Key, wanted: Filter) -> None:  # noqa: ARG002
+        """Raise UserError: a saved index does not change."""
+        raise UserError(_READ_ONLY)
+
+    def extend(self, key: Key, wanted: Filter) -> None:  # noqa: ARG002
+        """Raise UserError: a saved index does not change."""
+        raise UserError(_READ_ONLY)
+
+    def retract(self, key: Key, wanted: Filter) -> None:  # noqa: ARG002
         """Raise UserError: a saved index does not change."""
         raise UserError(_READ_ONLY)
 

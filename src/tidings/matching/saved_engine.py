@@ -66,6 +66,8 @@ def engine_sections(
         "cut_pool": plan.cuts.pool,
         "ranks": state.ranks,
     }
+    if state.leads is not None:
+        sections["leads"] = state.leads
     for parity, grid in state.grids.items():
         sections |= {f"grid_starts{parity}": grid.starts, f"grid_bounds{parity}": grid.bounds}
     lanes = [(name, kind, lane) for (name, kind), lane in state.lanes.items()]
@@ -157,6 +159,9 @@ class SavedEngine(TileMatcher):
         self._seed = seed
         self._stamps: Longs = np.zeros(facts.slots + 1, np.int64)
         self._counts: Ints = np.zeros(facts.slots + 1, np.int32)
+        self._has_parts = "leads" in sections
+        if self._has_parts:
+            self._lead_of: Ints = sections.array("leads", np.int32)
         self._make_room()
         self._is_synced = False
         self._sync()

@@ -25,6 +25,8 @@ from tidings.errors import IndexFileError
 MAGIC: Final = b"tidings\x1a"
 VERSION: Final = 1
 """Version of everything behind the magic; a change of any layout makes a new one."""
+VERSION_PARTS: Final = 2
+"""The same with keys that have several filters, which readers of version 1 would return several times."""
 ALIGNMENT: Final = 64
 """A section begins at a multiple of a cache line, as the bitmaps in it want."""
 HEADER_SIZE_MAX: Final = 1 << 28
@@ -48,7 +50,7 @@ class Header(msgspec.Struct, array_like=True, frozen=True):
     sections: list[SectionPlace]
 
 
-def pack(facts: Any, sections: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
+def pack(facts: Any, sections: Mapping[str, Any], version: int = VERSION) -> Iterator[bytes | memoryview]:
     """Yield the bytes of these sections, arrays or bytes, in order."""
     places, end = [], 0
     parts: list[bytes | memoryview] = []
@@ -58,7 +60,7 @@ def pack(facts: Any, sections: Mapping[str, Any]) -> Iterator[bytes | memoryview
         parts += [part, bytes(_aligned(part.nbytes) - part.nbytes)]
         end += _aligned(part.nbytes)
     header = msgspec.msgpack.encode(Header(msgspec.Raw(msgspec.msgpack.encode(facts)), places))
-    yield HEAD.pack(MAGIC, VERSION, len(header), crc32(header))
+    yield HEAD.pack(MAGIC, version, len(header), crc32(header))
     yield header
     yield bytes(_aligned(HEAD.size + len(header)) - HEAD.size - len(header))
     yield from parts
@@ -90,8 +92,9 @@ class Sections:
         if len(data) < HEAD.size or bytes(data[: len(MAGIC)]) != MAGIC:
             raise self.error("is no saved index")
         _, version, size, checksum = HEAD.unpack(data[: HEAD.size])
-        if version != VERSION:
-            raise self.error(f"version {version} of a saved index, not {VERSION}; save it again")
+        if version not in (VERSION, VERSION_PARTS):
+            known = f"{VERSION} or {VERSION_PARTS}"
+            raise self.error(f"version {version} of a saved index, not {known}; save it again")
         packed = data[HEAD.size : HEAD.size + size]
         if size > HEADER_SIZE_MAX or len(packed) < size:
             raise self.error(f"is cut in its header, which has {size} bytes")
@@ -107,6 +110,9 @@ class Sections:
             raise self.error(f"is cut: it ends at byte {len(self._data)}, before the end of {where}")
         if crc32(part) != place.checksum:
             raise self.error(f"is damaged in {where}: the checksum differs")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
 
     def array(self, name: str, kind: Any, *shape: int) -> Any:
         """Return a section as an array of that type and shape, in place."""

@@ -70,6 +70,8 @@ class TileMatcher:
     _rough: Mapping[int, Evaluated]  # by slot: filters that must be evaluated themselves
     _stamps: Longs
     _counts: Ints
+    _has_parts: bool  # whether a key has several filters
+    _lead_of: Ints  # by slot: the one that stands for its key in results
     _is_synced: bool
 
     def _make_room(self) -> None:
@@ -142,7 +144,9 @@ class TileMatcher:
         if at != len(raw):
             raise CodecError("$", f"{len(raw) - at} bytes follow the last event")
         rows, slots = found[0] if len(found) == 1 else _joined(found)
-        return self._verify(rows, slots, event_at) if self._rough else (rows, slots)
+        if self._rough:
+            rows, slots = self._verify(rows, slots, event_at)
+        return self._once(rows, slots, count) if self._has_parts else (rows, slots)
 
     def match_values(self, count: int, fill: Fill, event_at: Callable[[int], Event]) -> tuple[Ints, Ints]:
         """Return the same for events whose values `fill` writes; see `scan_lanes` for their columns."""
@@ -154,7 +158,9 @@ class TileMatcher:
             fill(done, size, self._values)
             self._match_tile(size, done, found)
         rows, slots = _joined(found)
-        return self._verify(rows, slots, event_at) if self._rough else (rows, slots)
+        if self._rough:
+            rows, slots = self._verify(rows, slots, event_at)
+        return self._once(rows, slots, count) if self._has_parts else (rows, slots)
 
     def scan_lanes(self) -> ScanLanes:
         """Return the lanes, and the plan whose defaults are those of an event without a source."""
@@ -165,7 +171,10 @@ class TileMatcher:
         return ScanLanes(self._lanes.numbers, self._plan)
 
     def match_one(self, raw: bytes, event: Event) -> list[Any]:
-        """Return the keys that match the one event of a batch; short, because it is called for each event."""
+        """Return the keys that match the one event of a batch; short, because it is called for each event.
+
+        A key with several filters comes once for each that matches.
+        """
         if not self._is_synced:
             self._sync()
         self._lanes.set_source(event.source)
@@ -210,6 +219,12 @@ class TileMatcher:
                 event = events[row] = event_at(row)
             keep[place] = self._rough[slot].matches(event)
         return rows[keep], slots[keep]
+
+    def _once(self, rows: Ints, slots: Ints, count: int) -> tuple[Ints, Ints]:
+        """Return each key once for each row, however many of its filters match."""
+        offsets, grouped = np.empty(count + 1, np.int32), np.empty_like(slots)
+        used = kernel.once(self._control, rows, slots, self._lead_of, offsets, grouped)
+        return rows[:used], slots[:used]
 
     def keys_of(self, slots: Ints) -> list[Any]:
         """Return the keys of slots."""
