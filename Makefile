@@ -47,6 +47,7 @@ bench: $(READY)
 	@$(BIN)/tidings bench fair --json benchmarks/results/fair.json
 	@$(WITH_JAVA) $(BIN)/tidings bench pipeline --json benchmarks/results/pipeline.json
 	@$(WITH_JAVA) $(BIN)/tidings bench flows --json benchmarks/results/flows.json
+	@$(BIN)/tidings bench overlay --json benchmarks/results/overlay.json
 	@$(BIN)/python benchmarks/plot.py
 
 # Writes down the versions that are installed now, so that every machine gets the same.
