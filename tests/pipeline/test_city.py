@@ -25,7 +25,7 @@ from tidings.pipeline.city.graph import alarms_of, city_graph
 from tidings.pipeline.city.readings import COLUMNS, clean, heard, limit, raw, rejected
 from tidings.pipeline.city.rules import CityRules, Limits, parse_rules
 from tidings.pipeline.city.silence import silent
-from tidings.pipeline.graph_plan import plan_of
+from tidings.pipeline.known import plan_of
 from tidings.pipeline.running import STATE_STORE, read_progress
 from tidings.sensors.recording import make_recording
 

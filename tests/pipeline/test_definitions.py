@@ -13,8 +13,7 @@ from pyspark import pipelines
 
 from tidings.flows import load
 from tidings.pipeline.definitions import Definitions, kept_sources
-from tidings.pipeline.graph_plan import plan_of
-from tidings.pipeline.known import find
+from tidings.pipeline.known import find, plan_of
 from tidings.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:

@@ -22,10 +22,9 @@ from pipeline.nodes import Running, running, wait_until
 
 from tidings import Event, blocking
 from tidings.flows import load
-from tidings.pipeline.changes import DONE, ROWS, Changes
 from tidings.pipeline.continuous import ContinuousRun, start
-from tidings.pipeline.graph_plan import plan_of
-from tidings.pipeline.known import find
+from tidings.pipeline.declarative import DONE, ROWS, Changes
+from tidings.pipeline.known import find, plan_of
 from tidings.pipeline.plan import Step
 from tidings.pipeline.running import BatchProgress, Stop, watch
 from tidings.pipeline.settings import RunSettings

@@ -6,7 +6,7 @@ from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidings.pipeline.layered import ACROSS, DOWN, Layout, Size, lay_out
+from tidings.pipeline.drawing import ACROSS, DOWN, Layout, Size, lay_out
 
 EXACT = 1e-6
 

@@ -12,8 +12,7 @@ from pyspark.pipelines.cli import load_pipeline_spec
 from pyspark.sql import SparkSession
 
 from tidings.errors import UserError
-from tidings.pipeline.new_project import new_project_files, write_project
-from tidings.pipeline.project import SPEC_FILE, TABLES_FILE
+from tidings.pipeline.project import SPEC_FILE, TABLES_FILE, new_project_files, write_project
 
 LINES_MAX = 30
 

@@ -79,7 +79,7 @@ async def show_list(node: Address = None, json: Json = False) -> None:
         _print_rows(("sink", "owner", "last batch"), rows)
 
 
-def _print_rows(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = new_table(*columns)
     for row in rows:
         add_row(table, *map(shown, row))
@@ -231,11 +231,8 @@ async def _last_rows(bus: Bus, step: Step) -> list[dict[str, Any]]:
 def _print_state(rows: list[dict[str, Any]]) -> None:
     if rows:
         columns = list(dict.fromkeys(name for row in rows for name in row))
-        _print_rows(columns, [tuple(_cell(row.get(name)) for name in columns) for row in rows])
-
-
-def _cell(value: object) -> str:
-    return "–" if value is None else word(value)
+        cells = [["–" if row.get(name) is None else word(row[name]) for name in columns] for row in rows]
+        _print_rows(columns, cells)
 
 
 def init(name: NewName, node: Node = None, where: Where = None, json: Json = False) -> None:
@@ -253,14 +250,14 @@ def init(name: NewName, node: Node = None, where: Where = None, json: Json = Fal
 
 
 def _new_graph(name: str, where: str | None) -> tuple[Path, list[str]]:
-    from tidings.pipeline.new_graph import write_graph
+    from tidings.pipeline.project import write_graph
 
     path = write_graph(Path(name), where or READINGS)
     return path, [f"tidings pipeline run {path} --continuous"]
 
 
 def _new_project(name: str, node: str | None, where: str | None) -> tuple[Path, list[str]]:
-    from tidings.pipeline.new_project import write_project
+    from tidings.pipeline.project import write_project
     from tidings.pipeline.settings import NODE
 
     folder = write_project(name, Path(), node or NODE, where or READINGS)

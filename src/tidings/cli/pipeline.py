@@ -17,9 +17,8 @@ from tidings.cli.printing import print_json, progress_line
 from tidings.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
-    from tidings.pipeline.known import Pipeline
+    from tidings.pipeline.known import Pipeline, Report
     from tidings.pipeline.plan import Plan, Use
-    from tidings.pipeline.report import Report
     from tidings.pipeline.running import BatchProgress, Total
     from tidings.pipeline.settings import RunSettings
 

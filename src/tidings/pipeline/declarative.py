@@ -3,6 +3,11 @@
 The project, its tables, Spark's checkpoints, and the catalog that knows the tables lie in one folder, so the
 next run goes on where this one ended. On a Spark Connect server (`SPARK_REMOTE`) the tables are those of the
 server's catalog, and only the checkpoints lie where the run says.
+
+States, and what is made from them, are made anew in each run; `Changes` publishes what is new in them. The
+new rows are first written to a table of their own, as one job with a random name; then they are published
+under that name, and the job is noted as done. The next run completes one that was interrupted in between: the
+node publishes each job once.
 """
 
 from __future__ import annotations
@@ -17,14 +22,15 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 
 from tidings.errors import UserError
-from tidings.pipeline.changes import publish_changes
 from tidings.pipeline.known import Pipeline
-from tidings.pipeline.plan import Plan
+from tidings.pipeline.plan import Plan, Step
 from tidings.pipeline.project import SPEC_FILE, project_files, write_files
 from tidings.pipeline.running import failure
 from tidings.pipeline.session import spark_session
@@ -32,7 +38,8 @@ from tidings.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
     from pyspark.pipelines.cli import PipelineSpec
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
 
 CONNECT_PORT = 15_002
 """Address of PySpark's own Spark Connect server on this machine."""
@@ -169,3 +176,59 @@ def _messages(events: Iterator[dict[str, Any]]) -> Iterator[str]:
     for event in events:
         if "pipeline_event_result" in event:
             yield event["pipeline_event_result"].event.message
+
+
+# Publishing of tables that each run makes anew
+
+
+ROWS, DONE = "{}__published", "{}__done"
+"""Tables of the published rows, and of the jobs that are done."""
+JOB = "tidings job"
+"""Column with the job; it has a blank, so that no column of an event is like it."""
+
+
+def publish_changes(spark: SparkSession, plan: Plan, target: Mapping[str, str]) -> dict[str, int]:
+    """Publish what is new in the tables that are made anew; return the rows of each, by its step."""
+    steps = [step for step in plan.published if step.is_recomputed]
+    return {step.name: Changes(spark, step, plan.target(step, target)).publish() for step in steps}
+
+
+class Changes:
+    """Rows of one step that are published, over all runs."""
+
+    def __init__(self, spark: SparkSession, step: Step, target: Mapping[str, str]) -> None:
+        self._spark = spark
+        self._step = step
+        self._target = target
+        self._rows, self._done = ROWS.format(step.name), DONE.format(step.name)
+
+    def publish(self) -> int:
+        """Complete an interrupted run, then publish the new rows; return their number."""
+        for job in sorted(self._jobs(self._rows) - self._jobs(self._done)):
+            self._carry_out(job)
+        new = self._step.events(self._spark.table(self._step.name))
+        if self._exists(self._rows):
+            new = new.exceptAll(self._spark.table(self._rows).drop(JOB))
+        job = uuid4().hex
+        new.withColumn(JOB, F.lit(job)).write.mode("append").saveAsTable(self._rows)
+        return self._carry_out(job)
+
+    def _carry_out(self, job: str) -> int:
+        rows = self._of(job)
+        count = rows.count()
+        if count:
+            rows.write.format("tidings").options(**self._target).option("job", job).mode("append").save()
+        note = self._spark.createDataFrame([(job,)], f"`{JOB}` string")
+        note.write.mode("append").saveAsTable(self._done)
+        return count
+
+    def _of(self, job: str) -> DataFrame:
+        return self._spark.table(self._rows).where(F.col(f"`{JOB}`") == job).drop(JOB)
+
+    def _jobs(self, table: str) -> set[str]:
+        if not self._exists(table):
+            return set()
+        return {row[0] for row in self._spark.table(table).select(f"`{JOB}`").distinct().collect()}
+
+    def _exists(self, table: str) -> bool:
+        return bool(self._spark.catalog.tableExists(table))

@@ -64,11 +64,6 @@ def _moments(array: Any) -> list[Any]:
     return list(map(EPOCH.__add__, map(timedelta, repeat(0), repeat(0), micros)))
 
 
-def _decimals(array: Any) -> list[Any]:
-    """Return floats, each the nearest one, which Arrow's own cast does not promise."""
-    return [None if one is None else float(one) for one in array.to_pylist()]
-
-
 _CELLS: dict[str, Cells] = {
     "text": _objects,
     "bytes": _objects,
@@ -77,7 +72,8 @@ _CELLS: dict[str, Cells] = {
     "float": _numbers,
     "time": _moments,
     "date": _moments,
-    "decimal": _decimals,
+    # Floats, each the nearest one, which Arrow's own cast does not promise.
+    "decimal": lambda array: [None if one is None else float(one) for one in array.to_pylist()],
     "whole": lambda array: _numbers(array.cast(pa.int64())),
     "nothing": lambda array: [None] * len(array),
 }

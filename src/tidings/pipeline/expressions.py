@@ -168,10 +168,6 @@ def _called(function: str) -> Callable[[Part, Part], str]:
     return lambda text, part: f"{function}({_value(text)}, {_value(part)})"
 
 
-def _among(tested: Part, *values: Part) -> str:
-    return f"{_value(tested)} IN ({', '.join(map(_value, values))})"
-
-
 def _like(text: Part, pattern: Part, escape: Part = Constant("\\")) -> str:  # noqa: B008 - never changes
     written, character = _value(pattern), _value(escape)
     needed = isinstance(escape, Constant) and str(escape.value) in written
@@ -185,7 +181,7 @@ _CONDITIONS: dict[str, Callable[..., str]] = {
     "or": _joined("OR"),
     "not": lambda operand: f"NOT ({_condition(operand)})",
     "!": lambda operand: f"NOT ({_condition(operand)})",
-    "in": _among,
+    "in": lambda tested, *values: f"{_value(tested)} IN ({', '.join(map(_value, values))})",
     "isnull": lambda tested: f"{_value(tested)} IS NULL",
     "isnotnull": lambda tested: f"{_value(tested)} IS NOT NULL",
     "like": _like,

@@ -1,27 +1,28 @@
-"""Declarative Pipelines project of a pipeline: two generated files, which `spark-pipelines run` runs too.
+"""Files of Declarative Pipelines projects and flow graphs.
 
-The definitions are made from the pipeline when Spark loads them, so the project follows its changes.
+The project of a pipeline is two generated files, which `spark-pipelines run` runs too. The definitions are
+made from the pipeline when Spark loads them, so the project follows its changes.
+
+A new project reads a node: two files, about twenty lines, ready to run. The checkpoints lie in the folder of
+the project, so that two projects never continue each other's streams. Spark takes only absolute places for
+them: a project that is moved needs its `storage` changed. A new graph is a few lines of TOML that run as they
+are.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
 
+from tidings.errors import UserError
 from tidings.pipeline.plan import Plan
 from tidings.pipeline.running import STATE_STORE
 
 SPEC_FILE, TABLES_FILE = "spark-pipeline.yml", "transformations/tables.py"
 
 _SPEC = """\
-# The pipeline {name} as a Spark Declarative Pipelines project, which `tidings pipeline run` runs.
-# To run it by hand, from here, with each setting as `--conf spark.tidings.{name}.KEY=VALUE`:
-#
-#   spark-pipelines run --conf spark.sql.catalogImplementation=hive
-#
-# docs/pipeline.md has all settings `spark.tidings.{name}.…`.
-# Two projects must not share the checkpoints in `storage`: give a copy of this one another place.
 name: {name}
 storage: {storage}
 libraries:
@@ -29,11 +30,22 @@ libraries:
       include: transformations/**
 configuration:
   spark.sql.session.timeZone: UTC
+"""
+_HEAD = """\
+# The pipeline {name} as a Spark Declarative Pipelines project, which `tidings pipeline run` runs.
+# To run it by hand, from here, with each setting as `--conf spark.tidings.{name}.KEY=VALUE`:
+#
+#   spark-pipelines run --conf spark.sql.catalogImplementation=hive
+#
+# docs/pipeline.md has all settings `spark.tidings.{name}.…`.
+# Two projects must not share the checkpoints in `storage`: give a copy of this one another place.
+"""
+_STATES = """\
   # State with timers needs this store.
   spark.sql.streaming.stateStore.providerClass: {store}
   spark.sql.shuffle.partitions: "4"
 """
-_TABLES = '''\
+_DEFINED = '''\
 """Tables of the pipeline {name}, as tidings defines them; `spark` is put here by Spark.
 
 {tables}
@@ -43,17 +55,59 @@ from tidings.pipeline.definitions import define
 
 define(globals()["spark"], {quoted})
 '''
+_TABLES = '''\
+"""Readings of a node as a table, and their means; `spark` is put here by Spark."""
+
+from pyspark import pipelines as dp
+from pyspark.sql import functions as F
+
+OPTIONS = {{"node": {node}, "where": {where}, "startingOffsets": "earliest"}}
+
+
+@dp.table
+def readings():
+    """All readings; a run adds those since the last run."""
+    source = spark.readStream.format("tidings").options(**OPTIONS)
+    return source.schema("type string, time timestamp, value double").load()
+
+
+@dp.materialized_view
+def means():
+    """Number and mean of the readings of each type."""
+    sums = F.count("*").alias("count"), F.avg("value").alias("mean")
+    return spark.read.table("readings").groupBy("type").agg(*sums)
+'''
+_GRAPH = """\
+# Run it with: tidings pipeline run {file} --continuous
+# See what it makes with: tidings subscribe "type LIKE '{types}.%'"
+name = {name}
+late = {late}                # events that come too late
+
+[history.readings]
+where = {where}
+columns = {{ type = "string", value = "double" }}
+
+[history.high]
+from = "readings"
+select = "value > 40"
+publish = {high}
+
+[state.means]                # for each type and minute
+from = "readings"
+by = "type"
+window_s = 60
+late_s = 600
+collapse = {{ count = "count()", mean = "mean(value)", highest = "highest(value)" }}
+publish = {means}
+"""
+_NAME = re.compile(r"[A-Za-z]\w*(?:-\w+)*", re.ASCII)
 
 
 def project_files(plan: Plan, origin: str, storage: str) -> dict[str, str]:
-    """Return the files of the project, by their paths in its folder."""
-    tables = "\n".join(_rows(plan))
-    return {
-        SPEC_FILE: _SPEC.format(name=plan.name, storage=storage, store=STATE_STORE),
-        TABLES_FILE: _TABLES.format(
-            name=plan.name, quoted=msgspec.json.encode(origin).decode(), tables=tables
-        ),
-    }
+    """Return the files of the project of a pipeline, by their paths in its folder."""
+    spec = (_HEAD + _SPEC + _STATES).format(name=plan.name, storage=storage, store=STATE_STORE)
+    tables = _DEFINED.format(name=plan.name, quoted=_quoted(origin), tables="\n".join(_rows(plan)))
+    return {SPEC_FILE: spec, TABLES_FILE: tables}
 
 
 def _rows(plan: Plan) -> list[str]:
@@ -71,3 +125,55 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
+
+
+# New projects and graphs
+
+
+def new_project_files(name: str, folder: Path, node: str, where: str) -> dict[str, str]:
+    """Return the files of a project, by their paths in its folder; UserError for an invalid name."""
+    _check_name(name)
+    storage = (folder.absolute() / "checkpoints").as_uri()
+    tables = _TABLES.format(node=repr(node), where=repr(where))
+    return {SPEC_FILE: _SPEC.format(name=name, storage=storage), TABLES_FILE: tables}
+
+
+def write_project(name: str, parent: Path, node: str, where: str) -> Path:
+    """Write a project into a new folder of that name, and return the folder; UserError if it exists."""
+    folder = parent / name
+    files = new_project_files(name, folder, node, where)
+    _check_new(folder)
+    write_files(folder, files)
+    return folder
+
+
+def write_graph(path: Path, where: str) -> Path:
+    """Write a graph into a new file and return its path; UserError if the file exists."""
+    name = path.stem
+    _check_name(name)
+    _check_new(path)
+    types = f"flow.{name}"
+    texts = {
+        "name": name,
+        "where": f"({where}) AND NOT STARTS_WITH(type, '{types}.')",
+        **{what: f"{types}.{what}" for what in ("high", "means", "late")},
+    }
+    quoted = {key: _quoted(text) for key, text in texts.items()}
+    path.write_text(_GRAPH.format(file=path, types=types, **quoted), encoding="utf-8")
+    return path
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"{name!r} is no name of a project; use letters, digits, _ and -, such as air-quality"
+        )
+
+
+def _check_new(path: Path) -> None:
+    if path.exists():
+        raise UserError(f"{path} exists; choose another name, or remove it")
+
+
+def _quoted(text: str) -> str:
+    return msgspec.json.encode(text).decode()

@@ -190,7 +190,7 @@ def read_progress(progress: Mapping[str, Any], plan: Plan, counts: Counts | None
         rows_s=rows / seconds if seconds else 0.0,
         published=published,
         rejected=rejected,
-        lag=_lag(progress["sources"] or []),
+        lag=_lag(progress["sources"]),
         seconds=seconds,
         notes=observed.get(NOTES, {}),
     )
@@ -208,16 +208,13 @@ def _rejected(observed: dict[str, dict[str, Any]], operators: list[Any]) -> dict
     for name, row in observed.items():
         if name != NOTES:
             reasons |= {reason: count for reason, count in row.items() if reason != ALL}
-    reasons |= {"duplicate": _duplicates(operators), "late": _late(operators)}
+    twice = sum(one["customMetrics"].get("numDroppedDuplicateRows", 0) for one in operators)
+    reasons |= {"duplicate": twice, "late": _late(operators)}
     return {reason: count for reason, count in reasons.items() if count}
 
 
 def _counts(row: Any) -> dict[str, Any]:
     return row.asDict() if hasattr(row, "asDict") else dict(row)
-
-
-def _duplicates(operators: list[Any]) -> int:
-    return sum(one["customMetrics"].get("numDroppedDuplicateRows", 0) for one in operators)
 
 
 def _late(operators: list[Any]) -> int:
@@ -226,19 +223,13 @@ def _late(operators: list[Any]) -> int:
     return sum(one["numRowsDroppedByWatermark"] for one in dedup)
 
 
-def _lag(sources: list[Any]) -> int | None:
-    lags = [_behind(source["endOffset"], source["latestOffset"]) for source in sources[:1]]
-    return lags[0] if lags else None
-
-
-def _behind(end: Any, latest: Any) -> int | None:
-    """Return how many positions one offset of the format `tidings` is behind another, over all nodes."""
+def _lag(sources: Any) -> int | None:
+    """Return how many positions the offset of the first source is behind its latest one, over all nodes."""
     try:
-        ends, latests = (
-            msgspec.json.decode(text) if isinstance(text, str) else dict(text) for text in (end, latest)
-        )
+        offsets = [sources[0][name] for name in ("endOffset", "latestOffset")]
+        ends, latests = (msgspec.json.decode(one) if isinstance(one, str) else dict(one) for one in offsets)
         return sum(max(0, at - int(ends[node])) for node, at in latests.items() if isinstance(at, int))
-    except (AttributeError, TypeError, ValueError, KeyError):  # of another format, or missing
+    except (AttributeError, TypeError, ValueError, LookupError):  # of another format, or missing
         return None
 
 

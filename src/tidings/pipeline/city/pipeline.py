@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidings.pipeline.city.settings import CitySettings
-from tidings.pipeline.known import Pipeline
-from tidings.pipeline.report import Report, rejected_lines
+from tidings.pipeline.known import Pipeline, Report, rejected_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.stateful_processor import (
         ExpiredTimerInfo,
         StatefulProcessorHandle,
@@ -55,11 +55,8 @@ def silent(df: DataFrame, until: datetime | None = None, streaming: bool | None 
     found = stays.select(*SENSOR, "posx", "posy", "silent_s", "last", begin.alias("begin"))
     if df.isStreaming if streaming is None else streaming:
         return found
-    return found.where(F.col("begin") <= (F.lit(until) if until else _latest(df)))
-
-
-def _latest(df: DataFrame) -> Column:
-    return df.select(F.max("time")).scalar()
+    latest = F.lit(until) if until else df.select(F.max("time")).scalar()
+    return found.where(F.col("begin") <= latest)
 
 
 def silent_by_clock(df: DataFrame) -> DataFrame:
