@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from tidings.event import Batch, Event
 from tidings.filters import Filter
 from tidings.ids import Origin
-from tidings.log.chunks import LivePart, Part
+from tidings.log.chunks import FileInfo, LivePart, Part
 from tidings.log.history import History
 from tidings.log.sealing import FileCutter, to_join
 from tidings.log.segment_file import positioned_events
-from tidings.log.segment_folder import FileInfo, Folder
+from tidings.log.segment_folder import Folder
 from tidings.log.segments import SealedFiles
 from tidings.store.interface import StoredBatch
 

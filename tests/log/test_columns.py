@@ -161,14 +161,14 @@ def test_the_lossless_map_is_the_same_live_and_sealed(several: list[LivePart]) -
 @given(parts())
 def test_parts_one_by_one_give_the_same_rows_as_together(several: list[LivePart]) -> None:
     decoder = Decoder(NARROW)
-    apart = pa.Table.from_batches([decoder.live(part) for part in several])
+    apart = pa.Table.from_batches([decoder.lives([part]) for part in several])
     together = pa.Table.from_batches([decoder.lives(several)])
     assert str(apart.to_pylist()) == str(together.to_pylist())
 
 
 def test_rows_that_were_left_out_leave_holes_in_the_positions() -> None:
     part = part_of([Event("a"), Event("b")], first=10, rows=[2, 5])
-    assert Decoder(NARROW).live(part).column("position").to_pylist() == [12, 15]
+    assert Decoder(NARROW).lives([part]).column("position").to_pylist() == [12, 15]
     assert part.positions() == [12, 15]
 
 
@@ -176,7 +176,7 @@ def test_mismatches_are_counted_by_row_where_there_is_a_column_for_it() -> None:
     schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("mismatches", pa.int32())])
     part = part_of([Event("x", a=1, b="s"), Event("x", a="s", b=1), Event("x", a=1.5), Event("x")])
     decoder = Decoder(schema)
-    assert decoder.live(part).column("mismatches").to_pylist() == [0, 2, 1, 0]
+    assert decoder.lives([part]).column("mismatches").to_pylist() == [0, 2, 1, 0]
     assert decoder.mismatches == 3
 
 
@@ -192,7 +192,7 @@ def test_strictly_the_first_value_that_does_not_fit_is_an_error() -> None:
 def test_a_text_that_looks_like_a_time_is_no_time() -> None:
     decoder = Decoder(pa.schema([("at", TIME)]))
     part = part_of([Event("x", at="2026-01-01T00:00:00Z"), Event("x", at=datetime(2026, 1, 1, tzinfo=UTC))])
-    assert decoder.live(part).column("at").is_valid().to_pylist() == [False, True]
+    assert decoder.lives([part]).column("at").is_valid().to_pylist() == [False, True]
 
 
 def test_times_come_as_dates_and_numbers_as_decimals() -> None:
@@ -200,7 +200,7 @@ def test_times_come_as_dates_and_numbers_as_decimals() -> None:
     part = part_of(
         [Event("x", at=datetime(2026, 1, 1, 23, 59, tzinfo=UTC), price=0.125), Event("x", price=10**9)]
     )
-    columns = Decoder(schema).live(part).to_pydict()
+    columns = Decoder(schema).lives([part]).to_pydict()
     assert columns == {"at": [date(2026, 1, 1), None], "price": [Decimal("0.12"), None]}
 
 
@@ -223,7 +223,7 @@ def test_a_map_of_something_else_is_refused() -> None:
 def test_bytes_that_are_no_events_are_told(raw: bytes) -> None:
     part = LivePart(1, 1, b"", "s", 1, None, STORED_US, raw)
     with pytest.raises(CodecError):
-        Decoder(NARROW).live(part)
+        Decoder(NARROW).lives([part])
     with pytest.raises(CodecError):
         table_of([part])
 
@@ -231,7 +231,7 @@ def test_bytes_that_are_no_events_are_told(raw: bytes) -> None:
 def test_nothing_gives_no_rows() -> None:
     decoder = Decoder(NARROW)
     none = pa.RecordBatch.from_pylist([], schema=table_of([]).schema)
-    for batch in (decoder.lives([]), decoder.live(part_of([])), decoder.sealed(none)):
+    for batch in (decoder.lives([]), decoder.lives([part_of([])]), decoder.sealed(none)):
         assert batch.num_rows == 0
         assert batch.schema == NARROW
 

@@ -13,6 +13,7 @@ from pyarrow import fs
 from strategies import identical
 
 from tests.log import parting
+from tests.log.merging import merge
 from tests.log.parting import STORED_US, part_of
 from tests.log.test_segment_folder import held_in
 from tidings import Event
@@ -86,7 +87,7 @@ def test_the_first_file_with_a_column_decides_its_kind_and_joining_keeps_it(
     held = [{"value": first}, *[{"value": later}] * 6]
     assert {kind for own in columns(folder) for kind in own.values()} == {kind}
     assert values(folder) == held
-    folder.merge(1 << 20, 1 << 20)
+    merge(folder)
     assert [own["value"] for own in columns(folder)] == [kind]
     assert values(folder) == held
 
@@ -137,7 +138,7 @@ def test_a_file_that_fills_a_hole_and_a_joined_one_give_no_name_its_first_column
     write(folder, 2, {"new": 1, "value": 2.5})  # the last file, which would have to name it, is written
     assert columns(folder) == [{"value": "double"}] * 3
     write(Folder(tmp_path), 4, {"new": "x"})
-    Folder(tmp_path).merge(1 << 20, 1 << 20)
+    merge(Folder(tmp_path))
     assert columns(folder) == [{"value": "double", "new": "string"}]
     assert values(folder) == [{"value": 1.5}, {"new": 1, "value": 2.5}, {"value": 1.5}, {"new": "x"}]
 
@@ -151,7 +152,7 @@ def test_files_of_an_earlier_version_are_read_and_decide_by_their_rows() -> None
     assert values(folder) == held
     write(folder, 6, TEXTS, {"value": 3}, {"VALUE": "x"})
     assert columns(folder)[3] == {"value": "double"}
-    folder.merge(1 << 20, 1 << 20)
+    merge(folder)
     assert columns(folder) == [{"value": "double"}]
     assert values(folder) == [*held, TEXTS, {"value": 3}, {"VALUE": "x"}]
 
@@ -213,4 +214,4 @@ def test_whatever_drifts_columns_agree_and_events_come_back_the_same(several: li
         found = [event for _, event in held_in(folder)]
         assert len(found) == len(wanted)
         assert all(map(identical, found, wanted))
-        folder.merge(1 << 20, 1 << 20)
+        merge(folder)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.log import sealing
-from tidings.log.chunks import FileClaim, LivePart, live_part, rows_bytes
+from tidings.log.chunks import FileClaim, FileInfo, LivePart, live_part, rows_bytes
 from tidings.log.sealing import (
     JOIN_AT,
     JOINED_SIZE_MAX,
@@ -26,7 +26,6 @@ from tidings.log.sealing import (
     reach,
     to_join,
 )
-from tidings.log.segment_folder import FileInfo
 
 # When
 

@@ -20,6 +20,7 @@ from pyarrow import fs
 from strategies import identical
 
 from tests.filters import conditions
+from tests.log.merging import merge
 from tests.log.parting import STORED_US, all_events, part_of, parts
 from tidings import Event, Filter
 from tidings.errors import ConfigError, StoreDamaged
@@ -27,8 +28,8 @@ from tidings.event.header import Header
 from tidings.ids import Origin
 from tidings.log import segment_file, upkeep
 from tidings.log.arrow.decode_rows import events_of
-from tidings.log.chunks import FileClaim, LivePart
-from tidings.log.segment_folder import FileInfo, Folder
+from tidings.log.chunks import FileClaim, FileInfo, LivePart
+from tidings.log.segment_folder import Folder
 
 DAY_US = 86_400_000_000
 
@@ -87,7 +88,6 @@ def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "none")
     assert folder.files() == []
     assert folder.read(1, 100) == ([], 100)
-    assert folder.find(["x"]) == []
     assert folder.verify() == []
 
 
@@ -107,12 +107,6 @@ def test_parts_of_two_dates_are_two_files(tmp_path: Path) -> None:
     for _, held in segment_file.by_date([early, late]):
         folder.write(held, "n1")
     assert [file.date for file in folder.files()] == [date(2023, 11, 14), date(2023, 11, 15)]
-    assert [file.claim.first for file in folder.choose(since_us=STORED_US + DAY_US)] == [3]
-    assert [file.claim.first for file in folder.choose(until_us=STORED_US)] == [1]
-
-
-def test_files_are_chosen_by_their_positions(folder: Folder) -> None:
-    assert [file.claim.first for file in folder.choose(first=15, last=31)] == [11, 21, 31]
 
 
 def test_files_of_several_nodes_are_kept_apart(tmp_path: Path) -> None:
@@ -261,14 +255,15 @@ def test_a_file_that_was_merged_meanwhile_is_looked_for_again(folder: Folder) ->
         def open(self, file: FileInfo) -> Any:
             if not self.changed:
                 self.changed = True
-                self.merge(1 << 20, 1 << 20)
+                merge(self)
             return super().open(file)
 
     assert positions(Stale(str(folder)).read(1, 101)[0]) == list(range(1, 101))
 
 
 def test_events_are_found_by_id(folder: Folder) -> None:
-    tables = folder.find(["abc.11.15", "abc.11.264", "abc.11.3fff", "other"])
+    ids = ["abc.11.15", "abc.11.264", "abc.11.3fff", "other"]
+    tables, _ = folder.read(1, 101, Filter("id IN :ids", ids=ids))
     assert sorted(positions(tables)) == [5, 100]
     assert {event.id for table in tables for event in events_of(table)} == {"abc.11.15", "abc.11.264"}
 
@@ -307,32 +302,11 @@ def test_pandas_and_duckdb_read_the_folder_past_what_is_unfinished(folder: Folde
 
 def test_small_files_become_one(folder: Folder) -> None:
     before = held_in(folder)
-    ((merged, replaced),) = folder.merge(1 << 20, 1 << 20)
+    ((merged, replaced),) = merge(folder)
     assert (merged.claim, len(replaced)) == (FileClaim("n1", 1, 100), 10)
     assert folder.files() == [merged]
     assert folder.verify() == []
     assert all(map(identical, [event for _, event in held_in(folder)], [event for _, event in before]))
-
-
-def test_files_are_merged_until_they_are_big(folder: Folder) -> None:
-    size = folder.files()[0].size
-    done = folder.merge(1 << 20, 5 * size // 2)
-    assert [len(replaced) for _, replaced in done] == [3, 3, 3]
-    assert positions(folder.read(1, 101)[0]) == list(range(1, 101))
-
-
-def test_only_files_that_adjoin_on_one_date_are_merged(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
-    folder.write([readings(1, 5)], "n1")
-    folder.write([readings(7, 5)], "n1")
-    folder.write([readings(1, 5)], "n2")
-    late = readings(12, 5)
-    folder.write([LivePart(12, 5, b"", "abc", 1, None, STORED_US + DAY_US, late.raw)], "n1")
-    assert folder.merge(1 << 20, 1 << 20) == []
-
-
-def test_big_files_are_not_merged_again(folder: Folder) -> None:
-    assert folder.merge(10, 1 << 20) == []
 
 
 @settings(max_examples=often(25))
@@ -343,7 +317,7 @@ def test_merged_files_hold_the_same_events(several: list[list[LivePart]]) -> Non
         moved = [_moved(part, number * 5000) for part in held]
         folder.write(moved, "n1", first=number * 5000 + 1, last=number * 5000 + 5000)
     before = held_in(folder)
-    assert len(folder.merge(1 << 20, 1 << 20)) == 1
+    assert len(merge(folder)) == 1
     after = held_in(folder)
     assert [position for position, _ in after] == [position for position, _ in before]
     assert all(map(identical, [event for _, event in after], [event for _, event in before]))
@@ -393,7 +367,6 @@ def test_a_damaged_file_is_an_error_for_who_reads_it(folder: Folder, tmp_path: P
     with pytest.raises(StoreDamaged, match="00031"):
         folder.read(1, 101)
     assert positions(folder.read(1, 31)[0]) == list(range(1, 31))
-    assert positions(folder.find(["abc.11.15"])) == [5]
 
 
 # Being stopped
@@ -497,7 +470,7 @@ def test_who_is_stopped_while_merging_loses_and_doubles_nothing() -> None:
             whole.write([readings(first, 5)], "n1")
         stopping = Folder("log", fs.PyFileSystem(Stopping(memory, operations)))
         try:
-            stopping.merge(1 << 20, 1 << 20)
+            merge(stopping)
             finished += 1
         except Stops:
             pass
@@ -505,7 +478,7 @@ def test_who_is_stopped_while_merging_loses_and_doubles_nothing() -> None:
         whole.clean("n1")
         assert positions(whole.read(1, 100)[0]) == list(range(1, 31))
         assert whole.verify() == []
-        whole.merge(1 << 20, 1 << 20)
+        merge(whole)
         assert len(whole.files()) == 1
     assert finished
 
@@ -554,7 +527,7 @@ def test_row_groups_of_joined_files_are_bounded_by_bytes(monkeypatch: pytest.Mon
     folder = in_memory()
     for first in range(1, 31, 10):
         folder.write([readings(first, 10)], "n1")
-    folder.merge(1 << 20, 1 << 20)
+    merge(folder)
     (joined,) = folder.files()
     with folder.open(joined) as opened:
         assert opened.metadata.num_row_groups == 3

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tidings import Event, Filter
 from tidings.event import Batch, scan, wire
-from tidings.log.selection import Selection
+from tidings.log.history import Selection
 from tidings.matching import index
 from tidings.store.interface import StoredBatch
 

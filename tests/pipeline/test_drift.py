@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.log.merging import merge
 from tests.log.parting import STORED_US, part_of
 from tidings import Event
 from tidings.event.values import Value
@@ -38,7 +39,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         folder.write([part_of(held, first)], "n1")
         first += PER_FILE
         if request.param == "joined" and number == len(DRIFTS):
-            folder.merge(1 << 20, 1 << 20)
+            merge(folder)
     return place
 
 

@@ -34,7 +34,7 @@ from tidings.event import Event
 from tidings.filters import Filter
 
 if TYPE_CHECKING:
-    from tidings.log.segment_folder import FileInfo
+    from tidings.log.chunks import FileInfo
 
 app = typer.Typer(no_args_is_help=True)
 

@@ -122,6 +122,17 @@ class FileClaim(Struct, frozen=True, order=True):
         return self.node == other.node and self.first <= other.first and other.last <= self.last
 
 
+class FileInfo(Struct, frozen=True):
+    """Sealed file, as listed in its folder."""
+
+    path: str
+    """Path within the folder."""
+    claim: FileClaim
+    date: date
+    """Date when its events were stored."""
+    size: int
+
+
 def claim_in(file_name: str) -> FileClaim | None:
     """Return the claim in the name of a file, or None if it is no file of the log."""
     found = _NAME.fullmatch(file_name)

@@ -78,7 +78,8 @@ class Decoder:
             if field.name == "attributes":
                 self._has_map = True
                 elements.add(VALUES)
-                _check_map(field)
+                if field.type not in (ATTRIBUTES, TEXTS):
+                    raise ConfigError("schema", "attributes", f"is {ATTRIBUTES} or {TEXTS}, not {field.type}")
                 continue
             self._fits[field.name] = fit_for(field.name, field.type)
             if field.name in HEADER_TYPES:
@@ -92,15 +93,12 @@ class Decoder:
     def _wanted_values(self) -> Any:
         """Return a struct with the wanted attributes: msgspec skips everything else in the map."""
         slots = {f"v{number}": name for number, name in enumerate(self._attributes)}
-        fields = [(slot, _or_none(self._fits[name].wire), None) for slot, name in slots.items()]
+        wires = {slot: self._fits[name].wire for slot, name in slots.items()}
+        fields = [(slot, Any if wire is None else wire | None, None) for slot, wire in wires.items()]
         return msgspec.defstruct("Values", fields, rename=slots, gc=False)
 
-    def live(self, part: LivePart) -> pa.RecordBatch:
-        """Return the events of a live part; CodecError if its bytes are invalid."""
-        return self.lives([part])
-
     def lives(self, parts: Sequence[LivePart]) -> pa.RecordBatch:
-        """Return the events of several live parts as one record batch: quicker than one by one if small."""
+        """Return the events of live parts as one record batch; CodecError if bytes of one are invalid."""
         if not self._has_map:
             try:
                 return self._batch(_Live(parts, self._quick, quick=True))
@@ -256,15 +254,6 @@ def _fitted(column: Any, fit: Fit) -> tuple[Any, dict[int, Any]]:
     values = column.to_pylist()
     cells, bad = fit.fit(values)
     return fit.array(cells), {row: values[row] for row in bad}
-
-
-def _or_none(wire: Any) -> Any:
-    return Any if wire is None else wire | None
-
-
-def _check_map(field: pa.Field) -> None:
-    if field.type not in (ATTRIBUTES, TEXTS):
-        raise ConfigError("schema", "attributes", f"is {ATTRIBUTES} or {TEXTS}, not {field.type}")
 
 
 # The columns of the files

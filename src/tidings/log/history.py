@@ -11,10 +11,9 @@ leap ahead, and the positions in between are read from the files.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from time import monotonic
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,10 +21,11 @@ from msgspec.structs import replace
 from tidings.errors import ConfigError, Refused
 from tidings.event import Batch
 from tidings.filters import Filter
+from tidings.filters.tree import FunctionCall, Literal, Not
+from tidings.ids import Origin
 from tidings.log.arguments import CollapseTerms
-from tidings.log.chunks import LivePart, Part, ReplyPart, SealedPart, rows_bytes
-from tidings.log.sealing import Sized
-from tidings.log.selection import Selection
+from tidings.log.chunks import FileInfo, LivePart, Part, ReplyPart, SealedPart, live_part, rows_bytes
+from tidings.matching import Index
 from tidings.store.interface import Store, StoredBatch
 from tidings.store.salvage import POSITION_LEAP
 
@@ -66,25 +66,29 @@ class SealedSpan(Struct, frozen=True):
     size: int = 0
 
 
-class SealedLog(Protocol):
-    """Files of a node's log."""
+class SealedLog:
+    """Files of a node's log; a node that seals nothing has this one, without files."""
 
     @property
     def place(self) -> str:
         """Place of the files; empty if there is none."""
+        return ""
 
     @property
-    def files(self) -> Sequence[Sized]:
+    def files(self) -> Sequence[FileInfo]:
         """Files by position, when the folder was last listed."""
+        return ()
 
     def span(self) -> SealedSpan:
         """Return the span when the folder was last listed."""
+        return SealedSpan()
 
     def refresh(self) -> SealedSpan:
         """List the folder, and return the span."""
+        return SealedSpan()
 
     def read(
-        self, first: int, end: int, filter: Filter, size_max: int, skip: bool, columns: WantedColumns = None
+        self, _first: int, end: int, _filter: Filter, _size_max: int, _skip: bool, _columns: WantedColumns
     ) -> tuple[list[bytes], int]:
         """Return events at positions from `first` to before `end` as Arrow IPC streams, and where to go on.
 
@@ -92,77 +96,33 @@ class SealedLog(Protocol):
         Refused with the code `corrupt` for a file that can't be read, and for positions that are in no file,
         unless these are to be skipped.
         """
+        return [], end
 
-    def batches(self, first: int, end: int, size_max: int, filter: Filter) -> list[StoredBatch]:
+    def batches(self, _first: int, _end: int, _size_max: int, _filter: Filter) -> list[StoredBatch]:
         """Return the same as stored batches, for consumers of events; none if there are none.
 
         Now and then one that does not match is among them, to show how far the files were read.
         """
-
-    def batches_before(self, position: int, size_max: int) -> list[StoredBatch]:
-        """Return the batches that begin at or before a position, the last one first."""
-
-    def position_at(self, time_us: int) -> int | None:
-        """Return the position of the first event stored at or after a time, if there is one."""
-
-    def verify(self, first: int) -> tuple[list[str], int]:
-        """Return the problems of the file that has this position, or of the next one, and where to go on."""
-
-    def spent(self, before: int, before_us: int | None, size_max: int | None) -> int:
-        """Return the position up to which `prune` would remove files."""
-
-    def prune(self, before: int, before_us: int | None, size_max: int | None) -> SealedSpan:
-        """Remove files that end before the position, as far as the other two limits say; return the rest."""
-
-
-class Nowhere:
-    """Files of a node that seals nothing."""
-
-    place = ""
-    files: Sequence[Sized] = ()
-
-    def span(self) -> SealedSpan:
-        """Return an empty span."""
-        return SealedSpan()
-
-    def refresh(self) -> SealedSpan:
-        """Return an empty span."""
-        return SealedSpan()
-
-    def read(
-        self,
-        _first: int,
-        end: int,
-        _filter: Filter,
-        _size_max: int,
-        _skip: bool,
-        _columns: WantedColumns = None,
-    ) -> tuple[list[bytes], int]:
-        """Return nothing."""
-        return [], end
-
-    def batches(self, _first: int, _end: int, _size_max: int, _filter: Filter) -> list[StoredBatch]:
-        """Return nothing."""
         return []
 
     def batches_before(self, _position: int, _size_max: int) -> list[StoredBatch]:
-        """Return nothing."""
+        """Return the batches that begin at or before a position, the last one first."""
         return []
 
     def position_at(self, _time_us: int) -> int | None:
-        """Return nothing."""
+        """Return the position of the first event stored at or after a time, if there is one."""
         return None
 
     def verify(self, first: int) -> tuple[list[str], int]:
-        """Return no problems."""
+        """Return the problems of the file that has this position, or of the next one, and where to go on."""
         return [], first
 
     def spent(self, _before: int, _before_us: int | None, _size_max: int | None) -> int:
-        """Return 0: there is nothing to prune."""
+        """Return the position up to which `prune` would remove files."""
         return 0
 
     def prune(self, _before: int, _before_us: int | None, _size_max: int | None) -> SealedSpan:
-        """Return an empty span."""
+        """Remove files that end before the position, as far as the other two limits say; return the rest."""
         return SealedSpan()
 
 
@@ -170,7 +130,7 @@ class History:
     """Log of a node with this store and these files."""
 
     def __init__(self, store: Store, sealed: SealedLog | None = None) -> None:
-        self.sealed: SealedLog = sealed or Nowhere()
+        self.sealed: SealedLog = sealed or SealedLog()
         self._store = store
 
     @property
@@ -402,3 +362,60 @@ def _beginning(part: Part) -> tuple[list[Part], int] | None:
 
 def _size(part: Part) -> int:
     return len(part.raw if isinstance(part, LivePart) else part.table)
+
+
+# Selection of events in the store
+
+
+class Selection:
+    """Rows of stored batches that match a filter, as live parts; for one thread.
+
+    The bytes of a batch are matched as they are, and the matching ones copied: no event is decoded, with
+    compiled code. A selection is made once for a request: to prepare its index costs more than to match a
+    batch.
+    """
+
+    def __init__(self, filter: Filter) -> None:
+        self.filter = filter
+        self._index: Index[str] = Index()
+        self._index.add("", filter)
+        self._needle = _contained_by_misses(filter)
+
+    def parts(self, batches: Iterable[StoredBatch], start: int, end: int) -> Iterator[LivePart]:
+        """Yield the matching events of stored batches, within these positions."""
+        for stored in batches:
+            low, high = max(start - stored.first, 0), min(end - stored.first, stored.count)
+            if (low, high) == (0, stored.count) and self._wants_all(stored.raw):
+                yield live_part(stored)
+                continue
+            batch = Batch(stored.raw, Origin(stored.system, stored.epoch, stored.source))
+            rows = self._rows(batch, low, high)
+            if len(rows) == stored.count:
+                yield live_part(stored)
+            elif rows:
+                part = live_part(stored)
+                fields = part.system, part.epoch, part.source, part.stored_us
+                bytes_of = rows_bytes(array("I", rows))
+                yield LivePart(part.first, part.count, bytes_of, *fields, batch.raw_of(rows))
+
+    def _wants_all(self, raw: bytes) -> bool:
+        return self._needle is not None and (not self._needle or self._needle not in raw)
+
+    def _rows(self, batch: Batch, low: int, high: int) -> list[int]:
+        matched = self._index.match_rows(batch).rows.tolist()  # of the only key
+        if (low, high) == (0, len(batch)):
+            return matched
+        return [row for row in matched if low <= row < high]
+
+
+def _contained_by_misses(filter: Filter) -> bytes | None:
+    """Return bytes that each event contains which does not match, empty if there is none; None: unknown.
+
+    A search for them is much quicker than to evaluate the filter that readers without a filter have.
+    """
+    match filter.condition:
+        case Literal(True):
+            return b""
+        case Not(FunctionCall("STARTS_WITH", ("type",), (str(prefix),))):
+            return prefix.encode()
+    return None

@@ -40,8 +40,8 @@ from tidings.event import arrow
 from tidings.event.values import JMS_ALIASES
 
 if TYPE_CHECKING:
+    from tidings.log.chunks import FileInfo
     from tidings.log.segment_file import OpenFile
-    from tidings.log.segment_folder import FileInfo
 
 TIME: Final = pa.timestamp("us", "UTC")
 _events: Final = {field.name: field for field in arrow.schema()}

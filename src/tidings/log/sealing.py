@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
 from itertools import pairwise
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from msgspec import Struct
 
-from tidings.log.chunks import LivePart, date_of
+from tidings.log.chunks import FileInfo, LivePart, date_of
 
 LIVE_SIZE_MAX: Final = 32 << 20
 """Bytes in the log from which on they are sealed before their time."""
@@ -127,38 +127,7 @@ class FileCutter:
         return cut
 
 
-class Claimed(Protocol):
-    """Claim, as `tidings.log.segment_file.Claim`."""
-
-    @property
-    def first(self) -> int:
-        """First position."""
-
-    @property
-    def last(self) -> int:
-        """Last position."""
-
-
-class Sized(Protocol):
-    """File, as far as it matters here."""
-
-    @property
-    def claim(self) -> Claimed:
-        """Claim of the file."""
-
-    @property
-    def date(self) -> date:
-        """Date when its events were stored."""
-
-    @property
-    def size(self) -> int:
-        """Number of its bytes."""
-
-
-File = TypeVar("File", bound=Sized)
-
-
-def reach(files: Iterable[Sized], start: int, top: int, is_empty: Callable[[int, int], bool]) -> int:
+def reach(files: Iterable[FileInfo], start: int, top: int, is_empty: Callable[[int, int], bool]) -> int:
     """Return the position up to which files, by position, have everything after `start`.
 
     That is the first place where claims do not adjoin, unless `is_empty` says that there is nothing between
@@ -172,7 +141,7 @@ def reach(files: Iterable[Sized], start: int, top: int, is_empty: Callable[[int,
     return start
 
 
-def holes(files: Iterable[Sized], first: int, end: int) -> Iterator[tuple[int, int]]:
+def holes(files: Iterable[FileInfo], first: int, end: int) -> Iterator[tuple[int, int]]:
     """Return the positions from `first` on and before `end` that no file claims; each hole likewise."""
     for file in files:
         if first < min(file.claim.first, end):
@@ -182,7 +151,7 @@ def holes(files: Iterable[Sized], first: int, end: int) -> Iterator[tuple[int, i
         yield first, end
 
 
-def to_join(files: Sequence[File]) -> list[File]:
+def to_join(files: Sequence[FileInfo]) -> list[FileInfo]:
     """Return the files, of one node and by position, that are to be joined next; none if all is well.
 
     Of a date that is over, all that fit into one; of the last date, `JOIN_AT` or more of about the same size.
@@ -197,9 +166,9 @@ def to_join(files: Sequence[File]) -> list[File]:
     return []
 
 
-def _runs(files: Sequence[File]) -> Iterator[list[File]]:
+def _runs(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
     """Yield the files in runs that adjoin and are of one date."""
-    run: list[File] = list(files[:1])
+    run: list[FileInfo] = list(files[:1])
     for before, file in pairwise(files):
         if file.date != before.date or file.claim.first != before.claim.last + 1:
             yield run
@@ -209,9 +178,9 @@ def _runs(files: Sequence[File]) -> Iterator[list[File]]:
         yield run
 
 
-def _rows(run: Sequence[File], tier: int) -> Iterator[list[File]]:
+def _rows(run: Sequence[FileInfo], tier: int) -> Iterator[list[FileInfo]]:
     """Yield rows of adjacent files, none above that tier, that fit into one file."""
-    row: list[File] = []
+    row: list[FileInfo] = []
     for file in run:
         is_small = _tier(file) <= tier
         if row and not (is_small and sum(one.size for one in row) + file.size <= JOINED_SIZE_MAX):
@@ -223,7 +192,7 @@ def _rows(run: Sequence[File], tier: int) -> Iterator[list[File]]:
         yield row
 
 
-def _tier(file: Sized) -> int:
+def _tier(file: FileInfo) -> int:
     tier, size = 0, TIER_SIZE
     while file.size > size:
         tier, size = tier + 1, size * JOIN_AT

@@ -291,17 +291,6 @@ class OpenFile:
             if table is not None:
                 yield table
 
-    def find(self, ids: Sequence[str]) -> list[pa.Table]:
-        """Return the rows with these ids."""
-        filter = Filter("id IN :ids", ids=sorted(set(ids)))
-        found = []
-        for group in range(len(self._groups)):
-            with self._reading():
-                table = self._groups.read(group, 0, self.claim.last + 1, filter)
-            if table is not None:
-                found.append(table)
-        return found
-
     def position_at(self, time_us: int) -> int | None:
         """Return the position of the first event stored at or after a time, or None."""
         for group in range(len(self._groups)):

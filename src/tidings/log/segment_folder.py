@@ -27,11 +27,9 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
-
-from tidings.errors import ConfigError, MissingExtra, StoreDamaged
+from tidings.errors import ConfigError, MissingExtra
 from tidings.filters.filter import Filter
-from tidings.log.chunks import FileClaim, LivePart, claim_in, date_of
+from tidings.log.chunks import FileClaim, FileInfo, LivePart, claim_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,16 +46,6 @@ READ_SIZE: Final = 8 << 20
 _HIDDEN, _UNFINISHED = ".", ".part"
 _FILE_MODE, _FOLDER_MODE = 0o600, 0o700  # events may be secret
 _everything = Filter()
-
-
-class FileInfo(Struct, frozen=True):
-    """Sealed file, as listed in the folder."""
-
-    path: str
-    """Path within the folder."""
-    claim: FileClaim
-    date: date
-    size: int
 
 
 class Folder:
@@ -121,24 +109,6 @@ class Folder:
             if name.startswith(_HIDDEN)
             and (claim := claim_in(name.removeprefix(_HIDDEN).removesuffix(_UNFINISHED))) is not None
             and node in (None, claim.node)
-        ]
-
-    def choose(
-        self,
-        first: int | None = None,
-        last: int | None = None,
-        since_us: int | None = None,
-        until_us: int | None = None,
-        node: str | None = None,
-    ) -> list[FileInfo]:
-        """Return the files that may have events at these positions, both included, stored at these times."""
-        return [
-            file
-            for file in self.files(node)
-            if (first is None or file.claim.last >= first)
-            and (last is None or file.claim.first <= last)
-            and (since_us is None or file.date >= date_of(since_us))
-            and (until_us is None or file.date <= date_of(until_us))
         ]
 
     def _listed(self, node: str | None) -> Iterator[FileInfo]:
@@ -307,19 +277,6 @@ class Folder:
         with self.open(file) as opened:
             yield from opened.read_back(position)
 
-    def find(self, ids: Sequence[str], node: str | None = None) -> list[pa.Table]:
-        """Return the events with these ids, the newest files first; unreadable files are skipped."""
-        missing = set(ids)
-        found: list[pa.Table] = []
-        for file in reversed(self.files(node)):
-            if not missing:
-                break
-            with suppress(FileNotFoundError, StoreDamaged), self.open(file) as opened:
-                for table in opened.find(sorted(missing)):
-                    found.append(table)
-                    missing -= set(table.column("id").to_pylist())
-        return found
-
     def position_at(self, file: FileInfo, time_us: int) -> int | None:
         """Return the position of the first event of a file stored at or after a time, or None."""
         with self.open(file) as opened:
@@ -338,18 +295,6 @@ class Folder:
         return files
 
     # Upkeep
-
-    def merge(
-        self, small_bytes: int, big_bytes: int, node: str | None = None
-    ) -> list[tuple[FileInfo, list[FileInfo]]]:
-        """Join files that adjoin on a date; return each new file with those it has replaced.
-
-        Files below `small_bytes` are taken, until they have `big_bytes` together.
-        """
-        from tidings.log.upkeep import adjoining
-
-        runs = adjoining(self.files(node), small_bytes, big_bytes)
-        return [(self.join(files), files) for files in runs]
 
     def join(self, files: Sequence[FileInfo]) -> FileInfo:
         """Replace these files, which adjoin, by one; one call, so that a stop in between doubles nothing."""

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from tidings.errors import Refused, StoreDamaged, StoreError
 from tidings.filters import Filter
-from tidings.log.chunks import date_of
-from tidings.log.history import READ_S_MAX, SealedSpan, WantedColumns
+from tidings.log.chunks import FileInfo, date_of
+from tidings.log.history import READ_S_MAX, SealedLog, SealedSpan, WantedColumns
 from tidings.log.paging import Rest, before, cut, joined, size_of, stream_of, tail
-from tidings.log.segment_folder import FileInfo, Folder
+from tidings.log.segment_folder import Folder
 from tidings.store.interface import StoredBatch, within
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ LISTINGS_MAX: Final = 3
 _everything = Filter()
 
 
-class SealedFiles:
-    """Files in a folder that hold the log of this node; as `tidings.log.history.Sealed`."""
+class SealedFiles(SealedLog):
+    """Files in a folder that hold the log of this node."""
 
     def __init__(self, folder: Folder, node: str, damage: list[StoreDamaged] | None = None) -> None:
         """Damage that is skipped for consumers of events is noted in `damage`."""

@@ -72,11 +72,6 @@ class StagedRun:
         self.attempts: Pieces = {}
         self.touched = 0.0
 
-    @property
-    def size(self) -> int:
-        """Approximate size in bytes."""
-        return sum(piece.size for pieces in self.attempts.values() for piece in pieces)
-
 
 class Staging:
     """All that is staged at a node; `charge` is called with a user and the growth of its staged bytes."""
@@ -118,7 +113,7 @@ class Staging:
         dropped = {name: run.attempts.pop(name) for name in names if name in run.attempts}
         if not run.attempts:
             del self.runs[key]
-        self._grow(key, -_size(dropped))
+        self._grow(key, -sum(piece.size for pieces in dropped.values() for piece in pieces))
         return dropped
 
     def put_back(self, key: RunKey, dropped: Pieces, now: float) -> None:
@@ -184,10 +179,6 @@ def restore(
         else:
             useless.append(one.number)
     return useless
-
-
-def _size(dropped: Pieces) -> int:
-    return sum(piece.size for pieces in dropped.values() for piece in pieces)
 
 
 # Progress of sinks

@@ -156,7 +156,8 @@ class Sinks(Service):
             raise Refused("too-large", problem)
         size += BYTES_EACH
         if self._staged(key) + size > SINK_SIZE_MAX or self._staging.size + size > STAGED_SIZE_MAX:
-            self._give_up_idle(key)
+            for other in self._staging.idle(key, self._broker.now - IDLE_S):  # which seem to be dead
+                self._give_up(other)
         if self._staged(key) + size > SINK_SIZE_MAX:
             staged = f"has {self._staged(key)} bytes staged, and {size} more are"
             hint = "write less at a time; a stream that reads tidings does with maxOffsetsPerTrigger"
@@ -169,11 +170,6 @@ class Sinks(Service):
 
     def _staged(self, key: RunKey) -> int:
         return self._staging.sizes.get(key[:2], 0)
-
-    def _give_up_idle(self, key: RunKey) -> None:
-        """Forget the other runs of this sink that seem to be dead."""
-        for other in self._staging.idle(key, self._broker.now - IDLE_S):
-            self._give_up(other)
 
     def _check_granted(self, session: Session, batch: Batch, first: int) -> None:
         """Raise NotAllowed for the first event that a client may not publish; `first`: rows before these."""

@@ -14,11 +14,11 @@ from tidings.errors import StoreError
 from tidings.log import segment_file as sealed
 from tidings.log.arrow.attributes import frequent
 from tidings.log.arrow.map_column import counts_of, reshaped, total_of
-from tidings.log.chunks import FileClaim
+from tidings.log.chunks import FileClaim, FileInfo
 from tidings.log.schema import Kinds
 
 if TYPE_CHECKING:
-    from tidings.log.segment_folder import FileInfo, Folder
+    from tidings.log.segment_folder import Folder
 
 GROUP_SIZE_MAX: Final = 64 << 20
 """Bytes in memory from which on a row group of a joined file is large enough, however few its rows are."""
@@ -34,33 +34,7 @@ class Problem(Struct, frozen=True):
         return f"{self.path}: {self.problem}"
 
 
-# Merging
-
-
-def adjoining(segment_file: Sequence[FileInfo], small_bytes: int, big_bytes: int) -> list[list[FileInfo]]:
-    """Return the runs of two or more small files of one node and date that adjoin."""
-    runs: list[list[FileInfo]] = [[]]
-    size = 0
-    for file in segment_file:
-        if file.size >= small_bytes:
-            runs.append([])
-            continue
-        last = runs[-1][-1] if runs[-1] else None
-        if last is not None and (not _adjoin(last, file) or size >= big_bytes):
-            runs.append([])
-            last = None
-        size = file.size if last is None else size + file.size
-        runs[-1].append(file)
-    return [run for run in runs if len(run) > 1]
-
-
-def _adjoin(one: FileInfo, other: FileInfo) -> bool:
-    return (one.claim.node, one.date) == (other.claim.node, other.date) and (
-        one.claim.last + 1 == other.claim.first
-    )
-
-
-def merge_files(folder: Folder, segment_file: Sequence[FileInfo]) -> FileInfo:
+def merge_files(folder: Folder, files: Sequence[FileInfo]) -> FileInfo:
     """Write one file with all events of these, which adjoin; they stay, and are superseded by it.
 
     They are read twice, a row group at a time: to find the frequent attributes, and to copy them. Columns
@@ -69,17 +43,17 @@ def merge_files(folder: Folder, segment_file: Sequence[FileInfo]) -> FileInfo:
     """
     rows, counts = 0, []
     kinds = Kinds(folder.known_kinds(), may_grow=False)
-    for table in _tables(folder, segment_file):
+    for table in _tables(folder, files):
         rows += len(table)
         counts.append(counts_of(table))
     own = frequent(total_of(counts), rows, kinds)
-    tables = (reshaped(table, own) for table in _tables(folder, segment_file))
-    claim = FileClaim(segment_file[0].claim.node, segment_file[0].claim.first, segment_file[-1].claim.last)
-    return folder.write_tables(_row_groups(tables), claim, segment_file[0].date, kinds)
+    tables = (reshaped(table, own) for table in _tables(folder, files))
+    claim = FileClaim(files[0].claim.node, files[0].claim.first, files[-1].claim.last)
+    return folder.write_tables(_row_groups(tables), claim, files[0].date, kinds)
 
 
-def _tables(folder: Folder, segment_file: Iterable[FileInfo]) -> Iterator[pa.Table]:
-    for file in segment_file:
+def _tables(folder: Folder, files: Iterable[FileInfo]) -> Iterator[pa.Table]:
+    for file in files:
         with folder.open(file) as opened:
             yield from opened.tables()
 
@@ -99,25 +73,22 @@ def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(held).combine_chunks()
 
 
-# Verifying
-
-
 def verify_folder(folder: Folder, progress: Callable[[FileInfo], None] | None) -> list[Problem]:
     """Read every page of every file; return the problems of files, and between them."""
     problems = [Problem(path, "was begun and not finished") for path in folder.leftovers()]
     problems += [Problem(file.path, "is superseded by another file") for file in folder.superseded()]
-    segment_file = folder.files()
-    for _, of_node in groupby(segment_file, key=lambda file: file.claim.node):
+    files = folder.files()
+    for _, of_node in groupby(files, key=lambda file: file.claim.node):
         problems += _gaps(list(of_node))
-    for file in segment_file:
+    for file in files:
         if progress is not None:
             progress(file)
         problems += [Problem(file.path, problem) for problem in verify_file(folder, file)]
     return problems
 
 
-def _gaps(segment_file: Sequence[FileInfo]) -> Iterator[Problem]:
-    for one, other in pairwise(segment_file):
+def _gaps(files: Sequence[FileInfo]) -> Iterator[Problem]:
+    for one, other in pairwise(files):
         if one.claim.last + 1 < other.claim.first:
             missing = f"{one.claim.last + 1} to {other.claim.first - 1}"
             yield Problem(other.path, f"positions {missing}, before its own, are in no file")

@@ -29,10 +29,10 @@ from msgspec import Struct
 from tidings.errors import Disconnected, InternalError, StoreDamaged, StoreError, TidingsError
 from tidings.ids import ClockIds, new_system
 from tidings.locks import lock
-from tidings.log.chunks import LivePart, Part
+from tidings.log.chunks import FileInfo, LivePart, Part
 from tidings.log.retention import LogRetention
 from tidings.log.sealing import FileCut, FileCutter, holes, to_join
-from tidings.log.segment_folder import FileInfo, Folder
+from tidings.log.segment_folder import Folder
 from tidings.node import logs
 from tidings.node.child import ChildProcess, done_before, watch_parent
 from tidings.node.config import NodeConfig

@@ -18,9 +18,10 @@ from pyspark.sql.types import StructType
 
 from tidings.errors import ConfigError, StoreDamaged, UserError
 from tidings.filters import Filter
+from tidings.log.chunks import FileInfo
 from tidings.log.collapse import Collapser
 from tidings.log.columns import Decoder
-from tidings.log.segment_folder import FileInfo, Folder
+from tidings.log.segment_folder import Folder
 from tidings.pipeline.batch import Pushed, columns_of, cut, log_mismatches, within
 from tidings.pipeline.offsets import NodeExtent, OffsetRange
 from tidings.pipeline.options import ReadBound, ReadOptions, option_error
