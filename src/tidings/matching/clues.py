@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from enum import Enum
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from tidings.errors import Refused
 from tidings.event import HEADER_READERS
@@ -25,9 +25,6 @@ from tidings.filters.constraint import Constraint
 from tidings.filters.patterns import implied_by_like, needed_by_like, needed_by_matches
 from tidings.filters.topics import DOTS, SLASHES, levels_of_under, read_topic
 from tidings.filters.tree import And, Compare, Condition, FunctionCall, In, Literal, Name, Or, parts_of
-
-if TYPE_CHECKING:
-    from tidings.filters import Filter
 
 SCANNED_HEADER: Final = frozenset({
     "type", "time", "source", "channel", "subject", "priority", "ttl_s", "keep_s", "delivery", "route",

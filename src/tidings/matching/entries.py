@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from functools import partial
 from itertools import product
 from typing import Any, Final, NamedTuple
 
@@ -35,7 +35,7 @@ from tidings.event.scan import (
 from tidings.event.texts import Floats, Ints, Longs
 from tidings.event.values import EXACT_MAX, us_from_time
 from tidings.filters.constraint import FALSE, PRESENT, TRUE, Constraint
-from tidings.filters.intervals import BEFORE, NOTHING, Intervals
+from tidings.filters.intervals import AFTER, BEFORE, NOTHING, Intervals
 from tidings.filters.normal import Conjunction
 from tidings.matching.clues import UNSCANNED
 from tidings.matching.lanes import Lanes
@@ -247,12 +247,9 @@ class Pending:
                 return [], True
             return [(number((name, PRESENCE)), [(1.0, 1.0)])], not constraint.covers(PRESENT)
         rough = False
-        for kind, line, low_of, high_of in (
-            (NUMBER, constraint.numbers, _number_low, _number_high),
-            (TIME, constraint.times, _time_low, _time_high),
-        ):
+        for kind, line in ((NUMBER, constraint.numbers), (TIME, _in_us(constraint.times))):
             if not line.is_empty:
-                intervals, wide = _intervals_of(line, low_of, high_of)
+                intervals, wide = _intervals_of(line, _number_low, _number_high)
                 tests.append((number((name, kind)), intervals))
                 rough |= wide
         if constraint.booleans:
@@ -335,32 +332,25 @@ def _intervals_of(
     )
 
 
-def _number_low(cut: tuple[Any, int]) -> tuple[float, bool]:
-    """Return the least float64 from a cut on, and whether that admits more than the cut does."""
+def _end(cut: tuple[Any, int], outside: float, admitting: int) -> tuple[float, bool]:
+    """Return the outermost float64 within a cut, and whether that admits more than the cut does.
+
+    `outside` is the infinity beyond it; a cut on the `admitting` side of a value admits the value.
+    """
     value, side = cut
     bound = _float(value)
     if not -EXACT_MAX < bound < EXACT_MAX or bound != value:
-        return math.nextafter(bound, -INFINITY), True
-    return (bound if side == BEFORE else math.nextafter(bound, INFINITY)), False
+        return math.nextafter(bound, outside), True
+    return (bound if side == admitting else math.nextafter(bound, -outside)), False
 
 
-def _number_high(cut: tuple[Any, int]) -> tuple[float, bool]:
-    """Return the greatest float64 up to a cut, and whether that admits more than the cut does."""
-    value, side = cut
-    bound = _float(value)
-    if not -EXACT_MAX < bound < EXACT_MAX or bound != value:
-        return math.nextafter(bound, INFINITY), True
-    return (math.nextafter(bound, -INFINITY) if side == BEFORE else bound), False
+_number_low = partial(_end, outside=-INFINITY, admitting=BEFORE)
+_number_high = partial(_end, outside=INFINITY, admitting=AFTER)
 
 
-def _time_low(cut: tuple[datetime, int]) -> tuple[float, bool]:
-    """Return the same for a time, in microseconds."""
-    return _number_low((us_from_time(cut[0]), cut[1]))
-
-
-def _time_high(cut: tuple[datetime, int]) -> tuple[float, bool]:
-    """Return the same for a time, in microseconds."""
-    return _number_high((us_from_time(cut[0]), cut[1]))
+def _in_us(line: Intervals) -> Intervals:
+    """Return a set of times as one of microseconds."""
+    return Intervals(line.inside, tuple((us_from_time(moment), side) for moment, side in line.cuts))
 
 
 def _float(value: float) -> float:

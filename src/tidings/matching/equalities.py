@@ -40,7 +40,8 @@ class Equalities(Generic[Key]):
 
     def add(self, key: Key, wanted: Filter) -> bool:
         """Add a condition; return False if it demands no value, or none under a name there is room for."""
-        demands = [one for one in _demands(wanted.condition) if self._has_room(one[0])]
+        has_room = len(self._places) < NAMES_MAX
+        demands = [one for one in _demands(wanted.condition) if has_room or one[0] in self._places]
         if not demands:
             return False
         # The last of equals: specific conditions are mostly written after general ones.
@@ -53,9 +54,6 @@ class Equalities(Generic[Key]):
         """Number of conditions filed there."""
         name, value = demand
         return len(self._places.get(name, {}).get(value, ()))
-
-    def _has_room(self, name: str) -> bool:
-        return name in self._places or len(self._places) < NAMES_MAX
 
     def remove(self, key: Key) -> None:
         """Remove the condition of a key."""

@@ -187,12 +187,8 @@ class CutTexts(CountedNumbers[tuple[int, bytes]]):
         """Insert new cuts into the order; `lanes` is the number of lanes."""
         if self.is_wasteful:
             self.collect()
-            self._sorted, self._order, self._lanes, self._pool = (
-                [],
-                self._order[:0],
-                self._lanes[:0],
-                TextPool(),
-            )
+            self._sorted, self._pool = [], TextPool()
+            self._order, self._lanes = self._order[:0], self._lanes[:0]
             self.fresh = list(self.numbers)
         if self.fresh:
             self._merge(sorted(self.fresh))

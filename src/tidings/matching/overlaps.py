@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Mapping
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from tidings.filters import Filter
@@ -163,7 +164,7 @@ class _Place(Generic[K]):
         if spans is None:
             return
         low, high = _ends(line)
-        end = bisect_left(spans, high, key=_low_of) if high else len(spans)
+        end = bisect_left(spans, high, key=itemgetter(0)) if high else len(spans)
         found.update(key for _, _, its_high, key in spans[:end] if not its_high or its_high > low)
 
 
@@ -205,10 +206,6 @@ def _ends(line: Intervals) -> tuple[Cut | tuple[()], Cut | tuple[()]]:
 
 def _before_key(span: tuple[Any, ...]) -> tuple[Any, ...]:
     return span[:3]
-
-
-def _low_of(span: tuple[Any, ...]) -> Any:
-    return span[0]
 
 
 def _count(counts: dict[K, int], key: K) -> None:

@@ -97,7 +97,8 @@ class _Attribute(Generic[Key]):
 
         Hot callers look into `known` first.
         """
-        shown = text if isinstance(text, str) else _decoded(text)
+        # Decoding the event refuses invalid UTF-8.
+        shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
         fitting: list[Keys[Key]] = []
         if shown in self._equal:
             fitting.append(self._equal[shown])
@@ -264,7 +265,3 @@ def _remembering(batch: Batch | EventColumns) -> Callable[[int], Event]:
         return event
 
     return event_at
-
-
-def _decoded(text: bytes) -> str:
-    return text.decode("utf-8", "replace")  # decoding the event refuses invalid UTF-8

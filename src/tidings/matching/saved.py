@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
 
@@ -219,21 +219,11 @@ class SavedIndex(Index[Key], Generic[Key]):
         """Return what a filter of a key is filed under: one of several has a part of the key."""
         return Part(key) if key in self._parts else key
 
-    def add(self, key: Key, wanted: Filter) -> None:  # noqa: ARG002
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UserError: a saved index does not change."""
         raise UserError(_READ_ONLY)
 
-    def extend(self, key: Key, wanted: Filter) -> None:  # noqa: ARG002
-        """Raise UserError: a saved index does not change."""
-        raise UserError(_READ_ONLY)
-
-    def retract(self, key: Key, wanted: Filter) -> None:  # noqa: ARG002
-        """Raise UserError: a saved index does not change."""
-        raise UserError(_READ_ONLY)
-
-    def remove(self, key: Key) -> None:  # noqa: ARG002
-        """Raise UserError: a saved index does not change."""
-        raise UserError(_READ_ONLY)
+    add = extend = retract = remove = _refuse
 
     def __len__(self) -> int:
         count: int = self._count

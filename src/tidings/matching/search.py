@@ -19,7 +19,6 @@ from msgspec import Struct
 from tidings.matching.sorted_run import RunSpan
 
 if TYPE_CHECKING:
-    from tidings.event import Event
     from tidings.filters import Filter
     from tidings.filters.normal import Conjunction
     from tidings.matching.shelf import Shelf
@@ -141,7 +140,7 @@ class Search(Generic[Key]):
 
     def __iter__(self) -> Iterator[Key | None]:
         shelf, ceiling = self._shelf, self._ceiling
-        matches, read = _anything if self._filter is None else self._filter.matches, shelf.read
+        matches, read = (lambda _: True) if self._filter is None else self._filter.matches, shelf.read
         changes, entries = shelf.changes, shelf.entries_from(self._floor)
         is_exact = self._filter is None
         untried = -1 if is_exact else TRIED_FIRST  # at the head; below 0 when a plan was made
@@ -188,7 +187,3 @@ class Search(Generic[Key]):
     def _place(self) -> Floor | None:
         """Place below which all entries were visited."""
         return self._floor if self._last is None else behind(self._last)
-
-
-def _anything(_event: Event) -> bool:
-    return True
