@@ -8,15 +8,15 @@ know none. Decoding gives the same events. pyarrow is imported on first use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tidings.errors import CodecError, EventError, MissingExtra
-from tidings.event.header import EMPTY_HEADER, Header, header_of, read_field
+from tidings.event.header import EMPTY_HEADER, SHOWN_FIELDS, Header, header_of, read_field
 from tidings.event.model import Event
-from tidings.event.values import Value, add_value, check_type, time_from_us, us_from_time
+from tidings.event.values import Value, add_value, check_type, time_from_us
 from tidings.ids import NUMBER_MAX, Origin, check_system, make_id
 
 if TYPE_CHECKING:
@@ -63,53 +63,17 @@ def to_arrow(events: Sequence[Event]) -> pa.RecordBatch:
     """Return the events as one record batch with the columns of `schema()`."""
     pa = _pyarrow()
     columns = schema()
-    arrays = []
-    for field in columns:
-        if field.name == "attributes":
-            arrays.append(_attributes_array(pa, events, field.type))
-        elif pa.types.is_timestamp(field.type):
-            micros = [_micros(event, field.name) for event in events]
-            arrays.append(pa.array(micros, pa.int64()).cast(field.type))
-        else:
-            arrays.append(pa.array([_cell(event, field.name) for event in events], field.type))
+    arrays = [pa.array([_cell(event, field.name) for event in events], field.type) for field in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
-
-
-def _micros(event: Event, name: str) -> int | None:
-    if name == "time":
-        return event.time_us
-    return None if event.header is None else event.header.received_us
 
 
 def _cell(event: Event, name: str) -> Any:
     if name in ("system", "epoch"):
         # An event without origin has no epoch, while epoch 0 is an epoch.
         return None if event.origin is None else getattr(event.origin, name)
+    if name == "attributes":
+        return [(own, {_KINDS[type(value)]: value}) for own, value in event.values.items()]
     return getattr(event, name)
-
-
-def _attributes_array(pa: Any, events: Sequence[Event], kind: Any) -> Any:
-    """Return the attributes of all events as one map array, built column by column."""
-    offsets = [0]
-    names: list[str] = []
-    members: dict[str, list[object]] = {letter: [] for letter in _KINDS.values()}
-    for event in events:
-        names.extend(event.values)
-        offsets.append(len(names))
-        for value in event.values.values():
-            letter = _KINDS[type(value)]
-            for other, column in members.items():
-                column.append(value if other == letter else None)
-    members["t"] = [None if t is None else us_from_time(t) for t in members["t"]]  # type: ignore[arg-type]
-    fields = list(kind.item_type)
-    children = [
-        pa.array(members[field.name], pa.int64() if field.name == "t" else field.type).cast(field.type)
-        for field in fields
-    ]
-    structs = pa.StructArray.from_arrays(children, fields=fields)
-    return pa.MapArray.from_arrays(
-        pa.array(offsets, pa.int32()), pa.array(names, pa.string()), structs, type=kind
-    )
 
 
 def from_arrow(batch: pa.RecordBatch) -> list[Event]:
@@ -173,7 +137,7 @@ def _event(row: int, columns: dict[str, list[Any]], values: dict[str, Value]) ->
     cell = {name: cells[row] for name, cells in columns.items() if cells}
     if None in (cell["type"], cell["time"], cell["counter"]) or not 0 <= cell["counter"] <= NUMBER_MAX:
         raise EventError("$", "has no type, time or counter")
-    origin = None if cell["epoch"] is None else _origin(cell["system"], cell["epoch"], cell["source"])
+    origin = None if cell["epoch"] is None else origin_in(cell["system"], cell["epoch"], cell["source"])
     time_from_us(cell["time"])
     return Event.unchecked(
         cell["counter"],
@@ -186,7 +150,8 @@ def _event(row: int, columns: dict[str, list[Any]], values: dict[str, Value]) ->
     )
 
 
-def _origin(system: str | None, epoch: int, source: str | None) -> Origin:
+def origin_in(system: str | None, epoch: int, source: str | None) -> Origin:
+    """Return the origin in these cells; EventError if there can't be one."""
     if system is not None:
         check_system(system)
     if epoch < 0:
@@ -195,16 +160,22 @@ def _origin(system: str | None, epoch: int, source: str | None) -> Origin:
 
 
 def _header(cell: dict[str, Any], origin: Origin | None) -> Header | None:
-    fields: dict[str, Any] = {}
-    for name in ("id", "priority", *_WORDS, *_NUMBERS, *_TEXTS):
-        if cell[name] is not None and cell[name] != getattr(EMPTY_HEADER, name):
-            fields[name] = read_field(name, cell[name])[1]
-    if cell["received"] is not None:
-        time_from_us(cell["received"])
-        fields["received"] = cell["received"]
+    fields = {name: cell[name] for name in ("id", *SHOWN_FIELDS)}
     numbered = origin is not None and origin.system is not None and cell["counter"]
-    if numbered and fields.get("id") == make_id(cell["system"], cell["epoch"], cell["counter"]):
+    if numbered and cell["id"] == make_id(cell["system"], cell["epoch"], cell["counter"]):
         del fields["id"]  # an id made of the counter is not one given from outside
+    return header_in(fields, cell["received"])
+
+
+def header_in(cells: Mapping[str, Any], received_us: int | None) -> Header | None:
+    """Return the header with these fields, as far as they are set; EventError for an invalid one."""
+    fields: dict[str, Any] = {}
+    for name, value in cells.items():
+        if value is not None and value != getattr(EMPTY_HEADER, name):
+            fields[name] = read_field(name, value)[1]
+    if received_us is not None:
+        time_from_us(received_us)
+        fields["received"] = received_us
     return header_of(fields) if fields else None
 
 

@@ -44,11 +44,9 @@ Decode = Callable[[bytes], Any]
 
 def is_data(value: object) -> bool:
     """Whether a value is written into the body: a model, or a list."""
-    return isinstance(value, Struct | list | tuple) or _is_dataclass(value) or _is_pydantic(type(value))
-
-
-def _is_dataclass(value: object) -> bool:
-    return hasattr(type(value), "__dataclass_fields__")  # as `dataclasses` has it, which is slow to import
+    kind = type(value)
+    is_dataclass = hasattr(kind, "__dataclass_fields__")  # as `dataclasses` has it, which is slow to import
+    return isinstance(value, Struct | list | tuple) or is_dataclass or _is_pydantic(kind)
 
 
 def _is_pydantic(kind: object) -> bool:

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidings.errors import CodecError, EventError
-from tidings.event.header import EMPTY_HEADER, SHOWN_FIELDS, Header, header_of, read_field
+from tidings.event.arrow import header_in, origin_in
+from tidings.event.header import SHOWN_FIELDS, Header
 from tidings.event.model import Event
 from tidings.event.values import ATTRIBUTES_MAX, Value, check_name, check_type, time_from_us
 from tidings.event.wire import encode_events
-from tidings.ids import Origin, check_system
+from tidings.ids import Origin
 from tidings.log.arrow.attributes import whole
 from tidings.log.arrow.ids import made_ids
 from tidings.log.arrow.map_column import MapEntries, numbers_of, own_column, plain_values
@@ -75,31 +76,17 @@ def _headers(columns: dict[str, Any]) -> Iterator[Header | None]:
     known: dict[tuple[Any, ...], Header | None] = {}
     for row in zip(*cells, strict=True):
         if row not in known:
-            known[row] = _header(row)
+            given_id, received_us, *others = row
+            fields = dict(zip(SHOWN_FIELDS, others, strict=True), id=given_id)
+            known[row] = header_in(fields, received_us)
         yield known[row]
-
-
-def _header(row: tuple[Any, ...]) -> Header | None:
-    given, received, *others = row
-    fields: dict[str, Any] = {}
-    for name, value in zip(("id", *SHOWN_FIELDS), (given, *others), strict=True):
-        if value is not None and value != getattr(EMPTY_HEADER, name):
-            fields[name] = read_field(name, value)[1]
-    if received is not None:
-        time_from_us(received)
-        fields["received"] = received
-    return header_of(fields) if fields else None
 
 
 def _origins(columns: dict[str, Any]) -> Iterator[Origin]:
     known: dict[tuple[str | None, int, str | None], Origin] = {}
     for whence in zip(*(_cells(columns[name]) for name in ("system", "epoch", "source")), strict=True):
         if whence not in known:
-            if whence[0] is not None:
-                check_system(whence[0])
-            if whence[1] < 0:
-                raise EventError("$.epoch", f"{whence[1]} is below 0")
-            known[whence] = Origin(*whence)
+            known[whence] = origin_in(*whence)
         yield known[whence]
 
 
