@@ -43,7 +43,7 @@ class Handler(Generic[T]):
         if not callable(function):
             raise UserError(f"the handler must be a function or coroutine function, not {function!r}")
         self.name = name_of(function)
-        self.is_async = _is_async(function)
+        self.is_async = any(map(inspect.iscoroutinefunction, (function, _plain(function))))
         self._function = function
         self._threads: list[HandlerThread] = []
 
@@ -129,10 +129,6 @@ def _plain(function: Callable[..., Any]) -> Any:
     if hasattr(function, "__code__") or inspect.ismethod(function):
         return inspect.unwrap(function)
     return type(function).__call__
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(_plain(function))
 
 
 # Warnings about handlers that block the event loop

@@ -77,14 +77,9 @@ def decode_run(data: bytes) -> Steps[list[Said] | None]:
 
     It takes one step if all readings are plain.
     """
-    try:
-        plain = _decode_plain_lines(data)
-    except _UNREADABLE:
-        return None if len(data) > OPEN_SIZE else (yield from _decode_loose_run(data))
-    return [message.sensing for message in plain] if _has_single_ids(data, len(plain)) else None
-
-
-def _decode_loose_run(data: bytes) -> Steps[list[Said] | None]:
+    plain = decode_plain_run(data)
+    if plain is not None or len(data) > OPEN_SIZE:
+        return None if plain is None else [*plain]
     said: list[Said] = []
     try:
         loose = _decode_loose_lines(data)
@@ -107,7 +102,8 @@ def decode_object(raw: bytes) -> Steps[list[Said]]:
             pass  # it is examined closely
     noted: list[EventError] = []
     members = yield from _open(raw, "$", _LEVELS, noted)
-    if members is not BAD and not (has_single_id and _has_single_titles(raw, 1)):
+    has_single_title = sum(map(raw.count, _QUOTED_TITLES)) == 1  # for certain, if no letter is escaped
+    if members is not BAD and not (has_single_id and has_single_title):
         try:
             double = _double_in(raw)
         except EventError as error:
@@ -120,11 +116,6 @@ def decode_object(raw: bytes) -> Steps[list[Said]]:
 def _has_single_ids(data: bytes, count: int) -> bool:
     """Whether it is certain that none of so many messages, which all have an id, has a second one."""
     return data.count(_ID) == count and (b"\\" not in data or _ESCAPED.search(data) is None)
-
-
-def _has_single_titles(data: bytes, count: int) -> bool:
-    """Whether it is certain that none of so many messages gives its type twice, if no letter is escaped."""
-    return sum(map(data.count, _QUOTED_TITLES)) == count
 
 
 def _double_in(raw: bytes) -> str | None:

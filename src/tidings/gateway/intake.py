@@ -299,8 +299,8 @@ class NetworkReader:
                     self._count(run)
                 said += run
                 at = end
-            elif end == at and _is_half(data, at):
-                self._rest = data[at:]
+            elif end == at and len(data) - at <= REST_MAX and data[-1:] not in b"} \t\r\n":
+                self._rest = data[at:]  # which certainly ends within an object
                 break
             else:
                 at = yield from self._cut(data, at, end if end > at else len(data), said)
@@ -347,11 +347,6 @@ def _end_in(data: bytes, at: int, limit: int) -> int:
     if limit >= len(data) and data.endswith(b"}"):
         return len(data)
     return data.rfind(b"\n", at, limit) + 1 or data.rfind(b"}{", at, limit) + 1
-
-
-def _is_half(data: bytes, at: int) -> bool:
-    """Whether the rest is short, and certainly ends within an object."""
-    return len(data) - at <= REST_MAX and data[-1:] not in b"} \t\r\n"
 
 
 def read_datagram(data: bytes, said: list[Said]) -> Steps[None]:

@@ -122,7 +122,8 @@ class QueueWalk:
         self._line = list(line)
         self._is_over = False  # everything was visited
         self._place = min(reader.place for reader in line)
-        self._is_together = any(one.owner is not None for one in line) and _has_groups(turn, known)
+        is_owned = any(one.owner is not None for one in line)
+        self._is_together = is_owned and turn.row(_HAS_GROUPS, known.key) is not None
         self._is_choosy = self._is_together or any(reader.is_choosy for reader in line)
         self._seen = min(reader.seen for reader in line)
         self._taken_bytes = 0
@@ -234,11 +235,6 @@ class QueueWalk:
                 reader.is_searching = True
                 reader.place = max(reader.place, self._place)
                 reader.seen = 0
-
-
-def _has_groups(turn: UnitOfWork, known: Known) -> bool:
-    """Whether a queue has messages of groups."""
-    return turn.row(_HAS_GROUPS, known.key) is not None
 
 
 def _joined(turn: UnitOfWork, known: Known, page: Sequence[CandidateRow]) -> list[CandidateRow]:

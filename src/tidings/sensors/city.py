@@ -173,7 +173,10 @@ class CityNetwork:
         self._signals = {
             name: Signal(_kind(sensor.type, smoggy), random) for name, sensor in self.core.sensors.items()
         }
-        self._heads = {name: _head(sensor) for name, sensor in self.core.sensors.items()}
+        self._heads = {
+            name: f'{{"name":{_json(name)},"type":{_json(sensor.type)},"value":'
+            for name, sensor in self.core.sensors.items()
+        }
         self._opening = f'{{"sensing":{{"sensing-id":{_json(self.core.sensing_id)},"sensors":['
         self._names = list(self.core.sensors)
         self._readings = min(load.readings, load.sensors)
@@ -227,10 +230,6 @@ def _kind(type: str, smoggy: bool) -> ReadingKind:
 def _sensor(index: int, type: str) -> Sensor:
     kind = KINDS.get(type, OTHER)
     return Sensor(f"{type.rpartition('.')[2]}-{index}", type, min_value=kind.low, max_value=kind.high)
-
-
-def _head(sensor: Sensor) -> str:
-    return f'{{"name":{_json(sensor.name)},"type":{_json(sensor.type)},"value":'
 
 
 def _json(text: str) -> str:

@@ -291,16 +291,13 @@ def _show(context: ssl.SSLContext, cert: Path, key: Path | None) -> None:
     if key is not None:
         _check_readable(key)
     try:
-        context.load_cert_chain(cert, key, password=_no_password)
+        # Without a password, OpenSSL would ask for that of an encrypted key at the terminal.
+        context.load_cert_chain(cert, key, password=lambda: "")
     except ssl.SSLError as error:
         where = "the same file" if key is None else str(key)
         if _reason(error) == "KEY_VALUES_MISMATCH":
             raise ConfigError(str(cert), "", f"the key in {where} belongs to another certificate") from None
         raise ConfigError(str(cert), "", f"no certificate in PEM, or no key of it in {where}") from None
-
-
-def _no_password() -> str:
-    return ""  # for an encrypted key, OpenSSL would ask at the terminal
 
 
 def _check_readable(file: Path) -> None:
