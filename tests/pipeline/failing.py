@@ -26,7 +26,7 @@ class FailingWriter(SinkWriter):
         staged = super().write(iterator)
         context = TaskContext.get()
         assert context is not None
-        name = self._work._options.sink
+        name = self._options.sink
         if name == ALWAYS or (name == ONCE and context.attemptNumber() == 0):
             raise RuntimeError("as the test wants it")
         return staged
@@ -37,7 +37,7 @@ class FailingStreamWriter(SinkStreamWriter):
 
     def commit(self, messages: CommitMessages, batchId: int) -> None:  # noqa: N803
         super().commit(messages, batchId)
-        note = Path(self._work._options.sink)
+        note = Path(self._options.sink)
         if note.name == AFTER_COMMIT and not note.exists():
             note.touch()
             raise RuntimeError("as the test wants it")

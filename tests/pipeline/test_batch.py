@@ -20,10 +20,9 @@ from tidings import Event, Filter, blocking
 from tidings.errors import ConfigError, TidingsError
 from tidings.log.chunks import LivePart, SealedPart
 from tidings.log.columns import Decoder, table_of
-from tidings.pipeline.batch import PIECE_LENGTH_MIN, TaskInput, pieces_of, within
+from tidings.pipeline.batch import PIECE_LENGTH_MIN, TaskInput, arrow_schema, pieces_of, within
 from tidings.pipeline.offsets import NodeExtent, OffsetRange
 from tidings.pipeline.options import read_options
-from tidings.pipeline.schema import arrow_schema
 from tidings.pipeline.source import TidingsSource
 
 COLUMNS = (

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,7 @@ from tidings import Event, blocking
 from tidings.pipeline.city.pipeline import CITY
 from tidings.pipeline.city.settings import CitySettings
 from tidings.pipeline.continuous import ContinuousRun, start
-from tidings.pipeline.running import STATE_STORE, BatchProgress, Stop, watch
+from tidings.pipeline.running import STATE_STORE, BatchProgress, watch
 from tidings.pipeline.settings import sink_name
 
 if TYPE_CHECKING:
@@ -83,12 +84,12 @@ def test_readings_of_a_node_come_back_as_alarms_and_the_reader_leaves(
     spark.conf.set(STORE, STATE_STORE)
     node.publish(*minutes(0, 3, 60.0), *minutes(3, 10, 10.0, "b"), reading(300, 5000.0))
     settings = CitySettings(node=node.address, rules=rules, starting="earliest", silent_by="time")
-    stop, seen = Stop(), []
+    stop, seen = threading.Event(), []
 
     def tell(progress: BatchProgress) -> None:
         seen.append(progress)
         if sum(one.published["alarms"] for one in seen) >= 3:
-            stop.now()
+            stop.set()
 
     plan = CITY.plan(settings, "query")
     run = ContinuousRun(pipeline=CITY, settings=settings, trigger_s=0)

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ from tidings.pipeline.continuous import ContinuousRun, start
 from tidings.pipeline.declarative import DONE, ROWS, Changes
 from tidings.pipeline.known import find, plan_of
 from tidings.pipeline.plan import Step
-from tidings.pipeline.running import BatchProgress, Stop, watch
+from tidings.pipeline.running import BatchProgress, watch
 from tidings.pipeline.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def test_a_graph_of_a_file_runs_as_one_query_and_its_state_is_shown(
     spark: SparkSession, node: Running, quotes: str, tmp_path: Path
 ) -> None:
     node.publish(trade("A", 1.0), trade("B", 2.0), trade("A", 9.0, 10), trade(None, 5.0))
-    pipeline, stop, seen = find(quotes), Stop(), list[BatchProgress]()
+    pipeline, stop, seen = find(quotes), threading.Event(), list[BatchProgress]()
     settings = RunSettings(pipeline="quotes", node=node.address, starting="earliest")
     plan = pipeline.plan(settings, "query")
     home = str(tmp_path / "checkpoint")
@@ -101,7 +102,7 @@ def test_a_graph_of_a_file_runs_as_one_query_and_its_state_is_shown(
         if sum(one.rows for one in seen) == 3:
             node.publish(trade("A", 3.0))
         if sum(one.rows for one in seen) >= 4:
-            stop.now()
+            stop.set()
 
     query, counts = start(spark, run, str(tmp_path))
     total = watch(query, tell, stop, plan, counts)

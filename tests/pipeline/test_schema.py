@@ -8,7 +8,7 @@ from pyspark.sql import types
 
 from tidings.errors import ConfigError
 from tidings.event.header import FIELD_CHECKS
-from tidings.pipeline.schema import arrow_schema, default_schema
+from tidings.pipeline.batch import arrow_schema, default_schema
 
 VALUES = types.StructType(
     [

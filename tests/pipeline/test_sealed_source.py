@@ -16,7 +16,7 @@ from tidings import Event, blocking
 from tidings.errors import ConfigError, UserError
 from tidings.log.chunks import LivePart, SealedPart
 from tidings.log.segment_folder import Folder
-from tidings.pipeline.schema import default_schema
+from tidings.pipeline.batch import default_schema
 from tidings.pipeline.source import TidingsSource
 
 COLUMNS = types.StructType().add("position", "long").add("type", "string").add("number", "long")

@@ -80,7 +80,8 @@ class _Readable:
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.help = flowing(self.help)
+        if self.help is not None:  # each paragraph on one line, which is wrapped to the width of the terminal
+            self.help = _BREAK.sub(" ", inspect.cleandoc(self.help))
 
     def get_params(self, ctx: Any) -> Any:
         """Return the options and arguments, with that for help; flags, which take no value, show none."""
@@ -106,11 +107,6 @@ class Group(_Readable, TyperGroup):
         if is_unknown and not ctx.resilient_parsing and not get_close_matches(args[0], names):
             ctx.fail(f"No such command {args[0]!r}; the commands are: {', '.join(names)}.")
         return super().resolve_command(ctx, args)
-
-
-def flowing(text: str | None) -> str | None:
-    """Return a help text with each paragraph on one line, which is wrapped to the width of the terminal."""
-    return None if text is None else _BREAK.sub(" ", inspect.cleandoc(text))
 
 
 def use(app: typer.Typer) -> None:

@@ -10,8 +10,8 @@ import msgspec
 import typer
 
 from tidings.cli.graph import Node
-from tidings.cli.options import Json, credential_options, read_moment, with_options
-from tidings.cli.pipeline import Archive, Conf, Master, app, spark_config
+from tidings.cli.options import CREDENTIALS, Json, credential_options, options_of, read_moment, with_options
+from tidings.cli.pipeline import SPARK, app, spark_config
 from tidings.cli.printing import add_row, count_text, new_table, print_json, print_table, progress_line
 from tidings.errors import UserError
 
@@ -46,7 +46,7 @@ Tasks = Annotated[
 
 
 @app.command()
-@with_options(*credential_options("With TLS", "TIDINGS_"))
+@with_options(*options_of(SPARK), *credential_options("With TLS", "TIDINGS_"))
 def backtest(
     file: File,
     node: Node = None,
@@ -57,11 +57,8 @@ def backtest(
     samples: Samples = 3,
     seed: Seed = 0,
     tasks: Tasks = None,
-    master: Master = None,
-    archive: Archive = None,
-    conf: Conf = None,
     json: Json = False,
-    **who: Any,
+    **others: Any,
 ) -> None:
     """Count on Spark what filters, or the rules of an access.toml, would have matched in history.
 
@@ -75,7 +72,8 @@ def backtest(
 
     cases = read_cases(file)
     given = {"where": where, **place_of(node, path), **period_of(since, until, datetime.now(UTC))}
-    given |= {OPTIONS.get(name, name): str(value) for name, value in who.items() if value is not None}
+    master, archive, conf = (others[name] for name in SPARK)
+    given |= {OPTIONS.get(name, name): str(others[name]) for name in CREDENTIALS if others[name] is not None}
     if tasks is not None:
         given["minPartitions"] = str(tasks)
     check_packages()

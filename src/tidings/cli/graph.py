@@ -26,6 +26,8 @@ MISSING = 1
 """Exit code of `check` if the node is away or a right is missing, and of `state` if there are no rows."""
 READINGS = "value IS NOT NULL"
 """Events that a new graph or project reads, unless the command says otherwise."""
+TABLES = "tables"
+"""Folder of the tables in that of a declarative run."""
 QUIET_S = 1.0
 """Time after which no further event of a state is expected."""
 
@@ -206,13 +208,36 @@ def _states(plan: Plan, names: list[str]) -> list[Step]:
 
 async def _rows(step: Step, checkpoint: str | None, node: str | None) -> list[dict[str, Any]]:
     if checkpoint is not None:
-        from tidings.pipeline.states import stored_rows
-
         return stored_rows(checkpoint, step.name)
     if not step.is_published:
         raise UserError(f"{step.name!r} is not published; name a --checkpoint")
     async with bus_of(node) as bus:
         return await _last_rows(bus, step)
+
+
+def stored_rows(checkpoint: str, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a state; UserError if the checkpoint has none of this name.
+
+    The checkpoint is a folder of this machine: that of a continuous query, or of a declarative run.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from tidings.pipeline.flow.stored_state import FOLDER, state_rows
+
+    home = Path(checkpoint.removeprefix("file://"))
+    stored = home / TABLES / name.lower()
+    if (home / FOLDER).is_dir():
+        table = state_rows(checkpoint, name)
+    elif stored.is_dir():
+        table = pq.read_table(stored)
+        for number, field in enumerate(table.schema):
+            if pa.types.is_timestamp(field.type):  # Spark's, which lack their zone
+                table = table.set_column(number, field.name, table[number].cast(pa.timestamp("us", "UTC")))
+    else:
+        raise UserError(f"checkpoint {checkpoint} has no state {name!r}; run the pipeline with --checkpoint")
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
 
 
 async def _last_rows(bus: Bus, step: Step) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +13,8 @@ import typer
 from tidings.cli import graph
 from tidings.cli.filter import parse
 from tidings.cli.graph import Name, Node, Where
-from tidings.cli.options import Json, credential_options, with_options
-from tidings.cli.printing import print_json, progress_line
+from tidings.cli.options import CREDENTIALS, Json, credential_options, options_of, with_options
+from tidings.cli.printing import print_json, print_result, progress_line
 from tidings.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
@@ -26,38 +27,14 @@ app = typer.Typer(no_args_is_help=True)
 
 FOLDER = "{}-pipeline"
 """Where the tables of a run of a pipeline go, unless the command says otherwise."""
-_SPARK, _CITY = "Spark", "The city pipeline"
+SILENT_BY = "With --continuous: measure silence by the clock or event time."
+MASTER = "spark://…, yarn, k8s://… or sc://…"
 
-Rules = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="The limits of plausible values and of alarms.", rich_help_panel=_CITY),
-]
-Window = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="The length of a window, such as '5 minutes'.", rich_help_panel=_CITY),
-]
-Watermark = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="How long a window waits for late readings.", rich_help_panel=_CITY),
-]
-CellSize = Annotated[
-    float | None,
-    typer.Option(help="The side of a cell, in the units of posx and posy.", rich_help_panel=_CITY),
-]
 Continuous = Annotated[
     bool, typer.Option("--continuous", help="One query until Ctrl-C or SIGTERM, instead of one run.")
 ]
 Trigger = Annotated[
     str, typer.Option(metavar="TIME", help="With --continuous: how often Spark starts a batch.")
-]
-SilentBy = Annotated[
-    str | None,
-    typer.Option(
-        metavar="clock|time",
-        help="With --continuous: measure silence by the clock or event time.",
-        show_default="clock",
-        rich_help_panel=_CITY,
-    ),
 ]
 Starting = Annotated[
     str | None,
@@ -87,25 +64,27 @@ Sink = Annotated[
     typer.Option(metavar="NAME", help="The name of the sink, by which the node recognises repeats."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether it could run.")]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL",
-        help="spark://…, yarn, k8s://… or sc://…",
-        show_default="SPARK_REMOTE, or this machine",
-        rich_help_panel=_SPARK,
-    ),
-]
-Archive = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="What 'tidings pipeline pack' made, for the executors.", rich_help_panel=_SPARK
-    ),
-]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark.", rich_help_panel=_SPARK),
-]
+
+
+def in_panel(panel: str, metavar: str | None, help: str, **more: Any) -> Any:
+    """Return an option that the help shows in a panel."""
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=panel, **more)
+
+
+in_city, in_spark = partial(in_panel, "The city pipeline"), partial(in_panel, "Spark")
+CITY = {
+    "rules": (Path, in_city("FILE", "The limits of plausible values and of alarms.", resolve_path=True)),
+    "window": (str, in_city("TIME", "The length of a window, such as '5 minutes'.")),
+    "watermark": (str, in_city("TIME", "How long a window waits for late readings.")),
+    "cell_size": (float, in_city(None, "The side of a cell, in the units of posx and posy.")),
+    "silent_by": (str, in_city("clock|time", SILENT_BY, show_default="clock")),
+}
+"""Options that only some pipelines have."""
+SPARK = {
+    "master": (str, in_spark("URL", MASTER, show_default="SPARK_REMOTE, or this machine")),
+    "archive": (Path, in_spark("FILE", "What 'tidings pipeline pack' made, for the executors.")),
+    "conf": (list[str], in_spark("KEY=VALUE", "A setting of Spark.")),
+}
 
 
 app.command("list")(graph.show_list)
@@ -116,29 +95,21 @@ app.command()(graph.init)
 
 
 @app.command()
-@with_options(*credential_options("With TLS", "TIDINGS_"))
+@with_options(*options_of(CITY), *options_of(SPARK), *credential_options("With TLS", "TIDINGS_"))
 def run(
     name: Name,
     node: Node = None,
     where: Where = None,
-    rules: Rules = None,
-    window: Window = None,
-    watermark: Watermark = None,
-    cell_size: CellSize = None,
     continuous: Continuous = False,
     trigger: Trigger = "5 seconds",
-    silent_by: SilentBy = None,
     starting: Starting = None,
     checkpoint: Checkpoint = None,
     durable: Durable = None,
     allow_loss: AllowLoss = False,
     sink: Sink = None,
     dry_run: DryRun = False,
-    master: Master = None,
-    archive: Archive = None,
-    conf: Conf = None,
     json: Json = False,
-    **who: Any,
+    **given: Any,
 ) -> None:
     """Read the events of a node with Spark, and publish what a pipeline makes of them.
 
@@ -148,13 +119,8 @@ def run(
     from tidings.pipeline.settings import time_span
 
     pipeline = find(name)
-    own = {
-        "rules": None if rules is None else str(rules.resolve()),
-        "window": window,
-        "watermark": watermark,
-        "cell_size": None if cell_size is None else str(cell_size),
-        "silent_by": silent_by,
-    }
+    own = {name: str(value) for name in CITY if (value := given[name]) is not None}
+    master, archive, conf = (given[name] for name in SPARK)
     common = {
         "node": node,
         "where": where,
@@ -162,7 +128,7 @@ def run(
         "reader": durable,
         "allow_loss": "true" if allow_loss else None,
         "sink": sink,
-        **who,
+        **{name: given[name] for name in CREDENTIALS},
     }
     settings = with_own(pipeline, msgspec.structs.replace(pipeline.settings, **common), own)
     config = spark_config(conf or [], archive)
@@ -190,23 +156,19 @@ def pack(
     from tidings.pipeline.executor_archive import pack as pack_all
 
     packed = pack_all(file, small)
-    if json:
-        print_json(packed)
-    else:
-        typer.echo(f"{packed.file}: {packed.size / 2**20:.1f} MiB, {', '.join(packed.packages)}")
-        typer.echo(f"for {packed.platform} with Python {packed.python}")
+    about = f"{packed.file}: {packed.size / 2**20:.1f} MiB, {', '.join(packed.packages)}"
+    print_result(packed, f"{about}\nfor {packed.platform} with Python {packed.python}", json)
 
 
 # What was typed
 
 
-def with_own(pipeline: Pipeline, settings: RunSettings, own: dict[str, str | None]) -> RunSettings:
+def with_own(pipeline: Pipeline, settings: RunSettings, own: dict[str, str]) -> RunSettings:
     """Return the settings with those that only some pipelines have; UserError if this one does not."""
-    given = {name: value for name, value in own.items() if value is not None}
-    for name in given:
+    for name in own:
         if name not in settings.__struct_fields__:
             raise UserError(f"--{name.replace('_', '-')} is no option of the pipeline {pipeline.name!r}")
-    return msgspec.structs.replace(settings, **given)
+    return msgspec.structs.replace(settings, **own)
 
 
 def spark_config(pairs: list[str], archive: Path | None) -> dict[str, str]:
@@ -264,7 +226,7 @@ def run_query(
 ) -> None:
     """Run the continuous query; a line for each micro-batch, and the totals at the end."""
     from tidings.pipeline.continuous import ContinuousRun, run_continuously
-    from tidings.pipeline.running import Stop
+    from tidings.pipeline.running import stopped_by_signals
 
     check_nodes(settings, master)
     run = ContinuousRun(
@@ -275,8 +237,7 @@ def run_query(
         trigger_s=trigger_s,
         config=config,
     )
-    stop = Stop()
-    with stop.by_signals(), progress_line(not json) as show:
+    with stopped_by_signals() as stop, progress_line(not json) as show:
 
         def tell(progress: BatchProgress) -> None:
             if json:
@@ -299,21 +260,15 @@ def print_started(name: str, json: bool) -> None:
 
 def print_total(report: Report, total: Total, json: bool) -> None:
     """Print the totals of a query."""
-    if json:
-        print_json({"state": "stopped", **report.fields(total)})
-        return
-    for line in report.total_lines(total):
-        typer.echo(line)
+    print_result({"state": "stopped", **report.fields(total)}, "\n".join(report.total_lines(total)), json)
 
 
 def tell_dry(plan: Plan, settings: RunSettings, json: bool) -> None:
     """Print what would be read and written; errors were raised before."""
     sources = [settings.source(source.where) for source in plan.sources]
-    if json:
-        print_json({"source": sources[0], "sources": sources, "sink": settings.target()})
-        return
-    for source in sources:
-        typer.echo(f"reads {source['node']} where {source['where']}")
+    lines = [f"reads {source['node']} where {source['where']}" for source in sources]
+    found = {"source": sources[0], "sources": sources, "sink": settings.target()}
+    print_result(found, "\n".join(lines), json)
 
 
 def run_tables(
@@ -341,11 +296,7 @@ def run_tables(
 
 def print_tables(report: Report, found: dict[str, Any] | None, folder: str, json: bool) -> None:
     """Print the contents of the tables."""
-    if json:
-        print_json({"dry": True} if found is None else found)
-    elif found is None:
-        typer.echo("the pipeline is in order; nothing was read")
+    if found is None:
+        print_result({"dry": True}, "the pipeline is in order; nothing was read", json)
     else:
-        for line in report.table_lines(found):
-            typer.echo(line)
-        typer.echo(f"the tables are in {folder}")
+        print_result(found, "\n".join([*report.table_lines(found), f"the tables are in {folder}"]), json)

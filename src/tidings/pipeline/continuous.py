@@ -6,6 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -17,7 +18,6 @@ from tidings.pipeline.running import (
     STATE_STORE,
     BatchProgress,
     Counts,
-    Stop,
     Total,
     counting,
     failure,
@@ -69,7 +69,7 @@ class StartedQuery(NamedTuple):
 def run_continuously(
     run: ContinuousRun,
     tell: Callable[[BatchProgress], None],
-    stop: Stop,
+    stop: Event,
     begun: Callable[[], None] = lambda: None,
 ) -> Total:
     """Run until `stop`; `begun` is called when the query has been started. PeerError if it fails."""

@@ -346,16 +346,14 @@ def _collapse(text: str) -> CollapseTerms:
     return collapse_terms(text)
 
 
-def _switch(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither true nor false")
-    return text.lower() == "true"
+def _switch(text: str, yes: str = "true", no: str = "false") -> bool:
+    if text.lower() not in (yes, no):
+        raise ValueError(f"{text!r} is neither {yes} nor {no}")
+    return text.lower() == yes
 
 
 def _mode(text: str) -> bool:
-    if text.lower() not in ("permissive", "failfast"):
-        raise ValueError(f"{text!r} is neither permissive nor failfast")
-    return text.lower() == "failfast"
+    return not _switch(text, "permissive", "failfast")
 
 
 def _count(text: str) -> int:

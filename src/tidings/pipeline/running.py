@@ -101,47 +101,29 @@ class Counts(Protocol):
         """Rows that were not taken, by reason."""
 
 
-class Stop:
-    """Request to end: by Ctrl-C, SIGTERM, or `now()`."""
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """Yield an event that SIGINT and SIGTERM set; a second signal acts as before."""
+    stop = threading.Event()
+    before: dict[int, Any] = {}
 
-    def __init__(self) -> None:
-        self._is_set = threading.Event()
+    def ask(number: int, _: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, before[number])
 
-    def now(self) -> None:
-        """Request the end; may be called from anywhere."""
-        self._is_set.set()
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether the end was requested."""
-        return self._is_set.is_set()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for that long, or until the end is requested: True."""
-        return self._is_set.wait(timeout_s)
-
-    @contextlib.contextmanager
-    def by_signals(self) -> Iterator[None]:
-        """Let SIGINT and SIGTERM request the end; a second one acts as before."""
-        before: dict[int, Any] = {}
-
-        def ask(number: int, _: FrameType | None) -> None:
-            self.now()
-            signal.signal(number, before[number])
-
-        for one in (signal.SIGINT, signal.SIGTERM):
-            before[one] = signal.signal(one, ask)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    for one in (signal.SIGINT, signal.SIGTERM):
+        before[one] = signal.signal(one, ask)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def watch(
     query: StreamingQuery,
     tell: Callable[[BatchProgress], None],
-    stop: Stop,
+    stop: threading.Event,
     plan: Plan,
     counts: Mapping[int, Counts] | None = None,
 ) -> Total:
@@ -163,9 +145,9 @@ def watch(
                     tell(progress)
         problem = query.exception()
     except Exception as error:
-        if not stop.is_wanted:  # else the same signal has ended Spark, too: there is nothing left to stop
+        if not stop.is_set():  # else the same signal has ended Spark, too: there is nothing left to stop
             raise failure(error) from error
-    if problem is not None and not stop.is_wanted:
+    if problem is not None and not stop.is_set():
         raise failure(problem)
     return total
 

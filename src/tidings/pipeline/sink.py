@@ -113,14 +113,21 @@ def _type(given: str | None) -> str | None:
         raise option_error("type", error.problem) from None
 
 
-class _Stages:
-    """Common part of both writers on executors."""
+class SinkWork:
+    """Common part of both writers. `run` is the name of one planned write; Spark carries it to its tasks.
+
+    A node publishes each run of a sink once, so the run of a `job` has its name however often it is planned.
+    """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self._work = SinkWork(options, schema)
+        self.run = options.job or new_system(os.urandom)
+        self._options = options
+        self._shape: Shape = shape_of(schema, options.delivery, options.type)
 
     def write(self, iterator: Iterator[Any]) -> Staged:
-        """Stage the rows of a task; called by Spark on an executor, for each batch of a stream.
+        """Stage the rows of a task under a new name; forget them again if that fails.
+
+        Called by Spark on an executor, for each batch of a stream.
 
         Parameters
         ----------
@@ -132,10 +139,45 @@ class _Stages:
         Staged
             The names under which they are staged.
         """
-        return self._work.stage(iterator)
+        attempt = new_system(os.urandom)
+        converter = Converter(self._shape, _partition())
+        with self._reached() as node, Ahead(node, self.run, attempt) as ahead:
+            for piece in converter.pieces(iterator):
+                ahead.stage(piece)
+            return Staged(self.run, attempt, *ahead.finish(), _query())
+
+    def _commit(self, staged: Sequence[Staged], batch: int | None) -> None:
+        """Publish the staged rows."""
+        run = staged[0].run if staged else self.run
+        query = staged[0].query if staged else None
+        attempts = {one.attempt: one.pieces for one in staged}
+        with self._reached(ANSWER_S_MAX) as node:  # all the work of the tasks depends on it
+            is_new = node.commit(run, batch, attempts, query)
+        which = self._options.job if batch is None else batch
+        if not is_new and which is not None:
+            text = "sink %r has %s %r already: it is not published again"
+            kind = "job" if batch is None else "batch"
+            logging.getLogger("tidings").warning(text, self._options.sink, kind, which)
+
+    def _abort(self, run: str) -> None:
+        """Forget the staged rows; a node that is away does so by itself, after a time."""
+        try:
+            with self._reached() as node:
+                node.abort(run)
+        except TidingsError as error:  # the reason why Spark gives up is more important
+            logging.getLogger("tidings").warning("sink %r: %s", self._options.sink, error)
+
+    @contextmanager
+    def _reached(self, timeout_s: float = CONNECT_S_MAX) -> Iterator[SinkNode]:
+        reach = self._options.reach
+        node = reach.nodes[0]
+        with ExitStack() as held:
+            with naming_node(node):
+                bus = held.enter_context(connect(reach, timeout_s=timeout_s))
+            yield SinkNode(bus, node, self._options.sink)
 
 
-class SinkWriter(_Stages, DataSourceArrowWriter):
+class SinkWriter(SinkWork, DataSourceArrowWriter):
     """Publishes the rows of a DataFrame, all at once.
 
     Parameters
@@ -154,7 +196,7 @@ class SinkWriter(_Stages, DataSourceArrowWriter):
         messages : list of Staged
             Messages that the tasks have returned.
         """
-        self._work.commit(_staged(messages), None)
+        self._commit(_staged(messages), None)
 
     def abort(self, messages: CommitMessages) -> None:  # noqa: ARG002 - all of the run goes
         """Forget the staged rows; called by Spark on the driver when a task has failed for good.
@@ -164,10 +206,10 @@ class SinkWriter(_Stages, DataSourceArrowWriter):
         messages : list of Staged or None
             Messages that the tasks have returned.
         """
-        self._work.abort(self._work.run)
+        self._abort(self.run)
 
 
-class SinkStreamWriter(_Stages, DataSourceStreamArrowWriter):
+class SinkStreamWriter(SinkWork, DataSourceStreamArrowWriter):
     """Publishes the rows of a stream, batch by batch, each batch once.
 
     Parameters
@@ -188,7 +230,7 @@ class SinkStreamWriter(_Stages, DataSourceStreamArrowWriter):
         batchId : int
             Number of the batch, which is the same when it is repeated.
         """
-        self._work.commit(_staged(messages), batchId)
+        self._commit(_staged(messages), batchId)
 
     def abort(self, messages: CommitMessages, batchId: int) -> None:  # noqa: ARG002, N803
         """Forget the staged rows; called by Spark on the driver when a task has failed for good.
@@ -201,62 +243,11 @@ class SinkStreamWriter(_Stages, DataSourceStreamArrowWriter):
             Number of the batch.
         """
         for run in {message.run: None for message in _staged(messages)}:
-            self._work.abort(run)
+            self._abort(run)
 
 
 def _staged(messages: CommitMessages) -> list[Staged]:
     return [cast("Staged", message) for message in messages if message is not None]
-
-
-class SinkWork:
-    """Common part of both writers. `run` is the name of one planned write; Spark carries it to its tasks.
-
-    A node publishes each run of a sink once, so the run of a `job` has its name however often it is planned.
-    """
-
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self.run = options.job or new_system(os.urandom)
-        self._options = options
-        self._shape: Shape = shape_of(schema, options.delivery, options.type)
-
-    def stage(self, batches: Iterator[Any]) -> Staged:
-        """Stage all rows under a new name; forget them again if that fails."""
-        attempt = new_system(os.urandom)
-        converter = Converter(self._shape, _partition())
-        with self._reached() as node, Ahead(node, self.run, attempt) as ahead:
-            for piece in converter.pieces(batches):
-                ahead.stage(piece)
-            return Staged(self.run, attempt, *ahead.finish(), _query())
-
-    def commit(self, staged: Sequence[Staged], batch: int | None) -> None:
-        """Publish the staged rows."""
-        run = staged[0].run if staged else self.run
-        query = staged[0].query if staged else None
-        attempts = {one.attempt: one.pieces for one in staged}
-        with self._reached(ANSWER_S_MAX) as node:  # all the work of the tasks depends on it
-            is_new = node.commit(run, batch, attempts, query)
-        which = self._options.job if batch is None else batch
-        if not is_new and which is not None:
-            text = "sink %r has %s %r already: it is not published again"
-            kind = "job" if batch is None else "batch"
-            logging.getLogger("tidings").warning(text, self._options.sink, kind, which)
-
-    def abort(self, run: str) -> None:
-        """Forget the staged rows; a node that is away does so by itself, after a time."""
-        try:
-            with self._reached() as node:
-                node.abort(run)
-        except TidingsError as error:  # the reason why Spark gives up is more important
-            logging.getLogger("tidings").warning("sink %r: %s", self._options.sink, error)
-
-    @contextmanager
-    def _reached(self, timeout_s: float = CONNECT_S_MAX) -> Iterator[SinkNode]:
-        reach = self._options.reach
-        node = reach.nodes[0]
-        with ExitStack() as held:
-            with naming_node(node):
-                bus = held.enter_context(connect(reach, timeout_s=timeout_s))
-            yield SinkNode(bus, node, self._options.sink)
 
 
 def _partition() -> str:

@@ -49,7 +49,7 @@ class TidingsSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a query that names none."""
-        from tidings.pipeline.schema import default_schema
+        from tidings.pipeline.batch import default_schema
 
         terms = collapse_of(self.options)
         if terms is None:
