@@ -6,6 +6,7 @@ The names below are all a program needs to begin. Each is imported when it is fi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,19 @@ __all__ = [
     "open",
 ]
 
+
+def lazy_names(package: dict[str, Any], homes: dict[str, str]) -> Callable[[str], Any]:
+    """Return a `__getattr__` that imports the home of a name, and keeps the name in the package."""
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
+        package[name] = getattr(import_module(homes[name]), name)
+        return package[name]
+
+    return find
+
+
 _HOMES = {
     "App": "tidings.client",
     "Batch": "tidings.event",
@@ -44,15 +58,7 @@ _HOMES = {
     "connect": "tidings.client",
     "open": "tidings.client",
 }
-
-
-def __getattr__(name: str) -> Any:
-    """Import the home of `name` and keep the name here, so that this is called once for each name."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'tidings' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(globals(), _HOMES)
 
 
 def __dir__() -> list[str]:

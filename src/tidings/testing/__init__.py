@@ -6,8 +6,9 @@ when it is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tidings import lazy_names
 
 if TYPE_CHECKING:
     from tidings.testing.assertions import eventually, eventually_blocking, published, queued
@@ -34,12 +35,4 @@ _HOMES = {
     "published": "tidings.testing.assertions",
     "queued": "tidings.testing.assertions",
 }
-
-
-def __getattr__(name: str) -> Any:
-    """Import the home of `name`, and keep the name here."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'tidings.testing' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(globals(), _HOMES)
