@@ -19,7 +19,7 @@ from typer.main import get_command
 from tidings.cli.app import app
 from tidings.cli.pipeline import print_tables, print_total, spark_config
 from tidings.pipeline.city.pipeline import CITY
-from tidings.pipeline.city.rules import Common, Limits
+from tidings.pipeline.city.rules import Common, TypeLimits
 from tidings.pipeline.city.settings import CitySettings
 from tidings.pipeline.running import BatchProgress, Total
 
@@ -56,7 +56,7 @@ def test_the_document_has_every_option_of_the_command() -> None:
 def test_the_document_has_every_reason_rule_column_and_setting() -> None:
     assert tuple(names([row[0] for row in table("reason")])) == REASONS
     rules = set(names([row[0] for row in table("key")]))
-    assert rules == {*Common.__struct_fields__, *Limits.__struct_fields__}
+    assert rules == {*Common.__struct_fields__, *TypeLimits.__struct_fields__}
     tables = {names([row[0]])[0]: row[1] for row in table("table")}
     assert all(re.search(rf"\b{name}\b", tables["raw"]) for name in COLUMNS)
     told = " ".join(row[2] for row in table("type"))

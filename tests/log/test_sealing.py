@@ -21,7 +21,7 @@ from tidings.log.sealing import (
     LIVE_SIZE_MAX,
     FileCut,
     FileCutter,
-    Schedule,
+    SealSchedule,
     holes,
     reach,
     to_join,
@@ -31,7 +31,7 @@ from tidings.log.sealing import (
 
 
 def test_nothing_is_sealed_before_its_time() -> None:
-    schedule = Schedule(300, sealed=0, now=1000)
+    schedule = SealSchedule(300, sealed=0, now=1000)
     assert schedule.due(5000) == 0
     schedule.grown(7, 100, now=6000)
     schedule.grown(9, 200, now=6100)
@@ -40,7 +40,7 @@ def test_nothing_is_sealed_before_its_time() -> None:
 
 
 def test_what_came_while_it_was_sealed_waits_anew() -> None:
-    schedule = Schedule(300, sealed=0, now=0)
+    schedule = SealSchedule(300, sealed=0, now=0)
     schedule.grown(9, 0, now=0)
     schedule.grown(12, 0, now=310)
     schedule.sealed(9, now=320)
@@ -51,7 +51,7 @@ def test_what_came_while_it_was_sealed_waits_anew() -> None:
 
 
 def test_a_large_log_is_sealed_at_once() -> None:
-    schedule = Schedule(300, sealed=0, now=0)
+    schedule = SealSchedule(300, sealed=0, now=0)
     schedule.grown(9, LIVE_SIZE_MAX, now=1)
     assert schedule.due(1) == 9
     schedule.sealed(9, now=2)
@@ -60,7 +60,7 @@ def test_a_large_log_is_sealed_at_once() -> None:
 
 
 def test_who_asks_has_it_sealed_up_to_what_there_was() -> None:
-    schedule = Schedule(300, sealed=5, now=0)
+    schedule = SealSchedule(300, sealed=5, now=0)
     schedule.grown(9, 0, now=0)
     schedule.ask(9)
     schedule.grown(12, 0, now=1)
@@ -70,7 +70,7 @@ def test_who_asks_has_it_sealed_up_to_what_there_was() -> None:
 
 
 def test_what_waited_before_the_node_was_started_counts() -> None:
-    schedule = Schedule(300, sealed=5, now=1000)
+    schedule = SealSchedule(300, sealed=5, now=1000)
     schedule.grown(9, 0, now=1000)
     schedule.waited(800)
     assert schedule.due(1099) == 0
@@ -78,7 +78,7 @@ def test_what_waited_before_the_node_was_started_counts() -> None:
 
 
 def test_a_node_that_seals_nothing_never_wants_it() -> None:
-    schedule = Schedule(None, sealed=0, now=0)
+    schedule = SealSchedule(None, sealed=0, now=0)
     schedule.grown(9, 1 << 40, now=0)
     schedule.ask(9)
     assert schedule.due(1e9) == 0
@@ -212,7 +212,7 @@ def test_files_count_as_far_as_they_adjoin_or_nothing_is_between_them() -> None:
 
 
 def test_a_log_whose_files_are_gone_is_to_be_sealed_again() -> None:
-    schedule = Schedule(300, sealed=9, now=0)
+    schedule = SealSchedule(300, sealed=9, now=0)
     schedule.lost(4, now=100)
     assert (schedule.due(399), schedule.due(400)) == (0, 9)
 

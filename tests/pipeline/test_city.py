@@ -23,7 +23,7 @@ from tidings.pipeline.city.alarms import COLUMNS as ALARM_COLUMNS
 from tidings.pipeline.city.alarms import levels
 from tidings.pipeline.city.graph import alarms_of, city_graph
 from tidings.pipeline.city.readings import COLUMNS, clean, heard, limit, raw, rejected
-from tidings.pipeline.city.rules import CityRules, Limits, parse_rules
+from tidings.pipeline.city.rules import CityRules, TypeLimits, parse_rules
 from tidings.pipeline.city.silence import silent
 from tidings.pipeline.known import plan_of
 from tidings.pipeline.running import STATE_STORE, read_progress
@@ -97,9 +97,9 @@ def test_limits_in_spark_are_those_of_the_rules(spark: SparkSession, text: str) 
     rules = parse_rules(text)
     types = ["air", "air.pm10", "air.pm10.indoor.x", "air.pm100", "airs.a", "water.level", "other", "a"]
     df = spark.createDataFrame([(type,) for type in types], "type string")
-    fields = Limits.__struct_fields__
+    fields = TypeLimits.__struct_fields__
     rows = df.select("type", *(limit(rules, name).alias(name) for name in fields)).collect()
-    assert {row["type"]: Limits(*row[1:]) for row in rows} == {type: rules.limits(type) for type in types}
+    assert {row["type"]: TypeLimits(*row[1:]) for row in rows} == {type: rules.limits(type) for type in types}
 
 
 def test_readings_that_are_not_believed_are_told_with_the_reason(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidings.errors import ConfigError
-from tidings.pipeline.city.rules import Common, Limits, parse_rules, read_rules
+from tidings.pipeline.city.rules import Common, TypeLimits, parse_rules, read_rules
 from tidings.pipeline.city.settings import CitySettings, project_folder
 from tidings.pipeline.options import read_options
 from tidings.pipeline.settings import NODE, time_span
@@ -28,14 +28,14 @@ mean_limit = 50
 
 def test_a_type_has_what_its_own_table_says_then_the_more_general_ones_then_the_default() -> None:
     rules = parse_rules(NESTED)
-    assert rules.limits("air.pm10.indoor") == Limits(high=100, mean_limit=50, silent_s=60)
-    assert rules.limits("air.pm25") == Limits(high=100, silent_s=60)
-    assert rules.limits("airport") == Limits(high=5, silent_s=60)
+    assert rules.limits("air.pm10.indoor") == TypeLimits(high=100, mean_limit=50, silent_s=60)
+    assert rules.limits("air.pm25") == TypeLimits(high=100, silent_s=60)
+    assert rules.limits("airport") == TypeLimits(high=5, silent_s=60)
 
 
 def test_an_empty_file_believes_everything_and_alarms_nobody() -> None:
     rules = parse_rules("")
-    assert rules.limits("anything") == Limits()
+    assert rules.limits("anything") == TypeLimits()
     assert rules.common == Common()
 
 

@@ -24,7 +24,7 @@ from pipeline.nodes import Running, running, wait_until
 from tidings import Event, blocking
 from tidings.flows import load
 from tidings.pipeline.continuous import ContinuousRun, start
-from tidings.pipeline.declarative import DONE, ROWS, Changes
+from tidings.pipeline.declarative import DONE, ROWS, TableChanges
 from tidings.pipeline.known import find, plan_of
 from tidings.pipeline.plan import Step
 from tidings.pipeline.running import BatchProgress, watch
@@ -250,15 +250,15 @@ def test_changes_of_a_table_are_published_once_whatever_interrupts_a_run(
     def run(**prices: float) -> int:
         rows = spark.createDataFrame(list(prices.items()), "subject string, high double")
         rows.createOrReplaceTempView("changing")
-        return Changes(spark, step, target).publish()
+        return TableChanges(spark, step, target).publish()
 
-    def interrupt(_: Changes, job: str) -> int:
+    def interrupt(_: TableChanges, job: str) -> int:
         raise Interrupted(job)
 
     try:
         assert (run(a=1.0, b=2.0), run(a=1.0, b=2.0), run(a=1.0, b=3.0)) == (2, 0, 1)
         with monkeypatch.context() as patched:
-            patched.setattr(Changes, "_carry_out", interrupt)
+            patched.setattr(TableChanges, "_carry_out", interrupt)
             with pytest.raises(Interrupted):
                 run(a=4.0, b=3.0)
         assert run(a=4.0, b=3.0, c=1.0) == 1

@@ -13,7 +13,7 @@ from tidings.errors import Disconnected, UserError
 from tidings.sensors import simulation
 from tidings.sensors.city import Load
 from tidings.sensors.link import GatewayPlace
-from tidings.sensors.simulation import Simulation, Tally, stamp_of
+from tidings.sensors.simulation import CityTally, Simulation, stamp_of
 
 PATIENCE_S = ANSWER_S
 DUST = "type = 'air.pm10'"
@@ -23,7 +23,7 @@ def run(work: Any, runner: Any = asyncio.run) -> None:
     runner(asyncio.wait_for(work, PATIENCE_S))
 
 
-async def simulated(city: Simulation, gateway: TestGateway, *then: Any) -> Tally:
+async def simulated(city: Simulation, gateway: TestGateway, *then: Any) -> CityTally:
     """Let a city run until the test has seen what it waits for."""
     task = asyncio.ensure_future(city.run())
     try:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidings.errors import CodecError, ConfigError
 from tidings.gateway.messages import Sensor
-from tidings.sensors.topics import Found, TopicMap, load_map
+from tidings.sensors.topics import FoundReading, TopicMap, load_map
 
 AIR = {"topic": "city/+station/air/+what", "network": "{station}", "name": "{what}", "type": "air.{what}"}
 
@@ -34,7 +34,7 @@ def test_levels_and_places_make_a_reading() -> None:
     payload = b'{"v":4.5,"t":1556668805,"at":{"lon":-2.1,"lat":57},"unit":"ug","device":["d7"],"x":{}}'
     assert topics.filters == ["city/+/air/+"]
     assert topics.read("city/north/air/pm10", payload) == [
-        Found(
+        FoundReading(
             "north",
             Sensor("pm10", "air.pm10", min_value=0, max_value=500.0),
             {

@@ -96,7 +96,7 @@ class Command(_Readable, TyperCommand):
     """A command."""
 
 
-class Group(_Readable, TyperGroup):
+class CommandGroup(_Readable, TyperGroup):
     """A group of commands."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -114,7 +114,7 @@ def use(app: typer.Typer) -> None:
     for command in app.registered_commands:
         command.cls = Command
     for group in app.registered_groups:
-        group.cls = Group
+        group.cls = CommandGroup
         assert group.typer_instance is not None  # else it could not be a group
         use(group.typer_instance)
 
@@ -144,7 +144,7 @@ class Commands(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-class Root(Group):
+class RootGroup(CommandGroup):
     """The group of all commands; those that are only listed are not imported."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -169,7 +169,7 @@ class Root(Group):
 app = typer.Typer(
     help="News of events, for things that come and go.",
     no_args_is_help=True,
-    cls=Root,
+    cls=RootGroup,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

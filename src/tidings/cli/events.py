@@ -49,13 +49,13 @@ def read_value(text: str) -> Any:
     return value if isinstance(value, bool | int | float | str) else text
 
 
-def source_of(kind: str | None, fields: Iterable[str], count: int, **changes: Any) -> Source:
+def source_of(kind: str | None, fields: Iterable[str], count: int, **changes: Any) -> EventSource:
     """One event so many times if it has a type, else the lines of standard input.
 
     The changes are header fields that each event gets.
     """
     event = None if kind is None else Event(kind, **{**read_body(read_fields(fields)), **changes})
-    return Source(event, count, changes)
+    return EventSource(event, count, changes)
 
 
 def read_body(fields: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def read_body(fields: dict[str, Any]) -> dict[str, Any]:
     return {"content_type": "text/plain", **fields, "body": text.encode(errors="surrogateescape")}
 
 
-class Source:
+class EventSource:
     """Events in chunks: one event many times, or the lines of standard input.
 
     `total` is their number, if it is known; `bad` counts lines that were no event.
@@ -116,7 +116,7 @@ class Source:
         return events
 
 
-async def send_all(source: Source, doing: str, send: Callable[[list[Event]], Awaitable[None]]) -> int:
+async def send_all(source: EventSource, doing: str, send: Callable[[list[Event]], Awaitable[None]]) -> int:
     """Send all there is, chunk by chunk; how many events there were."""
     sent = 0
     with progress_bar(doing, MofNCompleteColumn()) as tell:

@@ -18,7 +18,7 @@ from tidings.cli.printing import print_json, print_result, progress_line
 from tidings.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
-    from tidings.pipeline.known import Pipeline, Report
+    from tidings.pipeline.known import Pipeline, RunReport
     from tidings.pipeline.plan import Plan, Use
     from tidings.pipeline.running import BatchProgress, Total
     from tidings.pipeline.settings import RunSettings
@@ -258,7 +258,7 @@ def print_started(name: str, json: bool) -> None:
         typer.echo(f"the {name} pipeline runs; Ctrl-C ends it", err=True)
 
 
-def print_total(report: Report, total: Total, json: bool) -> None:
+def print_total(report: RunReport, total: Total, json: bool) -> None:
     """Print the totals of a query."""
     print_result({"state": "stopped", **report.fields(total)}, "\n".join(report.total_lines(total)), json)
 
@@ -294,7 +294,7 @@ def run_tables(
     print_tables(pipeline.report, found, folder, json)
 
 
-def print_tables(report: Report, found: dict[str, Any] | None, folder: str, json: bool) -> None:
+def print_tables(report: RunReport, found: dict[str, Any] | None, folder: str, json: bool) -> None:
     """Print the contents of the tables."""
     if found is None:
         print_result({"dry": True}, "the pipeline is in order; nothing was read", json)

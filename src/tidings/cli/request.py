@@ -116,7 +116,7 @@ async def reply(
         raise typer.Exit(1)
 
 
-class Report(Struct, frozen=True):
+class ReplyReport(Struct, frozen=True):
     """Outcome of a request: replied or failed."""
 
     outcome: str
@@ -175,7 +175,7 @@ class Answerer:
     def _report(self, asked: Event, problem: str | None) -> None:
         outcome = "replied" if problem is None else "failed"
         if self._json:
-            print_json(Report(outcome, msgspec.Raw(to_json(asked)), problem))
+            print_json(ReplyReport(outcome, msgspec.Raw(to_json(asked)), problem))
         elif problem is None:
             typer.echo(f"replied: {line_of(asked)}")
         else:

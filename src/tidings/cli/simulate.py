@@ -16,7 +16,7 @@ from tidings.cli.options import GATEWAY, Ca, Gateway, Json, Tls, TokenFile, Udp
 from tidings.cli.printing import print_json, print_result, progress_line
 from tidings.sensors.city import KINDS, Load
 from tidings.sensors.link import place_of
-from tidings.sensors.simulation import Simulation, Tally
+from tidings.sensors.simulation import CityTally, Simulation
 from tidings.simulator import peer_storm, queue_storm, storm
 from tidings.simulator.city import city
 
@@ -156,7 +156,7 @@ def run_sensors(
         raise typer.Exit(130)
 
 
-def tell_city(tally: Tally) -> str:
+def tell_city(tally: CityTally) -> str:
     """How a simulated city is doing."""
     trouble = f", {tally.errors:,} errors ({tally.last_error})" if tally.last_error else ""
     return (
@@ -165,7 +165,7 @@ def tell_city(tally: Tally) -> str:
     )
 
 
-def print_city(tally: Tally, json: bool) -> None:
+def print_city(tally: CityTally, json: bool) -> None:
     """Print the totals of a simulated city."""
     if json:
         print_json(tally)

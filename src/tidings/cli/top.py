@@ -76,7 +76,7 @@ class Neighbour(Struct, frozen=True):
     for_s: float
 
 
-class Summary(Struct, frozen=True):
+class NodeSummary(Struct, frozen=True):
     """The contents of a screen."""
 
     node: str
@@ -133,7 +133,7 @@ async def _watch(bus: Bus, address: str, every_s: float) -> None:
             await asyncio.gather(showing, leaving, return_exceptions=True)
 
 
-async def _summaries(bus: Bus, every_s: float) -> AsyncGenerator[Summary, None]:
+async def _summaries(bus: Bus, every_s: float) -> AsyncGenerator[NodeSummary, None]:
     """Yield a summary after each interval, without end."""
     before = await _sample(bus)
     while True:
@@ -148,7 +148,7 @@ async def _sample(bus: Bus) -> tuple[float, Status]:
     return time.monotonic(), status
 
 
-def summarize(before_s: float, before: Status, after_s: float, after: Status) -> Summary:
+def summarize(before_s: float, before: Status, after_s: float, after: Status) -> NodeSummary:
     """Compute a screen from two samples; a node that was restarted in between has counted from 0."""
     known = {(what, reason): times for what, reason, times in before["counts"]}
     elapsed_s = max(after_s - before_s, 1e-9)
@@ -164,10 +164,10 @@ def summarize(before_s: float, before: Status, after_s: float, after: Status) ->
     queues = msgspec.convert(after.get("queues", ()), list[Queued])
     queues.sort(key=lambda one: (-one.messages, one.name))
     peers = msgspec.convert(after.get("peers", ()), list[Neighbour])
-    return Summary(**figures, counts=counts, durables=durables, queues=queues, peers=peers)
+    return NodeSummary(**figures, counts=counts, durables=durables, queues=queues, peers=peers)
 
 
-def screen(summary: Summary) -> RenderableType:
+def screen(summary: NodeSummary) -> RenderableType:
     """The whole screen."""
     head = Text(f"node {summary.node}", style="bold")
     figures = (
@@ -182,7 +182,7 @@ def screen(summary: Summary) -> RenderableType:
     return Group(head, Text(figures), *tables)
 
 
-def _counts_table(summary: Summary) -> Table:
+def _counts_table(summary: NodeSummary) -> Table:
     table = new_table("counted", "reason", "each second", "in all", numbers=("each second", "in all"))
     for one in summary.counts:
         style = "red" if one.what == "dropped" and one.per_s else ""
@@ -190,7 +190,7 @@ def _counts_table(summary: Summary) -> Table:
     return table
 
 
-def _durables_table(summary: Summary) -> RenderableType:
+def _durables_table(summary: NodeSummary) -> RenderableType:
     if not summary.durables:
         return Text("no durable subscriptions", style="dim")
     numbers = ("waiting", "oldest")
@@ -200,7 +200,7 @@ def _durables_table(summary: Summary) -> RenderableType:
     return _with_rest(table, len(summary.durables) - DURABLES_SHOWN)
 
 
-def _queues_table(summary: Summary) -> Table:
+def _queues_table(summary: NodeSummary) -> Table:
     numbers = ("messages", "delayed", "in flight", "readers", "next")
     table = new_table("queue", *numbers, numbers=numbers)
     for one in summary.queues[:QUEUES_SHOWN]:
@@ -209,7 +209,7 @@ def _queues_table(summary: Summary) -> Table:
     return _with_rest(table, len(summary.queues) - QUEUES_SHOWN)
 
 
-def _peers_table(summary: Summary) -> Table:
+def _peers_table(summary: NodeSummary) -> Table:
     table = new_table("peer", "state", "for", "waiting", numbers=("for", "waiting"))
     for one in summary.peers[:PEERS_SHOWN]:
         style = "" if one.state == "there" else "red"

@@ -53,7 +53,7 @@ Reconnect = Annotated[
 ]
 
 
-class Report(Struct, frozen=True):
+class WorkReport(Struct, frozen=True):
     """Outcome of a message: taken, done, given back, rejected, or late."""
 
     outcome: str
@@ -85,7 +85,7 @@ async def work(
     prints goes to standard error. The exit code is 1 if a message was not acknowledged.
     """
     wanted = parse(where, json)
-    worker = Worker(command, frozenset(reject_on or ()), json)
+    worker = CommandWorker(command, frozenset(reject_on or ()), json)
 
     async def toil() -> None:
         async with queue_of(queue, node, name, reconnect) as found:
@@ -109,7 +109,7 @@ async def work(
         raise typer.Exit(1)
 
 
-class Worker:
+class CommandWorker:
     """Runs the command, and says what becomes of the messages."""
 
     def __init__(self, command: str, reject_on: frozenset[int], json: bool) -> None:
@@ -164,7 +164,9 @@ class Worker:
 
     def _report(self, outcome: str, message: Message, exit: int | None = None, took_s: Any = None) -> None:
         if self._json:
-            report = Report(outcome, message.deliveries, msgspec.Raw(to_json(message.event)), exit, took_s)
+            report = WorkReport(
+                outcome, message.deliveries, msgspec.Raw(to_json(message.event)), exit, took_s
+            )
             print_json(report)
         elif outcome not in ("taken", "done"):
             why = "as it was given to another meanwhile" if outcome == "late" else f"exit code {exit}"

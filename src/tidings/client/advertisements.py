@@ -151,7 +151,7 @@ class _Listed(Struct, frozen=True):
     source: str = ""
 
 
-class _Page(Page, frozen=True):
+class _OffersPage(Page, frozen=True):
     version: int
     advertisements: list[_Listed]
 
@@ -162,7 +162,7 @@ class _Changed(Struct, frozen=True):
 
 async def fetch_offers(link: Link, where: str, timeout_s: float | None) -> tuple[int, list[Offered]]:
     """Return the version of the list and the advertisements on it."""
-    pages = await fetch_pages(link, "advertisements.list", {"filter": where}, timeout_s, _Page, PLACE)
+    pages = await fetch_pages(link, "advertisements.list", {"filter": where}, timeout_s, _OffersPage, PLACE)
     offers = [Offered(one.filter, one.source) for page in pages for one in page.advertisements]
     return pages[0].version, offers
 

@@ -58,7 +58,7 @@ class AppPart(Struct, frozen=True):
     concurrency: int
 
 
-class Part(ABC):
+class HandlerPart(ABC):
     """A handler of an app, and the call on a bus that runs it."""
 
     kind: ClassVar[str]
@@ -95,7 +95,7 @@ class Part(ABC):
         """Run it until stopped."""
 
 
-class WorkPart(Part):
+class WorkPart(HandlerPart):
     """A handler of the messages of a queue."""
 
     kind = "work"
@@ -111,7 +111,7 @@ class WorkPart(Part):
         await queue.work(self.handler, stop=stop, grace_s=grace_s, **self._options)
 
 
-class ServePart(Part):
+class ServePart(HandlerPart):
     """A handler of requests."""
 
     kind = "serve"
@@ -121,7 +121,7 @@ class ServePart(Part):
         await bus.serve(self.target, self.handler, concurrency=self.concurrency, stop=stop, grace_s=grace_s)
 
 
-class OnPart(Part):
+class OnPart(HandlerPart):
     """A handler of events, which tries an event some times and then gives it up."""
 
     kind = "on"
@@ -213,7 +213,7 @@ class App:
     """
 
     def __init__(self) -> None:
-        self._parts: list[Part] = []
+        self._parts: list[HandlerPart] = []
         self._bus: Bus | None = None
 
     @property
@@ -262,7 +262,7 @@ class App:
         """Have a function answer the requests of a type, as with `Bus.serve`."""
         return self._adds(lambda handler: ServePart(type, handler, concurrency))
 
-    def _adds(self, make: Callable[[Any], Part]) -> Callable[[Function], Function]:
+    def _adds(self, make: Callable[[Any], HandlerPart]) -> Callable[[Function], Function]:
         def add(handler: Function) -> Function:
             self._parts.append(make(handler))
             return handler

@@ -65,7 +65,7 @@ _OPERATORS = {
 _WITHOUT_VALUE = frozenset(("any", "exists", "missing"))
 
 
-class _Writer:
+class _FormWriter:
     """Collects parameters under names of their own while text is put together."""
 
     def __init__(self) -> None:
@@ -107,12 +107,12 @@ def from_template(example: Event | Mapping[str, Any] | None, fields: Mapping[str
         if name in demands:
             raise FilterError(f"{name} is given twice")
         demands[name] = value
-    writer = _Writer()
+    writer = _FormWriter()
     terms = [_template_term(writer, name, value) for name, value in demands.items() if value is not None]
     return " AND ".join(terms), writer.parameters
 
 
-def _template_term(writer: _Writer, name: str, value: Any) -> str:
+def _template_term(writer: _FormWriter, name: str, value: Any) -> str:
     if not isinstance(value, type):
         return writer.term("{name} = {value}", name, value, f"$.{name}")
     if value not in _ANY_OF_TYPE:
@@ -133,12 +133,12 @@ def _fields_of(event: Event) -> dict[str, Any]:
 
 def from_terms(terms: Iterable[tuple[Any, ...]]) -> Form:
     """Return a conjunction of (name, operator, value)."""
-    writer = _Writer()
+    writer = _FormWriter()
     parts = [_term(writer, term, f"$[{index}]") for index, term in enumerate(terms)]
     return " AND ".join(parts), writer.parameters
 
 
-def _term(writer: _Writer, term: Sequence[Any], place: str) -> str:
+def _term(writer: _FormWriter, term: Sequence[Any], place: str) -> str:
     if not isinstance(term, list | tuple) or not 2 <= len(term) <= 3:
         raise FilterError(f"{place}: a term is a name, an operator and a value")
     name, operator, *value = term
@@ -159,11 +159,11 @@ def from_json(document: str | bytes | Mapping[str, Any]) -> Form:
             document = json.loads(document)
         except (ValueError, RecursionError) as error:
             raise FilterError(f"not JSON: {error}") from None
-    writer = _Writer()
+    writer = _FormWriter()
     return _read_json(writer, document, "$", 0), writer.parameters
 
 
-def _read_json(writer: _Writer, part: Any, place: str, depth: int) -> str:
+def _read_json(writer: _FormWriter, part: Any, place: str, depth: int) -> str:
     if depth > DEPTH_MAX:
         raise FilterError(f"{place[:60]}…: nested more than {DEPTH_MAX} deep")
     match part:
@@ -181,7 +181,7 @@ def _read_json(writer: _Writer, part: Any, place: str, depth: int) -> str:
     raise FilterError(f'{place}: expected "and", "or", "not", "text" or a term with "name" and "op"')
 
 
-def _read_joint(writer: _Writer, parts: list[Any], joint: str, empty: str, place: str, depth: int) -> str:
+def _read_joint(writer: _FormWriter, parts: list[Any], joint: str, empty: str, place: str, depth: int) -> str:
     texts = [_read_json(writer, part, f"{place}[{i}]", depth + 1) for i, part in enumerate(parts)]
     return "(" + joint.join(texts) + ")" if texts else empty
 

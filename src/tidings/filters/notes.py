@@ -171,21 +171,23 @@ def _slashed(condition: Condition) -> Iterator[Note]:
 
 def never_true(condition: Condition, known: Mapping[str, KnownValues] = HEADER_VALUES) -> list[Note]:
     """Return a note for each condition that no event makes true, the smallest ones where they are nested."""
-    search = _Search(True, known)
+    search = _NeverTrue(True, known)
     search.condition(condition)
     return search.notes
 
 
-class _Search(When):
+class _NeverTrue(When):
     """The walk that makes the normal form, and notes the conditions of which nothing is left."""
 
-    def __init__(self, wanted: bool, known: Mapping[str, KnownValues], other: _Search | None = None) -> None:
+    def __init__(
+        self, wanted: bool, known: Mapping[str, KnownValues], other: _NeverTrue | None = None
+    ) -> None:
         super().__init__(wanted)
         self.notes: list[Note] = [] if other is None else other.notes
         self._known = known
         self._never: set[int] = set() if other is None else other._never  # ids of nodes of the tree
         self._quiet = When(wanted)
-        self._other = _Search(not wanted, known, self) if other is None else other
+        self._other = _NeverTrue(not wanted, known, self) if other is None else other
 
     def condition(self, node: Condition) -> Normal:
         """Return the alternatives that are possible, and note it if there are none."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 from tidings.errors import Refused, StoreError, TidingsError
 from tidings.log import arguments
 from tidings.log.history import History, SealedSpan
-from tidings.log.sealing import Schedule, reach
+from tidings.log.sealing import SealSchedule, reach
 from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest
 from tidings.protocol.session import Session
@@ -56,7 +56,7 @@ class LogRetention:
             broker.timers.at(broker.now + RETAIN_S, self._retain)
         self._go = go
         self._sealings: list[tuple[int, Session, Deferred[Any]]] = []  # position, waiting client, reply
-        self._schedule = Schedule(seal_s, self.sealed_last, broker.now)
+        self._schedule = SealSchedule(seal_s, self.sealed_last, broker.now)
         self._look_back()
         self.operations: Operations = {
             "log.seal": (arguments.Nothing, self._seal),

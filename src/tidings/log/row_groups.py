@@ -116,7 +116,7 @@ def _plain(value: Any) -> Any:
     return time_from_us(us_from_time(value)) if isinstance(value, datetime) else value
 
 
-class Groups:
+class RowGroups:
     """Row groups of one open file."""
 
     def __init__(self, file: pq.ParquetFile, footer: Footer, open_coded: Callable[[list[str]], Any]) -> None:

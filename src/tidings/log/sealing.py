@@ -1,9 +1,9 @@
 """Decisions about sealing: when the log is sealed, into which files, and which of these are joined.
 
-A node decides up to which position its log is to be sealed (`Schedule`). The sealer reads it from the end of
-the files on, and cuts it into files (`FileCutter`): where the date changes, and where a file is large, always
-at the end of a batch. The claims of the files of a node adjoin, whatever holes its log has. A log that is
-sealed every few minutes makes many small files: those that adjoin on a date are joined, eight or more of a
+A node decides up to which position its log is to be sealed (`SealSchedule`). The sealer reads it from the
+end of the files on, and cuts it into files (`FileCutter`): where the date changes, and where a file is large,
+always at the end of a batch. The claims of the files of a node adjoin, whatever holes its log has. A log that
+is sealed every few minutes makes many small files: those that adjoin on a date are joined, eight or more of a
 size at once, so that no event is written again more often than the logarithm of its date's files (`to_join`).
 """
 
@@ -30,7 +30,7 @@ JOINED_SIZE_MAX: Final = 256 << 20
 """Bytes of a file from which on it is joined with no other."""
 
 
-class Schedule:
+class SealSchedule:
     """Decides up to where a log is to be sealed: on request, if it is large, or if it has waited `wait_s`.
 
     With `wait_s` None it is never sealed, not even on request.

@@ -33,7 +33,7 @@ try:
     from tidings.log.arrow.ids import made_ids
     from tidings.log.arrow.map_column import alike, map_names
     from tidings.log.columns import table_of
-    from tidings.log.row_groups import Groups
+    from tidings.log.row_groups import RowGroups
     from tidings.log.schema import ATTRIBUTES, FIXED, Kinds, own_columns
 except ModuleNotFoundError as error:
     if error.name is not None and error.name.startswith("tidings"):
@@ -218,7 +218,7 @@ class OpenFile:
         self.footer: Footer = read_footer(self._file, path)
         _check_columns(self._file.schema_arrow, path)
         with self._reading():
-            self._groups = Groups(
+            self._groups = RowGroups(
                 self._file, self.footer, lambda coded: open_file(source, path, self.metadata, coded)
             )
 

@@ -26,7 +26,7 @@ from tidings.matching.block import CAPACITY, EntryBlock, build
 from tidings.matching.entries import MARK_BITS, EntryArrays, Pending, count_texts
 from tidings.matching.grid import LaneGrid
 from tidings.matching.lanes import Lanes
-from tidings.matching.parts import Part
+from tidings.matching.parts import FilterPart
 from tidings.matching.tiles import TileMatcher
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Engine(TileMatcher):
         self._slots[key] = slot
         self._keys[slot] = key
         self._lead_of[slot] = slot
-        if type(key) is Part:
+        if type(key) is FilterPart:
             self._keys[slot] = key.owner
             self._lead_of[slot] = self._lead(key.owner)
         self._homes[slot] = PENDING
@@ -174,7 +174,7 @@ class Engine(TileMatcher):
             self._is_synced = False
         else:
             self._remove_from(home, slot)
-        if type(key) is Part:
+        if type(key) is FilterPart:
             self._leave_lead(int(self._lead_of[slot]))
         self._keys[slot] = None
         self._rough.pop(slot, None)

@@ -22,7 +22,7 @@ from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
 from tidings.matching.clues import Way, demands_value, way_of
 from tidings.matching.equalities import Equalities
-from tidings.matching.parts import Part, once, once_each
+from tidings.matching.parts import FilterPart, once, once_each
 from tidings.matching.patterns import Patterns
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Index(Generic[Key]):
         self._everything: dict[Key, None] = {}
         self._nothing: set[Key] = set()
         self._unindexed: set[Key] = set()
-        self._parts: dict[Key, dict[Filter, Part]] = {}  # of keys with several filters
+        self._parts: dict[Key, dict[Filter, FilterPart]] = {}  # of keys with several filters
         self._parts_count = 0
         self._engine: Engine | None = None
         self._twin: Engine | None = None  # has the same filters as the plain ones, for whole batches
@@ -170,7 +170,7 @@ class Index(Generic[Key]):
                 raise UserError(f"{key!r} has a filter that was added; remove it to extend the key by others")
             parts = self._parts[key] = {}
         if wanted not in parts:
-            part = parts[wanted] = Part(key)
+            part = parts[wanted] = FilterPart(key)
             self._parts_count += 1
             self._put(part, wanted)  # type: ignore[arg-type]  # a part is put where a key is
 

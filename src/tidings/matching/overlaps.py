@@ -89,7 +89,7 @@ class _Group(Generic[K]):
 
     def __init__(self, names: Iterable[str]) -> None:
         self.keys: dict[K, int] = {}  # with the number of alternatives of each
-        self._places: dict[str, _Place[K]] = {name: _Place() for name in names}
+        self._places: dict[str, _FilterPlace[K]] = {name: _FilterPlace() for name in names}
 
     def add(self, key: K, order: int, telling: Telling) -> None:
         _count(self.keys, key)
@@ -113,7 +113,7 @@ class _Group(Generic[K]):
         return fewest
 
 
-class _Place(Generic[K]):
+class _FilterPlace(Generic[K]):
     """The demands of a group's alternatives on one attribute."""
 
     def __init__(self) -> None:

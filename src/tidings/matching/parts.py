@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Key = TypeVar("Key", bound=Hashable)
 
 
-class Part:
+class FilterPart:
     """Stands for one of the filters of a key; two parts are never equal."""
 
     __slots__ = ("owner",)
@@ -27,12 +27,12 @@ class Part:
 
 def owner_of(key: Any) -> Any:
     """Return the key that a part belongs to, and any other key as it is."""
-    return key.owner if type(key) is Part else key
+    return key.owner if type(key) is FilterPart else key
 
 
 def once(found: Iterable[Any]) -> list[Any]:
     """Return each key once, parts as their key."""
-    return list(dict.fromkeys([one.owner if type(one) is Part else one for one in found]))
+    return list(dict.fromkeys([one.owner if type(one) is FilterPart else one for one in found]))
 
 
 def once_each(items: Iterable[tuple[Key, Sequence[int] | Ints]]) -> dict[Key, Sequence[int]]:

@@ -29,7 +29,7 @@ from tidings.filters import Filter
 from tidings.matching.clues import Clue, ClueTable, Path
 from tidings.matching.equalities import Equalities
 from tidings.matching.index import Index
-from tidings.matching.parts import Part, owner_of
+from tidings.matching.parts import FilterPart, owner_of
 from tidings.matching.patterns import Patterns
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class SavedIndex(Index[Key], Generic[Key]):
 
     def _part_of(self, key: Any) -> Any:
         """Return what a filter of a key is filed under: one of several has a part of the key."""
-        return Part(key) if key in self._parts else key
+        return FilterPart(key) if key in self._parts else key
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Raise UserError: a saved index does not change."""

@@ -43,7 +43,7 @@ class SectionPlace(msgspec.Struct, array_like=True, frozen=True):
     checksum: int
 
 
-class Header(msgspec.Struct, array_like=True, frozen=True):
+class SectionsHeader(msgspec.Struct, array_like=True, frozen=True):
     """Contents of the header; `facts` is msgpack of the owner's."""
 
     facts: msgspec.Raw
@@ -59,7 +59,7 @@ def pack(facts: Any, sections: Mapping[str, Any], version: int = VERSION) -> Ite
         places.append(SectionPlace(name, end, part.nbytes, crc32(part)))
         parts += [part, bytes(_aligned(part.nbytes) - part.nbytes)]
         end += _aligned(part.nbytes)
-    header = msgspec.msgpack.encode(Header(msgspec.Raw(msgspec.msgpack.encode(facts)), places))
+    header = msgspec.msgpack.encode(SectionsHeader(msgspec.Raw(msgspec.msgpack.encode(facts)), places))
     yield HEAD.pack(MAGIC, version, len(header), crc32(header))
     yield header
     yield bytes(_aligned(HEAD.size + len(header)) - HEAD.size - len(header))
@@ -87,7 +87,7 @@ class Sections:
         for place in header.sections:
             self._check(place)
 
-    def _header(self) -> tuple[Header, int]:
+    def _header(self) -> tuple[SectionsHeader, int]:
         data = self._bytes
         if len(data) < HEAD.size or bytes(data[: len(MAGIC)]) != MAGIC:
             raise self.error("is no saved index")
@@ -100,7 +100,7 @@ class Sections:
             raise self.error(f"is cut in its header, which has {size} bytes")
         if crc32(packed) != checksum:
             raise self.error("is damaged in its header: the checksum differs")
-        return self.decode(packed, Header, "header"), _aligned(HEAD.size + size)
+        return self.decode(packed, SectionsHeader, "header"), _aligned(HEAD.size + size)
 
     def _check(self, place: SectionPlace) -> None:
         begin = self._begin + place.begin

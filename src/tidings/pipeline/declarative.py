@@ -4,8 +4,8 @@ The project, its tables, Spark's checkpoints, and the catalog that knows the tab
 next run goes on where this one ended. On a Spark Connect server (`SPARK_REMOTE`) the tables are those of the
 server's catalog, and only the checkpoints lie where the run says.
 
-States, and what is made from them, are made anew in each run; `Changes` publishes what is new in them. The
-new rows are first written to a table of their own, as one job with a random name; then they are published
+States, and what is made from them, are made anew in each run; `TableChanges` publishes what is new in them.
+The new rows are first written to a table of their own, as one job with a random name; then they are published
 under that name, and the job is noted as done. The next run completes one that was interrupted in between: the
 node publishes each job once.
 """
@@ -190,10 +190,10 @@ JOB = "tidings job"
 def publish_changes(spark: SparkSession, plan: Plan, target: Mapping[str, str]) -> dict[str, int]:
     """Publish what is new in the tables that are made anew; return the rows of each, by its step."""
     steps = [step for step in plan.published if step.is_recomputed]
-    return {step.name: Changes(spark, step, plan.target(step, target)).publish() for step in steps}
+    return {step.name: TableChanges(spark, step, plan.target(step, target)).publish() for step in steps}
 
 
-class Changes:
+class TableChanges:
     """Rows of one step that are published, over all runs."""
 
     def __init__(self, spark: SparkSession, step: Step, target: Mapping[str, str]) -> None:

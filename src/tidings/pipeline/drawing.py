@@ -144,7 +144,7 @@ def _number(x: float, y: float) -> str:
     return f"{x:.1f},{y:.1f}"
 
 
-def _svg_box(box: Box, spot: Spot) -> Iterator[str]:
+def _svg_box(box: Box, spot: BoxSpot) -> Iterator[str]:
     yield f'<g class="{box.kind}"><title>{escape(" · ".join(text for _, text in box.lines))}</title>'
     yield _rect(spot, 0)
     if box.kind == "state":
@@ -155,7 +155,7 @@ def _svg_box(box: Box, spot: Spot) -> Iterator[str]:
     yield "</g>"
 
 
-def _rect(spot: Spot, inset: float) -> str:
+def _rect(spot: BoxSpot, inset: float) -> str:
     x, y = spot.x + inset, spot.y + inset
     size = f'width="{spot.width - 2 * inset:.1f}" height="{spot.height - 2 * inset:.1f}"'
     return f'<rect x="{x:.1f}" y="{y:.1f}" {size} rx="5"/>'
@@ -179,7 +179,7 @@ class Size(NamedTuple):
     height: float
 
 
-class Spot(NamedTuple):
+class BoxSpot(NamedTuple):
     """Place of a box, by its upper left corner, and its size."""
 
     x: float
@@ -201,7 +201,7 @@ Place = str | Lane
 class Layout(NamedTuple):
     """Spots of the boxes; of each arrow the points by which it goes; and the size of the whole."""
 
-    spots: dict[str, Spot]
+    spots: dict[str, BoxSpot]
     ways: dict[tuple[str, str], list[tuple[float, float]]]
     size: Size
 
@@ -212,13 +212,13 @@ def lay_out(sizes: Mapping[str, Size], after: Mapping[str, Sequence[str]]) -> La
     order = _ordered(columns, before)
     heights = {place: sizes[place].height if isinstance(place, str) else LANE_HEIGHT for place in before}
     tops = _tops(order, before, heights)
-    spots: dict[Place, Spot] = {}
+    spots: dict[Place, BoxSpot] = {}
     left = 0.0
     for column in order:
         width = max((sizes[place].width for place in column if isinstance(place, str)), default=0.0)
         for place in column:
             own = sizes[place].width if isinstance(place, str) else width
-            spots[place] = Spot(left, tops[place], own, heights[place])
+            spots[place] = BoxSpot(left, tops[place], own, heights[place])
         left += width + ACROSS
     boxes = {place: spot for place, spot in spots.items() if isinstance(place, str)}
     high = max((spot.y + spot.height for spot in spots.values()), default=0.0)
@@ -306,7 +306,7 @@ def _stacked(
 
 
 def _ways(
-    after: Mapping[str, Sequence[str]], spots: Mapping[Place, Spot]
+    after: Mapping[str, Sequence[str]], spots: Mapping[Place, BoxSpot]
 ) -> dict[tuple[str, str], list[tuple[float, float]]]:
     ways = {}
     lanes = sorted((place for place in spots if not isinstance(place, str)), key=lambda lane: lane[2])

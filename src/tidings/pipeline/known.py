@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidings.pipeline.running import BatchProgress, Total
 
 
-class Report:
+class RunReport:
     """What is said of a run: a line for each batch, the totals of a query, the contents of tables.
 
     Its rows are named by a word, such as readings. A pipeline with counts of its own has its own report.
@@ -85,7 +85,7 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     """Settings of this pipeline, none of which is given yet."""
     graph: Callable[[Any], Graph]
     """Called with the settings; ConfigError if one is invalid."""
-    report: Report
+    report: RunReport
     main: str | None = None
     """The only published table of a query of Spark's own; None: the query keeps the states of the graph."""
 
@@ -110,7 +110,7 @@ def find(origin: str) -> Pipeline:
         about=f"of {origin}",
         settings=RunSettings(pipeline=graph.name),
         graph=lambda _: graph,
-        report=Report(graph.sources[0].name if len(graph.sources) == 1 else "events"),
+        report=RunReport(graph.sources[0].name if len(graph.sources) == 1 else "events"),
     )
 
 

@@ -105,12 +105,12 @@ def translate(condition: spark.Filter, nan: bool = True) -> ReadCondition | None
     if len(path) != 1 or path[0] in NOT_IN_EVENTS or path[0] in JMS_ALIASES:
         return None
     try:
-        return _translate(_Place(path[0], write_name(path[0])), plain, negative, nan)
+        return _translate(_ColumnName(path[0], write_name(path[0])), plain, negative, nan)
     except FilterError:  # a value that no filter can contain, such as an infinite number or half a character
         return None
 
 
-class _Place(NamedTuple):
+class _ColumnName(NamedTuple):
     """Column, and its name in a filter."""
 
     name: str
@@ -131,7 +131,7 @@ def _zoned(value: Any) -> Any:
     return in_utc(value) if isinstance(value, datetime) else value
 
 
-def _translate(place: _Place, plain: Any, negative: bool, nan: bool) -> ReadCondition | None:
+def _translate(place: _ColumnName, plain: Any, negative: bool, nan: bool) -> ReadCondition | None:
     kind = type(plain)
     if kind in OPERATORS:
         operator = OPPOSITE[OPERATORS[kind]] if negative else OPERATORS[kind]
@@ -149,7 +149,7 @@ def _translate(place: _Place, plain: Any, negative: bool, nan: bool) -> ReadCond
 _PRESENT = {(spark.IsNotNull, False), (spark.IsNull, True)}
 
 
-def _compared(place: _Place, operator: str, value: Any, nan: bool) -> ReadCondition | None:
+def _compared(place: _ColumnName, operator: str, value: Any, nan: bool) -> ReadCondition | None:
     match value:
         case bool():
             return place.condition(f"@ {operator} :v", v=value) if operator in ("=", "<>") else None
@@ -164,7 +164,7 @@ def _compared(place: _Place, operator: str, value: Any, nan: bool) -> ReadCondit
     return None
 
 
-def _real(place: _Place, operator: str, value: float, nan: bool) -> ReadCondition | None:
+def _real(place: _ColumnName, operator: str, value: float, nan: bool) -> ReadCondition | None:
     """Return a filter for events whose number may be rounded to one that meets the condition."""
     if not math.isfinite(value):
         return None
@@ -192,7 +192,7 @@ def neighbours(value: float) -> tuple[float, float]:
     return (-above, -below) if value < 0 else (below, above)
 
 
-def _day(place: _Place, operator: str, day: date) -> ReadCondition | None:
+def _day(place: _ColumnName, operator: str, day: date) -> ReadCondition | None:
     if day == date.max:
         return None
     first = datetime(day.year, day.month, day.day, tzinfo=UTC)
@@ -208,7 +208,7 @@ def _day(place: _Place, operator: str, day: date) -> ReadCondition | None:
     return place.condition(text, **{name: end for name, end in ends.items() if f":{name}" in text})
 
 
-def _among(place: _Place, values: Iterable[Any], negative: bool) -> ReadCondition | None:
+def _among(place: _ColumnName, values: Iterable[Any], negative: bool) -> ReadCondition | None:
     """Translate IN; a NULL in the list never makes it true, and NOT IN never true at all."""
     listed = list(values)
     known = [value for value in listed if value is not None]

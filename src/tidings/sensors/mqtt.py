@@ -26,7 +26,7 @@ from tidings.seen import Producers
 from tidings.sensors.link import GatewayPlace
 from tidings.sensors.network import SensorNetwork
 from tidings.sensors.speaker import Speaker
-from tidings.sensors.topics import Found, TopicMap
+from tidings.sensors.topics import FoundReading, TopicMap
 from tidings.timers import Backoff
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Bridge:
         self._report = report or (lambda _: None)
         self._inbox = MqttInbox()
         self._parts: dict[int, int] = {}
-        self._held: deque[tuple[int | None, list[Found]]] = deque()
+        self._held: deque[tuple[int | None, list[FoundReading]]] = deque()
         self._is_offering = False
         self._tell_at = 0.0
         self._dirty: dict[str, SensorNetwork] = {}
@@ -197,7 +197,7 @@ class Bridge:
             self._inbox.settle(number)
             self._acknowledge()
 
-    def _offer(self, number: int | None, found: list[Found]) -> None:
+    def _offer(self, number: int | None, found: list[FoundReading]) -> None:
         networks = {one.sensing_id for one in found}
         if any(self._speaker.network(sensing_id).is_full for sensing_id in networks):
             if number is None:

@@ -37,7 +37,7 @@ CONNECT_S_MAX = 30.0
 REPORT_S = 1.0
 
 
-class Tally(Struct):
+class CityTally(Struct):
     """Counters so far."""
 
     networks: int = 0
@@ -58,11 +58,11 @@ class Simulation:
     """Simulated city against a real gateway. `report` is called about once a second; `tally` is current."""
 
     def __init__(
-        self, place: GatewayPlace, load: Load, report: Callable[[Tally], None] | None = None
+        self, place: GatewayPlace, load: Load, report: Callable[[CityTally], None] | None = None
     ) -> None:
         if load.networks < 1 or load.sensors < 1 or load.readings < 1 or not load.types:
             raise UserError("a simulation needs at least one network, sensor, type and reading a message")
-        self.tally = Tally()
+        self.tally = CityTally()
         self._place = place
         self._load = load
         self._report = report or (lambda _: None)
@@ -75,7 +75,7 @@ class Simulation:
         self._begin = time.monotonic()
         self._timers = Alarms()
 
-    async def run(self) -> Tally:
+    async def run(self) -> CityTally:
         """Connect, send until the time is over, and deregister."""
         for index in range(self._load.networks):
             self.groups[index % len(self.groups)].add(self._new_network())

@@ -48,7 +48,7 @@ Get = Callable[[Levels, Any], Any]
 """Finds a value in the levels of a topic and the content of a message; `_MISSING` if it is absent."""
 
 
-class Found(NamedTuple):
+class FoundReading(NamedTuple):
     """Reading in a message: its network, its sensor and the reading itself."""
 
     sensing_id: str
@@ -84,7 +84,7 @@ class _Rule:
         found = self._pattern.fullmatch(topic)
         return None if found is None else found.groupdict()
 
-    def read(self, levels: Levels, payload: Any) -> Found | None:
+    def read(self, levels: Levels, payload: Any) -> FoundReading | None:
         """Return the reading in a message, None if its value is absent; CodecError if it is invalid."""
         value = self._value(levels, payload)
         if value is _MISSING or value is None:
@@ -100,7 +100,7 @@ class _Rule:
         reading = {"name": name, "type": type, "value": value}
         self._add_rest(reading, levels, payload)
         sensor = Sensor(name, type, min_value=self._low, max_value=self._high)
-        return Found(self._text(self._network, "network", levels, payload), sensor, reading)
+        return FoundReading(self._text(self._network, "network", levels, payload), sensor, reading)
 
     def _add_rest(self, reading: dict[str, Any], levels: Levels, payload: Any) -> None:
         if self._timestamp is not None:
@@ -238,7 +238,7 @@ class TopicMap:
         """Return the topics to subscribe to at the broker, each once."""
         return list(dict.fromkeys(rule.filter for rule in self._rules))
 
-    def read(self, topic: str, payload: bytes) -> list[Found]:
+    def read(self, topic: str, payload: bytes) -> list[FoundReading]:
         """Return the readings in a message; CodecError if there is none, or an invalid one."""
         fitting = self._fitting_rules(topic)
         if not fitting:

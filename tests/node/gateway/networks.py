@@ -18,7 +18,7 @@ from effort import ANSWER_S
 from node.peers import ANSWER_S_MAX, SOURCE, Process
 
 from tidings.client import Bus
-from tidings.sensors.simulation import Simulation, Tally
+from tidings.sensors.simulation import CityTally, Simulation
 
 LOOK_S = 0.01
 
@@ -117,7 +117,7 @@ async def wait_until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(LOOK_S)
 
 
-async def run_until(simulation: Simulation, is_enough: Callable[[Tally], bool]) -> Tally:
+async def run_until(simulation: Simulation, is_enough: Callable[[CityTally], bool]) -> CityTally:
     """Let a city send for as long as that takes on this machine, and say farewell."""
     task = asyncio.ensure_future(simulation.run())
     await wait_until(lambda: is_enough(simulation.tally) or task.done())

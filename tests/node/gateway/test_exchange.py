@@ -22,7 +22,7 @@ from node.peers import ANSWER_S_MAX, run, running
 import tidings
 from tidings.sensors.city import Load
 from tidings.sensors.link import place_of
-from tidings.sensors.simulation import Simulation, Tally
+from tidings.sensors.simulation import CityTally, Simulation
 
 
 def test_what_subscribers_want_is_asked_of_the_sensors_and_arrives() -> None:
@@ -203,7 +203,7 @@ def test_a_city_of_which_nobody_wants_anything_is_silent(tmp_path: Path) -> None
             load = Load(networks=20, sensors=2, rate=50, seed=1)
             simulation = Simulation(place_of(node.sensor_addresses[0].split()[-1]), load)
 
-            def is_held_back(_: Tally) -> bool:
+            def is_held_back(_: CityTally) -> bool:
                 return any(one.core.unwanted for group in simulation.groups for one in group.networks)
 
             tally = await run_until(simulation, is_held_back)

@@ -21,7 +21,7 @@ import msgspec
 
 import tidings
 from tidings.cli.demo.child import PROGRAM, beside, running
-from tidings.cli.work import Report
+from tidings.cli.work import WorkReport
 from tidings.client import Bus, Queue
 from tidings.event import Event
 from tidings.event.json import from_json
@@ -110,7 +110,7 @@ class Mayor:
         await self._is_gone.wait()
 
 
-class Crew:
+class DemoWorkers:
     """Workers of the demo, with counts of their jobs and of the messages in their queue."""
 
     def __init__(self, address: str, note: Note) -> None:
@@ -154,12 +154,12 @@ class Crew:
         options = ("--no-reconnect", "--json", "--name", who, "--node", self._address)
         async with running(*PROGRAM, "queue", "work", QUEUE, command, *options) as child:
             async for line in child.lines():
-                self._hear(who, msgspec.json.decode(line, type=Report))
+                self._hear(who, msgspec.json.decode(line, type=WorkReport))
             if (code := await child.wait()) > 0:
                 self._note(who, "fails", f"with exit code {code}")
             return code
 
-    def _hear(self, who: str, report: Report) -> None:
+    def _hear(self, who: str, report: WorkReport) -> None:
         """Count and note one report of a worker."""
         job = text_of(from_json(report.event))
         again = f" again: delivery {report.deliveries}" if report.deliveries > 1 else ""

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.cli.demo.child import beside
-from tidings.cli.demo.people import ALARMS, LEDGER, READINGS, Crew, Mayor, People, text_of
+from tidings.cli.demo.people import ALARMS, LEDGER, READINGS, DemoWorkers, Mayor, People, text_of
 from tidings.cli.demo.query import Query, Said
 from tidings.cli.demo.views import Figures, Line, Note, Summary, Told, judged
 from tidings.client import Bus
@@ -177,7 +177,7 @@ class Town:
         self._has_alarm = asyncio.Event()
         self._people = People(home.address, self.note)
         self._city = City(home.gateway, self.note)
-        self._crew = Crew(home.address, self.note)
+        self._crew = DemoWorkers(home.address, self.note)
         self._query = Query(home.address, home.folder / "spark", self.note) if spark else None
         self._asker = self._query or Mayor(home.address, self.note)
 

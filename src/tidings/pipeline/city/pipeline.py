@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidings.pipeline.city.settings import CitySettings
-from tidings.pipeline.known import Pipeline, Report, rejected_lines
+from tidings.pipeline.known import Pipeline, RunReport, rejected_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ONE_CELL = "all readings are in one cell, though their places differ: choose a smaller --cell-size"
 
 
-class CityReport(Report):
+class CityReport(RunReport):
     """Report on readings and alarms; it says so if all readings are in one cell."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 from pyspark.sql.window import Window
 
-from tidings.pipeline.city.rules import CityRules, Limits
+from tidings.pipeline.city.rules import CityRules, TypeLimits
 from tidings.pipeline.plan import interval
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ def _is_ahead(rules: CityRules) -> Column:
 
 
 def limit(rules: CityRules, name: str, type: str = "type") -> Column:
-    """Return a field of the `Limits` for the type in a column; null if it is not set."""
-    assert name in Limits.__struct_fields__
+    """Return a field of the `TypeLimits` for the type in a column; null if it is not set."""
+    assert name in TypeLimits.__struct_fields__
     rest = getattr(rules.default, name)
     column = F.lit(rest).cast("double")
     for rule in reversed(rules.by_type):  # the most special one is wrapped around all others

@@ -33,7 +33,7 @@ DURATION_S_MAX = 366 * 86_400.0
 """No window, delay or silence is longer than a year."""
 
 
-class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+class TypeLimits(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of one type; None: no limit."""
 
     low: float | None = None
@@ -47,7 +47,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     silent_s: float | None = None
     """An alarm if a sensor has sent nothing for so long; 0: never."""
 
-    def over(self, general: Limits) -> Limits:
+    def over(self, general: TypeLimits) -> TypeLimits:
         """Return these limits, completed by the more general ones."""
         own = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         return msgspec.structs.replace(general, **own)
@@ -69,14 +69,14 @@ class CityRule(NamedTuple):
     """Limits of a type and all below it, completed by those of the more general ones."""
 
     type: str
-    limits: Limits
+    limits: TypeLimits
 
 
 class CityRules(Struct, frozen=True):
     """All rules: `by_type` has the most special types first."""
 
     common: Common = Common()
-    default: Limits = Limits()
+    default: TypeLimits = TypeLimits()
     by_type: tuple[CityRule, ...] = ()
 
     @property
@@ -85,7 +85,7 @@ class CityRules(Struct, frozen=True):
         types = [rule.type for rule in self.by_type]
         return not any(one != other and _is_below(one, other) for one in types for other in types)
 
-    def limits(self, type: str) -> Limits:
+    def limits(self, type: str) -> TypeLimits:
         """Return the limits of a type."""
         found = (rule.limits for rule in self.by_type if _is_below(type, rule.type))
         return next(found, self.default)
@@ -114,8 +114,8 @@ def parse_rules(text: str, place: str = "rules") -> CityRules:
     return CityRules(common, *_inherited(limits))
 
 
-def _limits(table: dict[str, Any], place: str) -> Limits:
-    limits = _converted(Limits, table, place)
+def _limits(table: dict[str, Any], place: str) -> TypeLimits:
+    limits = _converted(TypeLimits, table, place)
     for name, value in msgspec.structs.asdict(limits).items():
         if value is not None and math.isnan(value):
             raise ConfigError(place, name, "is no number")
@@ -142,9 +142,9 @@ def check_common(common: Common, place: str) -> None:
             raise ConfigError(place, name, f"must be {least:.0f} to {DURATION_S_MAX:.0f}")
 
 
-def _inherited(limits: dict[str, Limits]) -> tuple[Limits, tuple[CityRule, ...]]:
+def _inherited(limits: dict[str, TypeLimits]) -> tuple[TypeLimits, tuple[CityRule, ...]]:
     """Return the default, and each table completed by the more general ones; the most special come first."""
-    default = limits.pop(DEFAULT, Limits())
+    default = limits.pop(DEFAULT, TypeLimits())
     rules: list[CityRule] = []
     for type in sorted(limits, key=len):
         above = (rule.limits for rule in reversed(rules) if _is_below(type, rule.type))
