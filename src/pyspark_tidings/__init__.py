@@ -1,4 +1,4 @@
-"""Where Spark finds the format `tidings` by itself: it looks into each module whose name begins so."""
+"""Module in which Spark finds the format `tidings` by itself: it imports every module `pyspark_*`."""
 
 from tidings.pipeline.source import TidingsSource as DefaultSource
 

@@ -74,7 +74,7 @@ _BREAK = re.compile(r"(?<!\n)\n(?!\n)")
 
 
 class _Readable:
-    """What commands and groups have in common; beside a class of typer."""
+    """Common part of commands and groups; beside a class of typer."""
 
     help: str | None
 

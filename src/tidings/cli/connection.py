@@ -1,4 +1,4 @@
-"""How commands find their node, say who they are, and run; and what they say when there is no node.
+"""Commands and their node: how they find it, log in, and run; and their error when there is no node.
 
 A command that connects has the option `--node` and is marked with `connects`, which adds those that say who
 it is.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 LOOK_S = 0.25
-"""How often it is looked whether the log has grown, for who follows it."""
+"""Seconds between two looks whether the log has grown, for a command that follows it."""
 
 Where = Annotated[str, typer.Option(metavar="FILTER", help="Only events that match, such as: value > 40")]
 Lines = Annotated[int, typer.Option("-n", "--lines", min=0, help="Begin with so many events.")]

@@ -166,7 +166,7 @@ _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 def read_age(text: str, option: str) -> timedelta:
-    """How long ago, such as `90s`, `30min`, `12h` or `7d`."""
+    """Return an age, such as `90s`, `30min`, `12h` or `7d`."""
     found = _AGE.fullmatch(text)
     if found is None:
         raise UserError(f"{option}: {text!r} is no age such as 30min, 12h or 7d")

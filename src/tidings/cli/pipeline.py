@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 FOLDER = "{}-pipeline"
-"""Where the tables of a run of a pipeline go, unless the command says otherwise."""
+"""Folder for the tables of a run of a pipeline, unless the command names another."""
 SILENT_BY = "With --continuous: measure silence by the clock or event time."
 MASTER = "spark://…, yarn, k8s://… or sc://…"
 

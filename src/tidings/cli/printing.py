@@ -1,4 +1,4 @@
-"""How commands print: lines of JSON, events, values and tables; and how they show that they get on.
+"""Output of commands: lines of JSON, events, values and tables; and their progress.
 
 What events and nodes tell can't break a line or move the cursor.
 """

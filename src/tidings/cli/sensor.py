@@ -209,7 +209,7 @@ def replay(
 
 
 def tell_played(played: Played) -> str:
-    """How far a recording was played."""
+    """Return how far a recording was played, in words."""
     return (
         f"{played.share:4.0%}  {played.readings:,} readings of {played.networks:,} networks read, "
         f"{played.arrived:,} arrived  {played.arrived / max(played.elapsed_s, 1e-9):,.0f}/s"

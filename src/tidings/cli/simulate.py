@@ -157,7 +157,7 @@ def run_sensors(
 
 
 def tell_city(tally: CityTally) -> str:
-    """How a simulated city is doing."""
+    """Return the counts of a simulated city so far, in words."""
     trouble = f", {tally.errors:,} errors ({tally.last_error})" if tally.last_error else ""
     return (
         f"{tally.elapsed_s:5.0f} s  {tally.networks:,} networks, {tally.connections:,} connections  "

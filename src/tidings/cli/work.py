@@ -173,7 +173,7 @@ class CommandWorker:
             typer.echo(f"{outcome}, {why}: {line_of(message.event)}", err=True)
 
     def summary(self) -> str:
-        """How many messages there were, and what has become of them."""
+        """Return the number of messages, by their outcomes."""
         others = (f", {times:,} {outcome}" for outcome, times in self.counts.items() if outcome != "done")
         return f"{self.counts['done']:,} done" + "".join(others)
 

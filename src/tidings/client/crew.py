@@ -79,7 +79,7 @@ async def cancel_all(tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def wait_stop(stop: Stop | None) -> None:
-    """Wait until it is set; for ever if there is none."""
+    """Wait until it is set; without end if there is none."""
     if stop is None:
         await asyncio.get_running_loop().create_future()
     elif isinstance(stop, asyncio.Event):

@@ -233,7 +233,7 @@ class Log:
     async def seal(self, *, timeout_s: float | None = None) -> int:
         """Wait until the log as it is now is sealed, and return the last sealed position.
 
-        Without a `timeout_s` it waits for ever.
+        Without a `timeout_s` the wait has no limit.
         """
         limit_s = inf if timeout_s is None else timeout_s  # it waits for work that may take long
         sealed: int = (await self._call("log.seal", {}, limit_s))["sealed"]

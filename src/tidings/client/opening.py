@@ -51,7 +51,7 @@ def connect(
     connection. `name` is the client's name; with a user it is the user, or begins with `user/`.
 
     `call_timeout_s` limits how long the node may take to answer a call that has no `timeout_s` of its own;
-    None waits for ever. It does not limit the wait for a message or an event.
+    None sets no limit. It does not limit the wait for a message or an event.
 
     At an address with TLS, a client authenticates with a user and a password, a token, or a certificate and
     its key. A password or token given as a path is read from that file for each connection. `ca` is the file

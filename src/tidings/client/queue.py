@@ -5,7 +5,7 @@
     message = await queue.get(where="color = 'blue'", timeout_s=5)
 
 `where` selects messages: a filter, its text, or an example (an event or a mapping) of which every field must
-be equal. `timeout_s` says how long to wait for a message: None for ever, 0 not at all.
+be equal. `timeout_s` says how long to wait for a message: None without a limit, 0 not at all.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ class Queue:
         """Return the delivered messages, held by the holder or the transaction.
 
         If that fails they are given back, but a message that can't be decrypted counts as delivered when the
-        transaction is rolled back, so that it is not redelivered for ever.
+        transaction is rolled back, so that it is not redelivered without end.
         """
         if transaction is None:
             return await holder.open(handed.messages)

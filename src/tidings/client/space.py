@@ -7,7 +7,7 @@
 It is a view of a queue and adds nothing to it: to write is to put, to take is to get, a lease is the `ttl_s`
 of the message. An entry is an event, a mapping with a type, or a tuple of plain values. A template selects
 entries: an example in which some fields are open, a filter or its text; None means any. `timeout_s` says how
-long to wait for an entry, None for ever; if none comes in time, the call raises QueueEmpty.
+long to wait for an entry, None without a limit; if none comes in time, the call raises QueueEmpty.
 """
 
 from __future__ import annotations

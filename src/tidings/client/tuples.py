@@ -89,7 +89,7 @@ class Template:
     """A compiled selection of entries; made by `Space.template`.
 
     `one & other` matches the entries that both match, `one | other` those that either does. Raises
-    FilterError if no entry can ever match, since a call would wait for ever.
+    FilterError if no entry can ever match, since a call would never return.
     """
 
     __slots__ = ("filter", "where")

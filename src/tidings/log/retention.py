@@ -36,7 +36,7 @@ class RetentionTerms(Struct, frozen=True):
 
     @property
     def is_endless(self) -> bool:
-        """Whether everything is kept for ever."""
+        """Whether nothing is pruned."""
         return self.age_s_max is None and self.size_max is None
 
 

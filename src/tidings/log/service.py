@@ -274,7 +274,7 @@ class LogService(Service):
         self._broker.cursors.end(cursor)
 
     def finish_tick(self) -> None:
-        """Note how the log has grown; one in memory must not grow for ever."""
+        """Note how the log has grown; one in memory must not grow without end."""
         broker = self._broker
         self.custody.finish_tick()
         if self._lasts or broker.size_logged - self._size_thinned < MEMORY_SIZE_MAX // 2:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class RunReport:
-    """What is said of a run: a line for each batch, the totals of a query, the contents of tables.
+    """Report on a run: a line for each batch, the totals of a query, the contents of tables.
 
     Its rows are named by a word, such as readings. A pipeline with counts of its own has its own report.
     """

@@ -115,7 +115,7 @@ class ReadOptions(Struct, frozen=True):
     offsets_max: int | None
     partitions_min: int | None
     durable: str | None
-    lease_s: float | None  # None: for ever
+    lease_s: float | None  # None: without end
     strict: bool
     pushdown: bool
     skips_corrupt: bool

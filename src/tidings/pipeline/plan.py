@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["history", "state"]
 Use = Literal["history", "query", "tables"]
-"""What a plan is for: history, a continuous query, or the tables of a declarative project."""
+"""Use of a plan: history, a continuous query, or the tables of a declarative project."""
 
 
 class Source(Struct, frozen=True):

@@ -63,7 +63,7 @@ def spark_session(master: str | None = None, name: str = "tidings", **config: ob
         _stay_here()
     if not place.startswith("sc://"):
         check_java()
-    # Settings of the machine are not sent to a Connect server, whoever started it: it would warn of each.
+    # Settings of the machine are not sent to a Connect server, not even to our own: it would warn of each.
     settings: dict[str, object] = {**ANYWHERE, **(HERE if is_here and not is_remote else {})}
     builder = SparkSession.builder.appName(name)
     builder = builder.remote(place) if is_remote else builder.master(place)

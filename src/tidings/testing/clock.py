@@ -27,7 +27,7 @@ from tidings.transport.dial import ConnectTo
 JUMP_S_MIN = 0.001
 """Least seconds of a jump: a timer that is set again and again for now must not stop the clock."""
 TURNS_MAX = 10_000
-"""Turns of the loop that are waited for it to have nothing to do; a program may be busy for ever."""
+"""Turns of the loop that are waited for it to have nothing to do; a program may never be idle."""
 THREAD_S = 0.0005
 """Real seconds between two looks at whether the threads of a node are done."""
 RUN_S_MAX = 7 * 86_400.0

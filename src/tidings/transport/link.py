@@ -59,7 +59,7 @@ class Link(Carrier):
         """Seconds that the node may take to answer, unless a call says otherwise."""
         self.place = place
         self.belonging = Belonging(core, place)
-        """Where the link may be used."""
+        """Process and loop in which the link may be used."""
         self.unflushed = 0
         """Events published since the loop ran last."""
         self.transactions = 0

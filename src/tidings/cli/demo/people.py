@@ -64,7 +64,7 @@ class People:
         return tidings.connect(self._address, name=who)
 
     async def report(self, is_time: Callable[[], bool]) -> None:
-        """Publish reports for ever, once `is_time`."""
+        """Publish reports without end, once `is_time`."""
         while not is_time():
             await asyncio.sleep(REPORT_S / 10)
         async with self.connect("citizens") as bus:
@@ -73,7 +73,7 @@ class People:
                 await asyncio.sleep(REPORT_S)
 
     async def keep_ledger(self) -> None:
-        """Listen for a while, be away for a while, for ever."""
+        """Listen for a while, be away for a while, and so on."""
         while True:
             async with self.connect(LEDGER) as bus, bus.listen(JOBS, self._write, durable=LEDGER):
                 self._note(LEDGER, "listens", JOBS)
