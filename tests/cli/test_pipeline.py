@@ -21,6 +21,7 @@ from tidings.cli.pipeline import print_tables, print_total, spark_config
 from tidings.pipeline.city.pipeline import CITY
 from tidings.pipeline.city.rules import Common, TypeLimits
 from tidings.pipeline.city.settings import CitySettings
+from tidings.pipeline.report import Report
 from tidings.pipeline.running import BatchProgress, Total
 
 pytest.importorskip("pyspark")
@@ -176,6 +177,18 @@ def test_a_batch_and_the_total_are_told_in_words(capsys: pytest.CaptureFixture[s
     total.add(progress)
     print_total(CITY.report, total, json=False)
     assert capsys.readouterr().out == "4,000 readings in 2 batches, 4 alarms\n  rejected, late: 10\n"
+
+
+def test_values_that_do_not_fit_are_told_by_source(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = BatchProgress(
+        batch=0, rows=9, rows_s=1, published={}, rejected={}, lag=0, seconds=1.0, mismatches={"trades": 3}
+    )
+    assert Report("trades").line(progress).endswith("lag 0 · null, don't fit: 3 of trades")
+    total = Total()
+    total.add(progress)
+    total.add(progress)
+    print_total(Report("trades"), total, json=False)
+    assert capsys.readouterr().out == "18 trades in 2 batches\n  null, don't fit: 6 of trades\n"
 
 
 def test_readings_that_are_all_in_one_cell_are_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,8 +149,41 @@ def test_events_of_an_older_node_are_collapsed_by_the_reader() -> None:
     there, here = Collapser(TERMS, NODE), Collapser(TERMS, NODE)
     for batch in there.decoder.batches([part_of(1, made)]):
         there.add(batch)
-    sent = collapsed_part(there.take())
+    sent = collapsed_part(there)
     assert list(partial_rows([sent], here)) == list(partial_rows([part_of(1, made)], here))
+
+
+def test_values_that_do_not_fit_are_counted_in_partial_rows_and_by_reason() -> None:
+    terms = CollapseTerms(
+        {"k": "string", "f": "double", "mismatches": "bigint"}, ["k"], {"nulls": "total(mismatches)"}
+    )
+    made = [{"time_us": 0, "k": "a", "f": value} for value in (1.0, "high", 2**60, "low")]
+    made += [{"time_us": 0, "k": "b", "f": 1.0}, {"time_us": 0, "k": 7, "f": b"x"}]
+    there, here, older = (Collapser(terms, NODE) for _ in range(3))
+    for batch in there.decoder.batches([part_of(1, made)]):
+        there.add(batch)
+    table = pa.Table.from_batches(partial_rows([collapsed_part(there)], here))
+    assert dict(zip(*(table.to_pydict()[name] for name in ("k", "nulls")), strict=True)) == {
+        "a": 3,
+        "b": 0,
+        None: 2,
+    }
+    assert here.decoder.mismatches == {
+        "column 'k': int does not fit string": 1,
+        "column 'f': str does not fit double": 2,
+        "column 'f': int does not fit double": 1,
+        "column 'f': bytes does not fit double": 1,
+    }
+    assert len(list(partial_rows([part_of(1, made)], older))) == 1
+    assert older.decoder.mismatches == here.decoder.mismatches
+
+
+def test_mismatches_of_events_that_a_reply_has_no_room_for_are_not_counted() -> None:
+    collapser = Collapser(CollapseTerms({"n": "bigint"}, ["n"], {"all": "count()"}), NODE)
+    for size_max, counted in ((1, 0), (1000, 1)):
+        bad = part_of(1, [{"time_us": 0, "n": "one"}])
+        assert collapser.add_within(collapser.decoder.batches([bad]), size_max) == bool(counted)
+        assert collapser.decoder.mismatches.total() == counted
 
 
 def test_a_full_collapser_says_so_and_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,10 +134,14 @@ def test_nodes_can_do_a_collapse_that_alone_reads_a_source() -> None:
     )
     parts = ["highest(time)", "highest(value)", "total(value)", "numbers(value)", "latest(value)"]
     assert json.loads(upstream.collapse) == {
-        "columns": AIR,
+        "columns": {**AIR, "mismatches": "bigint"},
         "by": ["station"],
         "window_s": 60.0,
-        "rules": {**{f"p{n}": part for n, part in enumerate(parts)}, "s": "lowest(position)"},
+        "rules": {
+            **{f"p{n}": part for n, part in enumerate(parts)},
+            "s": "lowest(position)",
+            "mismatches": "total(mismatches)",
+        },
     }
 
 
@@ -150,6 +154,7 @@ def test_nodes_can_do_a_collapse_that_alone_reads_a_source() -> None:
         lambda one: one.transform(station="station").collapse("station", n=count()),
         lambda one: one.published("g.readings").collapse("station", n=count()),
         lambda one: merge(one.select("value >= 0"), one.select("value < 0")).collapse("station", n=count()),
+        lambda one: one.collapse("station", **{f"r{n}": highest("value") for n in range(62)}),  # too many
     ],
 )
 def test_other_collapses_need_the_events(collapse: Callable[[History], Space]) -> None:

@@ -23,7 +23,7 @@ from tidings import Event, blocking
 from tidings.errors import UserError
 from tidings.flows import count, graph, highest, history, latest, mean
 from tidings.pipeline.flow.stored_state import state_rows
-from tidings.pipeline.flow.stream import BatchCounts, start
+from tidings.pipeline.flow.stream import BatchCounts, read_streams, start
 
 ROOT = Path(__file__).parents[2]
 
@@ -120,6 +120,29 @@ def test_a_node_does_the_collapse_with_the_results_that_spark_has(spark: SparkSe
     by_spark, by_node = made.frames({"readings": events}), made.frames({"readings": partial}, {"readings"})
     assert rows_of(by_node["minute"]) == rows_of(by_spark["minute"])
     assert [row["reason"] for row in rows_of(by_node["late"])] == ["no key"]
+
+
+@pytest.mark.parametrize("by_node", [True, False])
+def test_values_that_do_not_fit_are_counted_in_each_batch_whoever_collapses(
+    spark: SparkSession, node: Running, tmp_path: Path, by_node: bool
+) -> None:
+    readings = history("readings", "type = 'air'", {"station": "string", "value": "double"})
+    high = readings.collapse("station", high=highest("value")).named("high")
+    made = graph("air", high) if by_node else graph("air", high.expand())  # which needs the events
+    values = [("A", 1.0), ("A", "broken"), ("B", 2**60), (7, 2.0), ("B", 3.0)]
+    node.publish(
+        *[Event("air", {"station": one, "value": other}, delivery="persistent") for one, other in values]
+    )
+
+    def options(where: str, _name: str) -> dict[str, str]:
+        return {"node": node.address, "where": where, "startingOffsets": "earliest"}
+
+    read = read_streams(made, spark, options)
+    assert read.collapsed == ({"readings"} if by_node else set())
+    flow = start(made, spark, read.inputs, None, str(tmp_path / "checkpoint"), collapsed=read.collapsed)
+    flow.query.awaitTermination(ANSWER_S)
+    assert [one.mismatches for one in flow.counts.values()] == [{"readings": 3}]
+    assert [one.late for one in flow.counts.values()] == [{"no key": 1}]
 
 
 def killed(node: Running, checkpoint: Path, place: str, batch: int) -> None:

@@ -202,6 +202,19 @@ def test_a_node_sends_partial_rows_and_the_events_of_an_older_one_are_collapsed_
     assert len(here) == 4
 
 
+def test_a_task_logs_the_values_that_nodes_have_left_out_of_partial_rows(
+    places: Places, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = sum(event["value"] == "broken" for event in readings(1) if "value" in event.values)
+    assert broken > 10
+    for place in ({"node": places.node.address}, {"path": str(places.folder)}):
+        caplog.clear()
+        rows_of(**place, collapse=json.dumps(COLLAPSE), minPartitions="1")
+        (logged,) = caplog.messages
+        assert logged.startswith(f"{broken} values did not fit their columns and are null, in positions 1 to")
+        assert logged.endswith(f": {broken} × column 'value': str does not fit double")
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

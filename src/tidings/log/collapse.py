@@ -11,8 +11,10 @@ parts the events are collapsed: at several nodes, in several replies, or in Spar
 | `lowest(c)`, `highest(c)` | a value; NaN is above all numbers, as in Spark | min, max |
 | `first(c)`, `latest(c)` | a value with the time, node and position of its event | min, max |
 
-Values that are null, or don't fit their columns, are left out. In units of 1e-9 a number below 2^33 is
-rounded to a whole number of them, one below 2^63 to a whole number; others and NaN are left out.
+Values that are null, or don't fit their columns, are left out. Those that don't fit are counted by the
+decoder, and for each event in the column `mismatches`, which rules can read. In units of 1e-9 a number
+below 2^33 is rounded to a whole number of them, one below 2^63 to a whole number; others, and NaN, are left
+out.
 
 A collapser holds at most GROUPS_MAX partial rows, and those of one more batch: then it is full.
 """
@@ -20,11 +22,13 @@ A collapser holds at most GROUPS_MAX partial rows, and those of one more batch: 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -59,6 +63,8 @@ _TYPES: Final = {
     "binary": pa.binary(),
 }
 _PLACE: Final = {"time": TIME, "position": pa.int64()}
+_MISMATCHES: Final = b"mismatches"
+"""Key of the metadata of a reply's table: the decoder's counts at the node."""
 _COUNTS: Final = ("count", "numbers")
 _SUMS: Final = (*_COUNTS, "total")
 _EXTREMES: Final = {"lowest": "min", "highest": "max"}
@@ -152,14 +158,14 @@ class Collapser:
 
     def add_within(self, batches: Iterable[pa.RecordBatch], size_max: int) -> bool:
         """Collapse batches, unless all partial rows would have more than `size_max` bytes: False then."""
-        before = list(self._held)
+        before, mismatches = list(self._held), Counter(self.decoder.mismatches)
         for batch in batches:
             self.add(batch)
         if self._size > size_max and self._held:
             self._merged()
         if self._size <= size_max:
             return True
-        self._held = before
+        self._held, self.decoder.mismatches = before, mismatches
         return False
 
     @property
@@ -337,13 +343,17 @@ def _error(name: str, problem: str) -> ConfigError:
 # Replies
 
 
-def collapsed_part(table: pa.Table) -> CollapsedPart:
-    """Return partial rows as a part of a reply."""
-    return CollapsedPart(stream_of(table))
+def collapsed_part(collapser: Collapser) -> CollapsedPart:
+    """Return the partial rows of a collapser, and what its decoder has counted, as a part of a reply."""
+    counts = msgspec.json.encode(collapser.decoder.mismatches)
+    return CollapsedPart(stream_of(collapser.take().replace_schema_metadata({_MISMATCHES: counts})))
 
 
 def partial_rows(parts: Sequence[ReplyPart], collapser: Collapser) -> Iterator[pa.RecordBatch]:
-    """Yield the partial rows of a reply; an older node, or one that lacks Arrow, has sent events."""
+    """Yield the partial rows of a reply; an older node, or one that lacks Arrow, has sent events.
+
+    The mismatches that the node has counted are added to those of the collapser's decoder.
+    """
     events = [part for part in parts if not isinstance(part, CollapsedPart)]
     for batch in collapser.decoder.batches(events):
         collapser.add(batch)
@@ -351,4 +361,6 @@ def partial_rows(parts: Sequence[ReplyPart], collapser: Collapser) -> Iterator[p
     for part in parts:
         if isinstance(part, CollapsedPart):
             with pa.ipc.open_stream(part.table) as table:
+                counts = (table.schema.metadata or {}).get(_MISMATCHES, b"{}")
+                collapser.decoder.mismatches.update(msgspec.json.decode(counts, type=dict[str, int]))
                 yield from (batch.cast(collapser.schema) for batch in table)

@@ -10,6 +10,7 @@ not fit are the same parts decoded again, slowly and exactly.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -61,15 +62,15 @@ class SchemaMismatch(UserError, ValueError):
 class Decoder:
     """Makes record batches with the columns of `schema`; ConfigError if no value can be of a column's type.
 
-    `mismatches` counts the values so far that did not fit their columns and became null; with `strict` the
-    first one raises SchemaMismatch instead.
+    `mismatches` counts the values so far that did not fit their columns and became null, by the column and
+    the kind of the value; with `strict` the first one raises SchemaMismatch instead.
     """
 
     def __init__(self, schema: pa.Schema, node: str = "", strict: bool = False) -> None:
         self.schema = schema
         self.node = node
         self.strict = strict
-        self.mismatches = 0
+        self.mismatches: Counter[str] = Counter()
         self._has_map = False
         self._fits: dict[str, Fit] = {}
         self._attributes: list[str] = []
@@ -162,9 +163,9 @@ class Decoder:
     ) -> None:
         if self.strict:
             row = min(bad)
-            kind = type(bad[row]).__name__
-            raise SchemaMismatch(name, int(source.positions()[row]), _WORDS.get(kind, kind), str(fit.type))
-        self.mismatches += len(bad)
+            raise SchemaMismatch(name, int(source.positions()[row]), _kind_word(bad[row]), str(fit.type))
+        kinds = map(_kind_word, bad.values())
+        self.mismatches.update(f"column {name!r}: {kind} does not fit {fit.type}" for kind in kinds)
         misfits[list(bad)] += 1
 
 
@@ -244,6 +245,11 @@ class _Sealed:
 
     def texts(self) -> Any:
         return texts_map_of(self._batch)
+
+
+def _kind_word(value: object) -> str:
+    kind = type(value).__name__
+    return _WORDS.get(kind, kind)
 
 
 def _fitted(column: Any, fit: Fit) -> tuple[Any, dict[int, Any]]:

@@ -225,7 +225,7 @@ class History:
                     return LogAnswer(found, max(following, start), PIECE_SIZE)
                 break
             position, scanned = following, scanned + PIECE_SIZE
-        return LogAnswer([collapsed_part(collapser.take())], max(position, start), scanned)
+        return LogAnswer([collapsed_part(collapser)], max(position, start), scanned)
 
     def find(self, ids: Sequence[str], filter: Filter, start: int, end: int) -> LogAnswer:
         """Return some of the events with these ids that match the filter, maybe none yet; where to go on."""

@@ -155,7 +155,7 @@ def read_piece(piece: TaskInput, options: ReadOptions, columns: Any, where: str)
     decoder = Decoder(columns, span.node, options.strict)
     for parts in read_parts(piece, options, where, decoder.wanted):
         yield from decoder.batches(parts)
-    log_mismatches(decoder, f"positions {span.first} to {span.end} of node {span.label}")
+    log_mismatches(decoder, _name_of(span))
 
 
 def read_parts(
@@ -193,6 +193,7 @@ def _partial_rows(
         )
         for parts, _ in reading:
             yield from partial_rows(parts, collapser)
+    log_mismatches(collapser.decoder, _name_of(piece.span))
 
 
 @contextmanager
@@ -207,10 +208,16 @@ def _connected(piece: TaskInput, options: ReadOptions) -> Iterator[tuple[blockin
             raise
 
 
+def _name_of(span: OffsetRange) -> str:
+    return f"positions {span.first} to {span.end} of node {span.label}"
+
+
 def log_mismatches(decoder: Decoder, where: str) -> None:
-    """Log in the task how many values became null, if any did."""
+    """Log in the task how many values became null, and why, if any did."""
     if decoder.mismatches:
-        logger.warning("%d values did not fit their columns and are null, in %s", decoder.mismatches, where)
+        reasons = "; ".join(f"{count} × {reason}" for reason, count in sorted(decoder.mismatches.items()))
+        total = decoder.mismatches.total()
+        logger.warning("%d values did not fit their columns and are null, in %s: %s", total, where, reasons)
 
 
 def within(span: OffsetRange, standing: NodeExtent, fails_on_loss: bool) -> tuple[int, int]:

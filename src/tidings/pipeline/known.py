@@ -54,7 +54,8 @@ class RunReport:
         """Return the totals of a query in words."""
         parts = [f"{total.rows:,} {self._what} in {total.batches:,} batches"]
         parts += [f"{count:,} {name}" for name, count in total.published.items()]
-        return [", ".join(parts), *rejected_lines(total.rejected)]
+        nulls = [f"  null, don't fit: {count:,} of {name}" for name, count in total.mismatches.items()]
+        return [", ".join(parts), *rejected_lines(total.rejected), *nulls]
 
     def tables(self, spark: SparkSession, plan: Plan, settings: Any) -> dict[str, Any]:  # noqa: ARG002
         """Return the contents of the tables after a declarative run: the number of rows of each."""

@@ -53,6 +53,8 @@ class BatchProgress(Struct, frozen=True, kw_only=True):
     """Duration of the batch."""
     notes: dict[str, bool | None] = {}
     """Further facts about the rows, by the pipeline; None: unknown."""
+    mismatches: dict[str, int] = {}
+    """Values that did not fit their columns and are null, by source."""
 
     def line(self, what: str) -> str:
         """Return it as a line; `what` is the word for the rows."""
@@ -60,7 +62,9 @@ class BatchProgress(Struct, frozen=True, kw_only=True):
         lag = "?" if self.lag is None else f"{self.lag:,}"
         parts = [f"batch {self.batch}", f"{self.rows:,} {what}", f"{self.rows_s:,.0f}/s", f"lag {lag}"]
         parts += [f"{count:,} {name}" for name, count in self.published.items()]
-        return " · ".join(parts + ([f"rejected: {refused}"] if refused else []))
+        parts += [f"rejected: {refused}"] if refused else []
+        nulls = ", ".join(f"{count} of {source}" for source, count in self.mismatches.items())
+        return " · ".join(parts + ([f"null, don't fit: {nulls}"] if nulls else []))
 
 
 class Total(Struct):
@@ -72,12 +76,17 @@ class Total(Struct):
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
     notes: dict[str, bool | None] = msgspec.field(default_factory=dict)
     """Whether a fact held in all batches in which it was known."""
+    mismatches: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, progress: BatchProgress) -> None:
         """Add the counts of one batch."""
         self.batches += 1
         self.rows += progress.rows
-        for sums, counts in ((self.published, progress.published), (self.rejected, progress.rejected)):
+        for sums, counts in (
+            (self.published, progress.published),
+            (self.rejected, progress.rejected),
+            (self.mismatches, progress.mismatches),
+        ):
             for name, count in counts.items():
                 sums[name] = sums.get(name, 0) + count
         for name, fact in progress.notes.items():
@@ -99,6 +108,10 @@ class Counts(Protocol):
     @property
     def late(self) -> dict[str, int]:
         """Rows that were not taken, by reason."""
+
+    @property
+    def mismatches(self) -> dict[str, int]:
+        """Values that did not fit their columns, by source."""
 
 
 @contextlib.contextmanager
@@ -175,6 +188,7 @@ def read_progress(progress: Mapping[str, Any], plan: Plan, counts: Counts | None
         lag=_lag(progress["sources"]),
         seconds=seconds,
         notes=observed.get(NOTES, {}),
+        mismatches={} if counts is None else counts.mismatches,
     )
 
 

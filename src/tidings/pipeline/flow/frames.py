@@ -22,7 +22,7 @@ from tidings.pipeline.columns import constant_column, to_column
 from tidings.pipeline.flow.collapsing import Collapsing
 from tidings.pipeline.flow.edges import Apply, Collapse, Expand, Late, Merge, Read, Select, Transform
 from tidings.pipeline.flow.graph import FlowNode, Graph
-from tidings.pipeline.flow.partial import PartialCollapsing, partial_row, row_columns
+from tidings.pipeline.flow.partial import PartialCollapsing, partial_row
 from tidings.pipeline.flow.types import Columns
 
 if TYPE_CHECKING:
@@ -85,14 +85,14 @@ def read_frame(
     """Return the columns of a source; FlowError if there is no DataFrame for it."""
     if node.name not in inputs:
         raise FlowError(node.place, "there is no DataFrame for this source")
+    return inputs[node.name].select(*read_columns(graph, node, collapsed))
+
+
+def read_columns(graph: Graph, node: FlowNode, collapsed: Collection[str]) -> list[Column]:
+    """Return the columns of a node in the DataFrame of its source, or of its function."""
     if node.name in collapsed:
-        return inputs[node.name].select(*partial_row(edge_after(graph, node)))
-    return inputs[node.name].select(*map(named, node.columns))
-
-
-def read_columns(graph: Graph, node: FlowNode, collapsed: Collection[str]) -> list[str]:
-    """Return the names of the columns of `read_frame`, or of a function."""
-    return row_columns(edge_after(graph, node)) if node.name in collapsed else list(node.columns)
+        return partial_row(edge_after(graph, node))
+    return [named(name).alias(name) for name in node.columns]
 
 
 def edge_after(graph: Graph, node: FlowNode) -> Collapse:

@@ -16,13 +16,14 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own exa
 from pyspark.sql.utils import is_remote
 
 from tidings.errors import UserError
-from tidings.pipeline.attribute_columns import quoted
 from tidings.pipeline.flow.edges import Apply, Collapse, Expand, Late, Read
 from tidings.pipeline.flow.frames import collapsing_of, read_columns, read_frame, step, together
 from tidings.pipeline.flow.graph import FlowNode, Graph, above
 from tidings.pipeline.flow.publishing import Delivered, count_late, publish
 from tidings.pipeline.flow.state_step import StatefulCollapse, StateStep
 from tidings.pipeline.flow.stored_state import StoredState, identify
+from tidings.pipeline.flow.types import ddl
+from tidings.pipeline.flow.upstream import MISMATCHES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,6 +44,8 @@ class BatchCounts(Struct, frozen=True):
     published: dict[str, int]
     late: dict[str, int]
     """By reason."""
+    mismatches: dict[str, int] = {}
+    """Values that did not fit their columns and are null, by source; only of sources that have some."""
 
 
 class FlowQuery(Struct, frozen=True):
@@ -78,7 +81,8 @@ def read_streams(
             collapsed.add(source.name)
         else:
             given = options(source.where, source.name)
-            inputs[source.name] = reader.schema(source.schema).options(**given).load()
+            columns = {**graph[source.name].columns, MISMATCHES: "bigint"}
+            inputs[source.name] = reader.schema(ddl(columns)).options(**given).load()
     return Streams(inputs, frozenset(collapsed))
 
 
@@ -149,7 +153,7 @@ class FlowBatches:
 
     def stream(self, inputs: Mapping[str, DataFrame]) -> DataFrame:
         """Return the rows of all entries as one stream, each entry in a column of its own."""
-        frames = self._streamed(inputs)
+        frames = {**self._streamed(inputs), **inputs}
         rows = [self._tagged(number, frames[node.name]) for number, node in enumerate(self._entries)]
         stream = rows[0]
         for other in rows[1:]:
@@ -172,9 +176,11 @@ class FlowBatches:
         return made
 
     def _tagged(self, number: int, frame: DataFrame) -> DataFrame:
-        columns = read_columns(self._graph, self._entries[number], self._collapsed)
-        row = F.struct(*map(quoted, columns)).alias(f"e{number}")
-        return frame.select(F.lit(number).alias(_ENTRY), row)
+        node = self._entries[number]
+        row = F.struct(*read_columns(self._graph, node, self._collapsed)).alias(f"e{number}")
+        is_counted = isinstance(node.edge, Read) and MISMATCHES in frame.columns
+        mismatches = F.col(MISMATCHES) if is_counted else F.lit(0)
+        return frame.select(F.lit(number).alias(_ENTRY), mismatches.cast("bigint").alias(MISMATCHES), row)
 
     # Its batches
 
@@ -182,10 +188,12 @@ class FlowBatches:
         """Work off a batch."""
         rows.persist()
         try:
-            found = {row[_ENTRY]: row["count"] for row in rows.groupBy(_ENTRY).count().collect()}
-            counts = {node.name: found.get(number, 0) for number, node in enumerate(self._entries)}
+            numbers = rows.groupBy(_ENTRY).agg(F.count("*"), F.sum(MISMATCHES)).collect()
+            found = {self._entries[number].name: (count, nulls) for number, count, nulls in numbers}
+            counts = {node.name: found.get(node.name, (0, 0))[0] for node in self._entries}
+            mismatches = {name: nulls for name, (_, nulls) in found.items() if nulls}
             done = self._deliver(batch, self._frames(rows, batch)) if found else Delivered({}, {})
-            self._note(batch, BatchCounts(counts, done.published, done.late))
+            self._note(batch, BatchCounts(counts, done.published, done.late, mismatches))
         finally:
             self._release(rows)
 

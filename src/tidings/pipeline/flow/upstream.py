@@ -11,6 +11,7 @@ import msgspec
 
 from tidings.filters import Filter
 from tidings.filters.tree import names_in
+from tidings.log.arguments import COLLAPSE_COLUMNS_MAX, COLLAPSE_KEYS_MAX, COLLAPSE_RULES_MAX
 from tidings.log.collapse_rules import CollapseRule
 from tidings.pipeline.flow.edges import Collapse
 from tidings.pipeline.flow.rules import NEWEST, parts_of
@@ -22,6 +23,8 @@ COLLAPSIBLE = frozenset({"tinyint", "smallint", "int", "bigint", "double", "bool
 """Types of columns to which rules apply at a node; for texts, Spark checks the length of each."""
 POSITION = "s"
 """Column of a partial row with the first position of its events."""
+MISMATCHES = "mismatches"
+"""Column of a source's rows, and of partial rows: the number of values that did not fit their columns."""
 
 
 def part_rules(edge: Collapse) -> dict[str, CollapseRule]:
@@ -38,10 +41,13 @@ def is_selectable(condition: str, columns: Columns) -> bool:
 def is_collapsible(edge: Collapse, columns: Columns) -> bool:
     """Whether a node can do the collapse: only whole windows can be late, and its rules read no texts."""
     read = {rule.column for rule in edge.rules.values() if rule.column is not None}
-    taken = {"node", "start", "time", "position", POSITION, *part_rules(edge)}
-    is_free = not taken & {name.lower() for name in edge.by}
+    rules = {POSITION, MISMATCHES, *part_rules(edge)}
+    is_free = not {"node", "start", "time", "position", *rules} & {name.lower() for name in edge.by}
     is_late_by_row = edge.late_s is not None and edge.window_s is None
-    return is_free and not is_late_by_row and all(columns[name] in COLLAPSIBLE for name in read)
+    is_small = len(rules) <= COLLAPSE_RULES_MAX and len(edge.by) <= COLLAPSE_KEYS_MAX
+    is_small = is_small and len({MISMATCHES, *edge.by, *read}) <= COLLAPSE_COLUMNS_MAX
+    is_readable = all(columns[name] in COLLAPSIBLE for name in read)
+    return is_free and is_small and is_readable and not is_late_by_row
 
 
 def collapse_option(edge: Collapse, columns: Columns) -> str:
@@ -50,5 +56,6 @@ def collapse_option(edge: Collapse, columns: Columns) -> str:
     read = {rule.column for rule in edge.rules.values() if rule.column is not None}
     named = {name: type for name, type in columns.items() if name in {*edge.by, *read} - {"time", "position"}}
     window = {} if edge.window_s is None else {"window_s": edge.window_s}
-    option = {"columns": named, "by": list(edge.by), **window}
-    return msgspec.json.encode({**option, "rules": {**rules, POSITION: "lowest(position)"}}).decode()
+    own = {POSITION: "lowest(position)", MISMATCHES: f"total({MISMATCHES})"}
+    option = {"columns": {**named, MISMATCHES: "bigint"}, "by": list(edge.by), **window}
+    return msgspec.json.encode({**option, "rules": {**rules, **own}}).decode()
