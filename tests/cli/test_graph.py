@@ -132,6 +132,39 @@ def test_a_right_that_is_missing_is_told_by_the_rule_that_grants_it(
     assert (code, json.loads(output)["missing"]) == (0, [])
 
 
+HALF = """
+[[allow]]
+users = ["bob"]
+actions = ["subscribe"]
+where = "type = 'trades' AND symbol < 'M'"
+
+[[allow]]
+users = ["bob"]
+actions = ["publish"]
+where = "type LIKE 'quotes.%' AND priority > 4"
+"""
+
+
+def test_the_part_of_a_right_that_no_rule_covers_is_named(
+    quotes: str, node: Running, secured: Secured
+) -> None:
+    secured.write_access(HALF)
+    node.reload()
+    code, output, _ = check_as_bob(quotes, node, secured)
+    assert code == 1
+    half = "type = 'trades' AND volume > 1000 AND (symbol >= 'M' OR symbol IS NULL)"
+    assert f"volume > 1000: allowed in part, but not where {half}\n" in output
+    high = "type = 'quotes.high' AND (priority <= 4 OR priority IS NULL)"
+    assert f"publishes high where type = 'quotes.high': allowed in part, but not where {high}\n" in output
+    rules = output.partition("The access list of the node needs\n")[2]
+    found = json.loads(check_as_bob(quotes, node, secured, "--json")[1])["missing"]
+    assert [one["part"] for one in found][:1] == [half]
+    secured.write_access(HALF + rules)
+    node.reload()
+    code, output, _ = check_as_bob(quotes, node, secured)
+    assert (code, output.count(": allowed\n")) == (0, 4)
+
+
 def test_a_node_that_is_away_is_told(quotes: str) -> None:
     code, _, errors = run_command("pipeline", "check", quotes, "--node", "127.0.0.1:1")
     assert code == 1

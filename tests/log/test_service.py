@@ -13,6 +13,7 @@ from protocol.guarded import ALL, Book, come, may
 from protocol.rig import READ_SIZE, Peer, Rig, event, persistent, reliable, with_header
 
 from tidings.event import Event
+from tidings.filters import Filter
 from tidings.ids import make_id
 from tidings.log import history as history_module
 from tidings.log import service
@@ -226,6 +227,20 @@ def test_a_user_reads_only_what_it_may_subscribe_to() -> None:
     assert refusal(bob, "log.read", start=1, where="n > 4")[0] == "not-allowed"
     assert refusal(eve, "log.read", start=1)[0] == "not-allowed"
     assert refusal(eve, "log.reader", name="x")[0] == "not-allowed"
+
+
+def test_a_client_learns_its_own_rights_and_no_others() -> None:
+    rig = LogRig(where="")
+    bob = [may("subscribe", "n < 3"), may("subscribe", "m > 4"), may("publish")]
+    rig.broker.authenticator = Book(bob=bob, eve=[may("get")])
+    found = [ask(come(rig, who), "log.rights") for who in ("bob", "eve")]
+    nothing = str(~Filter())
+    assert found == [
+        {"subscribe": "n < 3 OR m > 4", "publish": str(Filter())},
+        {"subscribe": nothing, "publish": nothing},
+    ]
+    assert not Filter(nothing).overlaps(Filter())
+    assert ask(LogRig().peer(), "log.rights") == {"subscribe": str(Filter()), "publish": str(Filter())}
 
 
 COLLAPSE = {"columns": {"n": "bigint", "text": "string"}, "by": ["n"], "rules": {"all": "count()"}}

@@ -14,11 +14,11 @@ from tidings.cli.connection import bus_of, connects, current_user, reaching
 from tidings.cli.filter import parse
 from tidings.cli.options import Address, Json
 from tidings.cli.printing import add_row, count_text, new_table, print_json, print_table, shown, word
-from tidings.errors import NotAllowed, UserError
+from tidings.errors import UserError
 
 if TYPE_CHECKING:
     from tidings.client import Bus
-    from tidings.pipeline.checking import Need
+    from tidings.pipeline.checking import Gap, Need
     from tidings.pipeline.plan import Plan, Step
 
 SUFFIXES = (".svg", ".mmd")
@@ -92,52 +92,45 @@ def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 async def check(name: Name, node: Address = None, json: Json = False) -> None:
     """Check a pipeline without Spark; with --node also whether the user has the rights that it needs.
 
-    A right is missing if the rules of the user grant nothing of what the pipeline reads or publishes; the
-    rule that would grant it is printed, and the exit code is 1.
+    A right is missing if the rules of the user do not cover what the pipeline reads or publishes; the part
+    that they do not cover is printed, and the rule that would grant it, and the exit code is 1.
     """
-    from tidings.pipeline.checking import needs
+    from tidings.pipeline.checking import gap_of, needs
 
     plan = plan_of(name)
     wanted = list(needs(plan))
-    missing: list[Need] = []
+    gaps: dict[Need, Gap] | None = None
     user = "USER"
     if node is not None:
         with reaching(node, json):
             async with bus_of(node) as bus:
-                missing = [need for need in wanted if not await _is_granted(bus, need)]
+                rights = await bus.log.rights()
+        gaps = {need: gap for need in wanted if (gap := gap_of(need, rights[need.action])) is not None}
         user = current_user() or user
     if json:
-        print_json(_checked(plan, None if node is None else missing, user))
+        print_json(_checked(plan, gaps, user))
     else:
-        _print_check(plan, wanted, missing, node, user)
-    if missing:
+        _print_check(plan, wanted, gaps, user)
+    if gaps:
         raise typer.Exit(MISSING)
 
 
-async def _is_granted(bus: Bus, need: Need) -> bool:
-    """Return whether the node grants something of a right: it is asked for, and given back at once."""
-    try:
-        if need.action == "subscribe":
-            async for _ in bus.log.read(1, 1, where=need.where):
-                pass
-        else:
-            async with bus.advertise(need.where):
-                pass
-    except NotAllowed:
-        return False
-    return True
+def _checked(plan: Plan, gaps: dict[Need, Gap] | None, user: str) -> dict[str, Any]:
+    missing = None if gaps is None else [_told(gap, user) for gap in gaps.values()]
+    return {
+        "pipeline": plan.name,
+        "tables": {step.name: step.kind for step in plan.steps},
+        "missing": missing,
+    }
 
 
-def _checked(plan: Plan, missing: list[Need] | None, user: str) -> dict[str, Any]:
-    told = [
-        {"action": need.action, "name": need.name, "where": need.where, "rule": need.rule(user)}
-        for need in missing or []
-    ]
-    tables = {step.name: step.kind for step in plan.steps}
-    return {"pipeline": plan.name, "tables": tables, "missing": None if missing is None else told}
+def _told(gap: Gap, user: str) -> dict[str, Any]:
+    need = gap.need
+    place = {"action": need.action, "name": need.name, "where": need.where}
+    return {**place, "part": gap.part, "rule": need.rule(user)}
 
 
-def _print_check(plan: Plan, wanted: list[Need], missing: list[Need], node: str | None, user: str) -> None:
+def _print_check(plan: Plan, wanted: list[Need], gaps: dict[Need, Gap] | None, user: str) -> None:
     _print_rows(
         ("table", "kind", "made from", "how"),
         [(step.name, step.kind, ", ".join(step.arrows), step.about) for step in plan.steps],
@@ -145,14 +138,20 @@ def _print_check(plan: Plan, wanted: list[Need], missing: list[Need], node: str 
     typer.echo("")
     for need in wanted:
         verb = "reads" if need.action == "subscribe" else "publishes"
-        right = "" if node is None else ": not allowed" if need in missing else ": allowed"
+        right = "" if gaps is None else f": {_right(gaps.get(need))}"
         typer.echo(f"{verb} {need.name} where {need.where}{right}")
-    if missing:
+    if gaps:
         typer.echo("\nThe access list of the node needs")
-        for need in missing:
+        for need in gaps:
             typer.echo(f"\n{need.rule(user)}")
     else:
         typer.echo(f"{plan.name} is in order")
+
+
+def _right(gap: Gap | None) -> str:
+    if gap is None:
+        return "allowed"
+    return "not allowed" if gap.is_whole else f"allowed in part, but not where {gap.part}"
 
 
 def draw(name: Name, to: ToFile = None, svg: AsSvg = False, json: Json = False) -> None:

@@ -680,6 +680,10 @@ class Log(Front[AsyncLog]):
         """Return the first and end position of the log, how far it is sealed, and its readers."""
         return self._runner.run(self._inner.status(timeout_s=timeout_s))
 
+    def rights(self, *, timeout_s: float | None = None) -> dict[str, Filter]:
+        """Return the filters of the events that this client may `subscribe` to and `publish`, by action."""
+        return self._runner.run(self._inner.rights(timeout_s=timeout_s))
+
     def read(
         self,
         start: int | None = None,

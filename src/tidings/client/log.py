@@ -44,6 +44,11 @@ class Log:
         """Return the first and end position of the log, how far it is sealed, and its readers."""
         return await self._call("log.status", {}, timeout_s)
 
+    async def rights(self, *, timeout_s: float | None = None) -> dict[str, Filter]:
+        """Return the filters of the events that this client may `subscribe` to and `publish`, by action."""
+        found = await self._call("log.rights", {}, timeout_s)
+        return {action: Filter(text) for action, text in found.items()}
+
     # Reading
 
     async def read(

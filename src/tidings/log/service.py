@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
-from tidings.errors import Refused
+from tidings.errors import NotAllowed, Refused
 from tidings.filters import Filter
 from tidings.log import arguments
 from tidings.log.arguments import READ_SIZE_MAX
 from tidings.log.history import History, LogAnswer
 from tidings.log.retention import LogRetention, RetentionTerms
+from tidings.protocol.access import Action, Principal
 from tidings.protocol.broker import Broker
 from tidings.protocol.cursors import Archive, Cursor, Options, Terms
 from tidings.protocol.service import IncomingRequest, Service
@@ -38,6 +39,9 @@ LEFT_S = 365 * 86_400.0
 """How long a departed reader is remembered."""
 MEMORY_SIZE_MAX = 64 << 20
 """Bytes of events in the log of a node that has no directory; the oldest half goes when it is full."""
+
+RIGHTS: tuple[Action, ...] = ("subscribe", "publish")
+"""Actions of which a client can learn what its rules allow."""
 
 _PASSIVE = Options(log=True, passive=True).encode()
 
@@ -73,6 +77,7 @@ class LogService(Service):
         self.scanned = 0  # bytes read for replies, ever
         self.operations: Operations = {
             "log.status": (arguments.Nothing, self._status),
+            "log.rights": (arguments.Nothing, self._rights),
             "log.reader": (arguments.ReaderRequest, self._reader),
             "log.keep": (arguments.Keep, self._keep),
             "log.passed": (arguments.Passed, self._passed),
@@ -303,6 +308,11 @@ class LogService(Service):
             "readers": [one for one in readers if manages or one["owner"] == session.owner],
         }
 
+    def _rights(self, asked: IncomingRequest, _wanted: arguments.Nothing) -> Any:
+        """Return what this client may subscribe to and publish, as filters: those of its own rules."""
+        principal = asked.session.principal
+        return {action: str(_granted(principal, action)) for action in RIGHTS}
+
     def _figures(self) -> dict[str, int]:
         broker, custody = self._broker, self.custody
         return {
@@ -317,6 +327,13 @@ class LogService(Service):
     def status(self) -> dict[str, Any]:
         """Return the log's part of the node's status."""
         return {"log": self._figures()}
+
+
+def _granted(principal: Principal, action: Action) -> Filter:
+    try:
+        return principal.grant(action) or Filter()
+    except NotAllowed:
+        return ~Filter()
 
 
 def _is_of(archive: Archive, user: str, owner: str) -> bool:

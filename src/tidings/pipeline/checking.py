@@ -1,7 +1,8 @@
 """Rights that a pipeline needs at its node, and the rules of the access list that grant them.
 
 A pipeline has the rights of its user and no more: it reads what the user may subscribe to, and publishes what
-the user may publish.
+the user may publish. A right of which the rules grant a part only is a gap like one that is missing: events
+would be left out of what it reads, or refused.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from tidings.filters import Filter
+from tidings.filters.text import write_name
+from tidings.filters.tree import names_in
 from tidings.pipeline.plan import Plan, Step
 
 
@@ -30,6 +33,36 @@ class Need(Struct, frozen=True):
         texts = {"users": [user], "actions": [self.action], "where": self.where}
         lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in texts.items()]
         return "\n".join(["[[allow]]", *lines])
+
+
+class Gap(Struct, frozen=True):
+    """A right that is not granted, or not wholly."""
+
+    need: Need
+    part: str
+    """Filter of the events that no rule covers, as far as a filter can say it."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of the right is granted."""
+        return self.part == self.need.where
+
+
+def gap_of(need: Need, granted: Filter) -> Gap | None:
+    """Return what the grants of a user lack for a right; None if they cover it."""
+    wanted = Filter(need.where)
+    if granted.covers(wanted):
+        return None
+    return Gap(need, str(_uncovered(wanted, granted)) if granted.overlaps(wanted) else need.where)
+
+
+def _uncovered(wanted: Filter, granted: Filter) -> Filter:
+    """Return the events for which the grants are not true: false, or unknown as they lack a value."""
+    rest = ~granted
+    for name in sorted(names_in(granted.condition)):
+        lacking = Filter(f"{write_name(name)} IS NULL")
+        rest = rest | lacking if wanted.overlaps(lacking) else rest
+    return (wanted & rest).simplify()
 
 
 def needs(plan: Plan) -> Iterator[Need]:
