@@ -18,6 +18,7 @@ from tidings.log import collapse as module
 from tidings.log.arguments import CollapseTerms
 from tidings.log.chunks import LivePart
 from tidings.log.collapse import UNIT, Collapser, collapsed_part, partial_rows
+from tidings.log.collapse_rules import TYPES, normal_type
 
 RULES = {
     "all": "count()",
@@ -200,6 +201,26 @@ def test_a_full_collapser_says_so_and_begins_anew(monkeypatch: pytest.MonkeyPatc
     assert collapser.is_full
     assert collapser.take().to_pydict()["all"] == [3, 1, 1, 1]
     assert len(collapser.take()) == 0
+
+
+def test_types_have_the_words_that_graphs_have() -> None:
+    terms = CollapseTerms({"k": "string", **{word: word for word in TYPES}}, ["k"], {"n": "count()"})
+    schema = Collapser(terms).decoder.schema
+    assert {word: str(schema.field(word).type) for word in TYPES} == {
+        "tinyint": "int8",
+        "smallint": "int16",
+        "int": "int32",
+        "bigint": "int64",
+        "float": "float",
+        "double": "double",
+        "string": "string",
+        "boolean": "bool",
+        "timestamp": "timestamp[us, tz=UTC]",
+        "date": "date32[day]",
+        "binary": "binary",
+    }
+    words = {" Long ": "bigint", "decimal(5, 2)": "decimal(5,2)", "decimal(2,5)": None, "decimal(0,0)": None}
+    assert {word: normal_type(word) for word in words} == words
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tidings.errors import ConfigError
 from tidings.pipeline.city.rules import Common, TypeLimits, parse_rules, read_rules
 from tidings.pipeline.city.settings import CitySettings, project_folder
 from tidings.pipeline.options import read_options
-from tidings.pipeline.settings import NODE, time_span
+from tidings.pipeline.settings import NODE, RunSettings, time_span
 from tidings.sensors.city import KINDS
 
 NESTED = """
@@ -87,6 +87,12 @@ def test_settings_come_from_sparks_configuration_first_and_then_from_the_environ
     settings = CitySettings().completed(told.get, environment)
     assert settings == CitySettings(node="10.0.0.1:7300", where="value > 3", sink="mine", ca="/ca.pem")
     assert CitySettings().completed(settings.configuration().get, {}) == settings
+
+
+def test_a_name_that_no_variable_can_have_is_written_with_underlines() -> None:
+    settings = RunSettings(pipeline="air-quality.v2")
+    found = settings.completed(lambda _: None, {"TIDINGS_AIR_QUALITY_V2_WHERE": "value > 3"})
+    assert found.where == "value > 3"
 
 
 def test_the_options_of_the_format_follow_from_the_settings() -> None:

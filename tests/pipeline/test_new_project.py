@@ -35,7 +35,7 @@ def test_a_new_project_runs_as_it_was_written(
 
 def test_the_checkpoints_lie_in_the_project(tmp_path: Path) -> None:
     places = set()
-    for name in ("one", "two"):
+    for name in ("one", "two-a.v2"):
         folder = write_project(name, tmp_path, "127.0.0.1:7300", "TRUE")
         spec = load_pipeline_spec(folder / SPEC_FILE)
         assert (spec.name, spec.storage) == (name, (folder / "checkpoints").as_uri())
@@ -53,7 +53,7 @@ def test_a_new_project_is_short_and_whatever_is_given_stays_text() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "../a", "a/b", "-a", "1a", "é"])
 def test_a_name_that_is_no_folder_of_its_own_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no name of a project"):
+    with pytest.raises(UserError, match="is no name of a pipeline"):
         write_project(name, tmp_path, "127.0.0.1:7300", "TRUE")
     assert list(tmp_path.iterdir()) == []
 

@@ -21,7 +21,6 @@ A collapser holds at most GROUPS_MAX partial rows, and those of one more batch: 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -36,7 +35,15 @@ import pyarrow.compute as pc
 from tidings.errors import ConfigError
 from tidings.log.arguments import CollapseTerms
 from tidings.log.chunks import CollapsedPart, ReplyPart
-from tidings.log.collapse_rules import FINE_END, TOTAL_END, UNIT, CollapseRule, parse_rule
+from tidings.log.collapse_rules import (
+    FINE_END,
+    TOTAL_END,
+    UNIT,
+    CollapseRule,
+    decimal_digits,
+    normal_type,
+    parse_rule,
+)
 from tidings.log.columns import Decoder
 from tidings.log.paging import stream_of
 from tidings.log.schema import HEADER_TYPES, TIME
@@ -48,13 +55,12 @@ START, NODE = "start", "node"
 WHOLE: Final = pa.decimal128(38, 0)
 _UNIT: Final = pa.scalar(Decimal(UNIT), pa.decimal128(10, 0))
 
-_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _TYPES: Final = {
-    **dict.fromkeys(("tinyint", "byte"), pa.int8()),
-    **dict.fromkeys(("smallint", "short"), pa.int16()),
-    **dict.fromkeys(("int", "integer"), pa.int32()),
-    **dict.fromkeys(("bigint", "long"), pa.int64()),
-    **dict.fromkeys(("float", "real"), pa.float32()),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
     "double": pa.float64(),
     "string": pa.string(),
     "boolean": pa.bool_(),
@@ -319,13 +325,11 @@ def _unified(tables: list[pa.Table]) -> list[pa.Table]:
 
 
 def _type(name: str, word: str) -> Any:
-    plain = word.strip().lower()
-    kind = _TYPES.get(plain)
-    found = _DECIMAL.fullmatch(plain)
-    if found is not None and 0 <= int(found[2]) <= int(found[1]) <= 38 and int(found[1]) > 0:
-        kind = pa.decimal128(int(found[1]), int(found[2]))
-    if kind is None:
+    type = normal_type(word)
+    if type is None:
         raise _error(name, f"{word!r} is no type; use one such as string, bigint or double")
+    digits = decimal_digits(type)
+    kind = _TYPES[type] if digits is None else pa.decimal128(*digits)
     own = _PLACE.get(name) or HEADER_TYPES.get(name)
     if own is not None and own != kind:
         raise _error(name, f"is {own} in every event, and not {word}")

@@ -11,12 +11,12 @@ are.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import msgspec
 
 from tidings.errors import UserError
+from tidings.pipeline.flow.graph import NAME_HINT, is_pipeline_name
 from tidings.pipeline.plan import Plan
 from tidings.pipeline.running import STATE_STORE
 
@@ -100,7 +100,6 @@ late_s = 600
 collapse = {{ count = "count()", mean = "mean(value)", highest = "highest(value)" }}
 publish = {means}
 """
-_NAME = re.compile(r"[A-Za-z]\w*(?:-\w+)*", re.ASCII)
 
 
 def project_files(plan: Plan, origin: str, storage: str) -> dict[str, str]:
@@ -164,10 +163,8 @@ def write_graph(path: Path, where: str) -> Path:
 
 
 def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise UserError(
-            f"{name!r} is no name of a project; use letters, digits, _ and -, such as air-quality"
-        )
+    if not is_pipeline_name(name):
+        raise UserError(f"{name!r} is no name of a pipeline; {NAME_HINT}")
 
 
 def _check_new(path: Path) -> None:

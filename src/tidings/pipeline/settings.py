@@ -102,8 +102,8 @@ class RunSettings(Struct, frozen=True, kw_only=True):
 
     def _variable(self, name: str) -> str:
         """Return the variable of the environment for a setting."""
-        own = "" if name in SHARED else f"{self.pipeline.upper().replace('-', '_')}_"
-        return f"TIDINGS_{own}{name.upper()}"
+        own = "" if name in SHARED else f"{self.pipeline}_"
+        return re.sub("[-.]", "_", f"TIDINGS_{own}{name}".upper())
 
 
 def sink_name(pipeline: str, checkpoint: str | None) -> str:

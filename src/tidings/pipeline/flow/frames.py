@@ -17,6 +17,7 @@ from tidings.errors import FlowError
 from tidings.filters import Filter
 from tidings.filters.parser import parse_expression
 from tidings.filters.tree import Arithmetic, Literal, Name, Negative, Node
+from tidings.log.collapse_rules import decimal_digits
 from tidings.pipeline.attribute_columns import quoted
 from tidings.pipeline.columns import constant_column, to_column
 from tidings.pipeline.flow.collapsing import Collapsing
@@ -150,8 +151,9 @@ def spark_type(text: str) -> types.DataType:
     """Return a type as Spark's object."""
     if text in _TYPES:
         return _TYPES[text]
-    precision, scale = text.removeprefix("decimal(").removesuffix(")").split(",")
-    return types.DecimalType(int(precision), int(scale))
+    digits = decimal_digits(text)
+    assert digits is not None, text
+    return types.DecimalType(*digits)
 
 
 def expression(node: Node, columns: Columns) -> Column:

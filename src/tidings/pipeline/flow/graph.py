@@ -33,8 +33,10 @@ LATE = "late"
 LATE_COLUMNS: Columns = {**PLACE, "edge": "string", "reason": "string", "row": "string"}
 ROW_TYPE = "{type}"
 """Published type of a history whose rows have a type each, in the column `type`."""
+NAME_HINT = "begin with a letter, and use letters, digits, _, - and . such as air-quality"
+"""What a name that is none should be like."""
 _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
-_GRAPH_NAME = re.compile(r"[A-Za-z]\w*(?:[-.]\w+)*", re.ASCII)
+_PIPELINE_NAME = re.compile(r"[A-Za-z]\w*(?:[-.]\w+)*", re.ASCII)
 
 
 class Draft(Struct, frozen=True):
@@ -189,14 +191,19 @@ def _upstream(graph: Graph, node: FlowNode) -> Upstream | None:
     return Upstream(at.name, where, collapse_option(at.edge, node.columns))
 
 
+def is_pipeline_name(name: str) -> bool:
+    """Return whether a graph, or a project, can have this name."""
+    return _PIPELINE_NAME.fullmatch(name) is not None
+
+
 def arrange(name: str, drafts: Sequence[Draft], late: str | None = None, place: str = "") -> Graph:
     """Check drafts of nodes, in any order, and return them as a graph; FlowError names the place.
 
     `late` is the type of the events as which late rows are published; by default it is NAME.late.
     """
     where = place or f"graph {name!r}"
-    if not _GRAPH_NAME.fullmatch(name):
-        raise FlowError(where, f"{name!r} is no name of a graph; use letters, digits, _ and -")
+    if not is_pipeline_name(name):
+        raise FlowError(where, f"{name!r} is no name of a graph; {NAME_HINT}")
     if not drafts:
         raise FlowError(where, "the graph has no nodes")
     if len(drafts) > NODES_MAX:
