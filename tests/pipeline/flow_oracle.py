@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
+from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
 from tidings.flows import Graph
@@ -96,24 +97,107 @@ def collapsed(edge: Collapse, rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def expanded(edge: Collapse, rows: Sequence[Row]) -> list[Row]:
-    """The row of the key after each event."""
-    before: list[Row] = []
+def expanded(edge: Collapse, rows: Sequence[Row], earlier: Sequence[Row] = ()) -> list[Row]:
+    """The row of the key after each event; all of `earlier` came before."""
     made: list[Row] = []
-    for row in sorted(rows, key=lambda row: (row["node"], row["position"])):
-        before.append(row)
-        key = key_of(edge, row)
+    for row in rows:
+        key, place = key_of(edge, row), (row["node"], row["position"])
+        before = [*earlier, *(one for one in rows if (one["node"], one["position"]) <= place)]
         (state,) = collapsed(edge, [one for one in before if key_of(edge, one) == key])
         made.append({**state, "node": row["node"], "position": row["position"]})
     return made
 
 
-def worked_off(
-    graph: Graph, inputs: Mapping[str, Sequence[Row]], gone: Mapping[str, set[int]] | None = None
-) -> dict[str, list[Row]]:
-    """All nodes of a graph without Spark; `gone` are positions that a collapse does not get.
+class LateRow(NamedTuple):
+    """A row that a collapse has not taken."""
 
-    Selects and transforms are Spark's in both, so graphs for this have none but those that `steps` knows.
+    edge: str
+    reason: str
+    row: Row
+
+
+class Collapsed(Struct):
+    """A collapse between batches: the rows it has taken, and the newest time of those it could take."""
+
+    edge: Collapse
+    rows: list[Row] = []
+    new: list[Row] = []
+    newest: datetime | None = None
+
+    def take(self, name: str, rows: Sequence[Row]) -> list[LateRow]:
+        """Take the rows of a batch; return the others."""
+        self.rows, reasons = self.rows + self.new, [self._reason(row) for row in rows]
+        good = [row for row, reason in zip(rows, reasons, strict=True) if reason is None]
+        times = [row["time"] for row in good] + ([] if self.newest is None else [self.newest])
+        self.newest = max(times, default=None)
+        admitted = self._admitted(good)
+        self.new = [row for row in good if repr(key_of(self.edge, row)) in admitted]
+        rest = [(row, reason) for row, reason in zip(rows, reasons, strict=True) if reason is not None]
+        rest += [(row, "too many keys") for row in good if repr(key_of(self.edge, row)) not in admitted]
+        return [LateRow(name, reason, row) for row, reason in rest]
+
+    def _reason(self, row: Row) -> str | None:
+        if any(row[name] is None for name in self.edge.by):
+            return "no key"
+        if self.edge.late_s is None or self.newest is None:
+            return None
+        watermark = self.newest - timedelta(seconds=self.edge.late_s)
+        if self.edge.window_s is None:
+            return "late" if row["time"] < watermark else None
+        return "late" if key_of(self.edge, row)["end"] <= watermark else None
+
+    def _admitted(self, rows: Sequence[Row]) -> set[str]:
+        """The keys for which there is room: those that are there, and of others the first ones."""
+        known = {repr(key_of(self.edge, row)) for row in self.rows}
+        order = sorted((row["node"], row["position"], *key_of(self.edge, row).values()) for row in rows)
+        for _, _, *key in order:
+            if len(known) < self.edge.keys_max:
+                known.add(repr(dict(zip(self._key_names, key, strict=True))))
+        return known
+
+    @property
+    def _key_names(self) -> tuple[str, ...]:
+        return self.edge.by if self.edge.window_s is None else (*self.edge.by, "start", "end")
+
+
+class Worked(NamedTuple):
+    """All nodes of a graph without Spark: histories, and states at the end."""
+
+    rows: dict[str, list[Row]]
+    late: list[LateRow]
+
+
+def streamed_off(graph: Graph, batches: Sequence[Mapping[str, Sequence[Row]]]) -> Worked:
+    """A graph worked off batch by batch, each with the rows of its sources."""
+    states = {node.name: Collapsed(node.edge) for node in graph.nodes if isinstance(node.edge, Collapse)}
+    made: dict[str, list[Row]] = {node.name: [] for node in graph.nodes if node.name != "late"}
+    late: list[LateRow] = []
+    for batch in batches:
+        now: dict[str, list[Row]] = {}
+        for node in graph.nodes:
+            edge, name = node.edge, node.name
+            if isinstance(edge, Read):
+                now[name] = list(batch.get(name, ()))
+            elif isinstance(edge, Collapse):
+                late += states[name].take(name, now[node.after[0]])
+            elif isinstance(edge, Expand):
+                state = states[node.after[0]]
+                now[name] = expanded(state.edge, state.new, state.rows)
+            elif name != "late":
+                now[name] = STEPS[type(edge).__name__](edge, [now[one] for one in node.after])
+        for name, rows in now.items():
+            made[name] += rows
+    for name, state in states.items():
+        made[name] = collapsed(state.edge, state.rows + state.new)
+    return Worked(made, late)
+
+
+def worked_off(
+    graph: Graph, inputs: Mapping[str, Sequence[Row]], gone: Sequence[LateRow] = ()
+) -> dict[str, list[Row]]:
+    """All nodes of a graph over history; the rows in `gone` are those that a collapse does not get.
+
+    Selects and transforms are Spark's in both, so graphs for this have none but those that `STEPS` knows.
     """
     made: dict[str, list[Row]] = {}
     for node in graph.nodes:
@@ -121,19 +205,26 @@ def worked_off(
         if isinstance(edge, Read):
             made[name] = list(inputs[name])
         elif isinstance(edge, Collapse):
-            made[name] = collapsed(edge, taken(made[node.after[0]], gone, name))
+            made[name] = collapsed(edge, taken(edge, made[node.after[0]], gone, name))
         elif isinstance(edge, Expand):
             state = graph[node.after[0]]
             assert isinstance(state.edge, Collapse)
-            made[name] = expanded(state.edge, taken(made[state.after[0]], gone, state.name))
+            rows = taken(state.edge, made[state.after[0]], gone, state.name)
+            made[name] = expanded(state.edge, rows)
         elif name != "late":
             made[name] = STEPS[type(edge).__name__](edge, [made[one] for one in node.after])
     return made
 
 
-def taken(rows: Sequence[Row], gone: Mapping[str, set[int]] | None, name: str) -> list[Row]:
-    out = (gone or {}).get(name, set())
-    return [row for row in rows if row["position"] not in out]
+def taken(edge: Collapse, rows: Sequence[Row], gone: Sequence[LateRow], name: str) -> list[Row]:
+    out = [late.row for late in gone if late.edge == name]
+    kept = []
+    for row in rows:
+        if row in out:
+            out.remove(row)
+        elif all(row[one] is not None for one in edge.by):
+            kept.append(row)
+    return kept
 
 
 def _select(edge: Any, before: list[list[Row]]) -> list[Row]:
@@ -153,11 +244,11 @@ def _transform(edge: Any, before: list[list[Row]]) -> list[Row]:
 
 
 def value(text: str, row: Row) -> Any:
-    """`name` or `name * number`."""
-    name, _, number = text.partition(" * ")
-    if not number:
+    """`name`, `name * number` or `name >= number`."""
+    name, operator, number = [*text.split(" "), "", ""][:3]
+    if not operator or row[name] is None:
         return row[name]
-    return None if row[name] is None else row[name] * float(number)
+    return row[name] * float(number) if operator == "*" else row[name] >= float(number)
 
 
 STEPS = {

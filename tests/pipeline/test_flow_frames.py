@@ -83,9 +83,11 @@ def test_a_graph_gives_what_plain_python_gives(spark: SparkSession) -> None:
     windows = large.collapse("symbol", window_s=60.0, high=highest("price"), last=latest("volume"))
     amounts = one.transform(symbol="symbol", double="price * 2")
     again = state.expand().collapse("symbol", **{name: latest(name) for name in RULES}).named("again")
+    pairs = merge(amounts, one.transform(symbol="symbol", double="price * 3"))
     made = graph(
         "g",
         again,
+        pairs.collapse("symbol", last=latest("double"), n=count()).expand().named("pairs"),
         windows.expand(),
         amounts.collapse("symbol", amount=total("double")),
         merge(one.select("price >= 5"), one.select("volume >= 1500")).named("both"),

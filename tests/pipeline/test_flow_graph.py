@@ -200,6 +200,13 @@ BAD: dict[str, Callable[[], object]] = {
     "n=3 is no rule": lambda: trades().collapse(by="symbol", n=3),  # type: ignore[arg-type]
     "the result 'symbol' has the name of another": lambda: trades().collapse("symbol", symbol=count()),
     "the result 'subject' has the name of a header": lambda: trades().collapse("symbol", subject=count()),
+    "the key has the column 'symbol' twice": lambda: trades().collapse(("symbol", "symbol"), n=count()),
+    "the key column 'start' has the name of a column of the window": lambda: (
+        trades()
+        .collapse("symbol", window_s=60, n=count())
+        .expand()
+        .collapse(("symbol", "start"), window_s=60, n=count())
+    ),
     "window_s must be": lambda: trades().collapse("symbol", window_s=0, n=count()),
     "late_s must be": lambda: trades().collapse("symbol", late_s=float("nan"), n=count()),
     "keys_max must be at least 1": lambda: trades().collapse("symbol", keys_max=0, n=count()),

@@ -10,14 +10,24 @@ from typing import Any
 
 import pytest
 from effort import SEED, often
-from pipeline.flow_oracle import Row, frame, moment, rows_of, sorted_rows, worked_off
+from pipeline.flow_oracle import (
+    LateRow,
+    Row,
+    frame,
+    moment,
+    rows_of,
+    sorted_rows,
+    streamed_off,
+    worked_off,
+)
+from pipeline.random_graphs import some_graph, some_rows
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own examples call it
 
 from tidings.errors import FlowError, UserError
 from tidings.flows import Graph, History, count, graph, highest, history, latest, mean, merge, total
 from tidings.pipeline.flow import stream
-from tidings.pipeline.flow.edges import Merge, Read, Select, Transform
+from tidings.pipeline.flow.edges import Collapse, Expand, Merge, Read, Select, Transform
 from tidings.pipeline.flow.frames import collapsing_of, together
 from tidings.pipeline.flow.publishing import Delivered, event_columns, groups
 from tidings.pipeline.flow.stored_state import state_rows
@@ -65,15 +75,19 @@ class Collected:
 def streamed(
     spark: SparkSession,
     made: Graph,
-    cuts: Sequence[Sequence[Row]],
+    cuts: Sequence[Sequence[Row] | Mapping[str, Sequence[Row]]],
     checkpoint: Path,
     again: int | None = None,
 ) -> tuple[Collected, FlowBatches]:
-    """The batches of a query one after the other; batch `again` is repeated by another driver."""
+    """The batches of a query one after the other; batch `again` is repeated by another driver.
+
+    A batch has the rows of `trades`, or of each source by its name.
+    """
     collected = Collected(made)
     batches = FlowBatches(made, spark, str(checkpoint), collected)
     for number, rows in enumerate(cuts):
-        df = batches.stream({"trades": frame(spark, rows, made)})
+        inputs = rows if isinstance(rows, Mapping) else {"trades": rows}
+        df = batches.stream({name: frame(spark, own, made, name) for name, own in inputs.items()})
         batches(df, number)
         if number == again:
             batches = FlowBatches(made, spark, str(checkpoint), collected)
@@ -109,21 +123,6 @@ def without_time(rows: Sequence[Row]) -> list[Row]:
     return sorted_rows([{name: cell for name, cell in row.items() if name != "time"} for row in rows])
 
 
-def some_graph(dice: random.Random) -> Graph:
-    """A graph of a few edges, with a collapse at least."""
-    one = trades()
-    if dice.random() < 0.5:
-        one = one.select(f"volume >= {dice.randrange(1_000)}")
-    if dice.random() < 0.5:
-        one = one.transform(symbol="symbol", price="price * 3", volume="volume")
-    rules = dict(dice.sample(sorted(RULES.items()), 3))
-    window_s = dice.choice([None, 60.0, 7.5])
-    state = one.collapse("symbol", window_s=window_s, late_s=LATE_S, **rules).named("state")
-    name = min(rules)
-    by = ["symbol", "start"] if window_s else ["symbol"]
-    return graph("g", state.expand().named("changes").collapse(by, last=latest(name)).named("again"))
-
-
 RULES: dict[str, Any] = {
     "rows": count(),
     "high": highest("price"),
@@ -134,18 +133,54 @@ RULES: dict[str, Any] = {
 }
 
 
+def by_source(made: Graph, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each source: they take turns."""
+    names = [source.name for source in made.sources]
+    return {name: [row for row in rows if names[row["position"] % len(names)] == name] for name in names}
+
+
+def check_random(spark: SparkSession, number: int, spread_s: float, folder: Path) -> list[LateRow]:
+    """Spark gives for a random graph what plain Python gives, over history and in batches; return late rows.
+
+    A stream is history but for the rows in `late`.
+    """
+    dice = random.Random(SEED + number)
+    made, rows = some_graph(dice, LATE_S), some_rows(dice, 24, spread_s)
+    cuts = [by_source(made, one) for one in cut(dice, rows, 2)]
+    worked, history = streamed_off(made, cuts), worked_off(made, by_source(made, rows))
+    gone = [late for late in worked.late if late.reason != "no key"]
+    apart = worked_off(made, by_source(made, rows), gone)
+    assert {name: sorted_rows(rows) for name, rows in apart.items()} == {
+        name: sorted_rows(rows) for name, rows in worked.rows.items()
+    }
+    frames = made.frames({name: frame(spark, own, made, name) for name, own in by_source(made, rows).items()})
+    collected, _ = streamed(spark, made, cuts, folder, dice.randrange(2))
+    for node in made.nodes:
+        name = node.name
+        if isinstance(node.edge, Expand):
+            assert rows_of(frames[name]) == sorted_rows(history[name]), (number, name)
+            assert collected.all(name) == sorted_rows(worked.rows[name]), (number, name)
+        elif isinstance(node.edge, Collapse):
+            assert rows_of(frames[name]) == sorted_rows(history[name]), (number, name)
+            assert without_time(collected.all(name)) == without_time(worked.rows[name]), (number, name)
+            kept = stored(folder, name) if worked.rows[name] else []
+            is_whole = node.edge.window_s is None or node.edge.late_s is None
+            assert all(row in without_time(worked.rows[name]) for row in kept), (number, name)
+            assert not is_whole or kept == without_time(worked.rows[name]), (number, name)
+    found = [(row["edge"], row["reason"], row["position"]) for row in collected.all("late")]
+    assert sorted(found) == sorted((one.edge, one.reason, one.row["position"]) for one in worked.late)
+    return worked.late
+
+
 def test_a_stream_gives_what_history_gives_however_it_is_cut(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(often(1)):
-        dice = random.Random(SEED + number)
-        made, rows = some_graph(dice), random_trades(dice, 24, spread_s=LATE_S / 2 - 1)
-        cuts, again = cut(dice, rows, 2), dice.randrange(2)
-        collected, _ = streamed(spark, made, cuts, tmp_path / str(number), again)
-        wanted = worked_off(made, {"trades": rows})
-        assert collected.all("late") == []
-        assert collected.all("changes") == sorted_rows(wanted["changes"]), number
-        for name in ("state", "again"):
-            assert without_time(collected.all(name)) == without_time(wanted[name]), (number, name)
-        assert stored(tmp_path / str(number), "again") == without_time(wanted["again"])
+        late = check_random(spark, number, LATE_S * 0.7 / 2 - 1, tmp_path / str(number))
+        assert "late" not in {one.reason for one in late}
+
+
+def test_a_stream_differs_from_history_by_its_late_rows_alone(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(often(1)):
+        check_random(spark, 1_000 + number, 3 * LATE_S, tmp_path / str(number))
 
 
 def stored(checkpoint: Path, name: str) -> list[Row]:
@@ -163,8 +198,9 @@ def test_a_late_event_is_in_the_history_late_and_nowhere_else(spark: SparkSessio
         late = collected.all("late")
         assert {(row["edge"], row["reason"]) for row in late} == {("minute", "late")}
         assert sum(one.late.get("late", 0) for one in batches.counts.values()) == len(late)
-        gone = {"minute": {row["position"] for row in late}}
-        wanted = worked_off(made, {"trades": rows}, gone)["minute"]
+        (worked, wanted_late) = streamed_off(made, [{"trades": one} for one in cuts])
+        wanted = worked["minute"]
+        assert len(wanted_late) == len(late)
         assert without_time(collected.all("minute")) == without_time(wanted)
         assert state_rows(str(folder / "events"), "minute").num_rows < len(wanted)  # closed windows are gone
         by_nodes = streamed_by_nodes(spark, made, cuts, folder / "nodes")

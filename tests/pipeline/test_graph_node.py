@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,12 @@ from cli.commands import run_command
 from effort import IS_SOAK, SEED, patience
 
 pytest.importorskip("pyspark")
-from pipeline.flow_oracle import worked_off
+from pipeline.flow_oracle import Row, sorted_rows, worked_off
 from pipeline.nodes import Running, running, wait_until
+from pipeline.random_graphs import some_graph, some_rows, toml_of
 
 from tidings import Event, blocking
-from tidings.flows import load
+from tidings.flows import Graph, load
 from tidings.pipeline.continuous import ContinuousRun, start
 from tidings.pipeline.declarative import DONE, ROWS, TableChanges
 from tidings.pipeline.known import find, plan_of
@@ -52,14 +53,6 @@ publish = "quotes.high"
 """
 RANDOM_GRAPHS = 3
 """Random graphs in a long run; each takes two runs of half a minute."""
-RULES = {
-    "n": '"count()"',
-    "high": '"highest(price)"',
-    "low": '"lowest(price)"',
-    "amount": '"total(price)"',
-    "average": '"mean(volume)"',
-    "last": '"latest(price)"',
-}
 
 
 @pytest.fixture
@@ -187,7 +180,7 @@ def tables(node: Running, path: str, home: Path) -> dict[str, int]:
     return dict(json.loads(done.stdout.splitlines()[-1])["tables"])
 
 
-def state(path: str, home: Path) -> list[dict[str, Any]]:
+def states(path: str, home: Path) -> list[dict[str, Any]]:
     """Rows of the states in the tables, as the command prints them."""
     code, output, _ = run_command("pipeline", "state", path, "--checkpoint", str(home), "--json")
     assert code == 0
@@ -201,7 +194,7 @@ def test_the_declarative_project_of_a_graph_publishes_its_states_too(node: Runni
     node.publish(*(trade(*one, type="trade") for one in (("A", 1.0), ("B", 2.0), ("A", 9.0, 10), ("A", 3.0))))
     assert tables(node, path, home) == {"large": 3, "high": 2, "late": 0}
     assert sorted(high for _, high in published(node, "quotes.high")) == [2.0, 3.0]
-    assert {row["symbol"]: row["high"] for row in state(path, home)} == {"A": 3.0, "B": 2.0}
+    assert {row["symbol"]: row["high"] for row in states(path, home)} == {"A": 3.0, "B": 2.0}
     if IS_SOAK:
         node.publish(trade("B", 5.0, type="trade"))
         assert tables(node, path, home) == {"large": 4, "high": 2, "late": 0}
@@ -211,30 +204,51 @@ def test_the_declarative_project_of_a_graph_publishes_its_states_too(node: Runni
 
 
 def check_some_graph(node: Running, home: Path, dice: random.Random) -> None:
-    """The state in the tables of a random graph is that of plain Python, after each of two runs."""
+    """The tables of a random graph are those of plain Python, after each of two runs."""
     home.mkdir()
-    path, type = str(home / "graph.toml"), f"trades.{home.name}"
-    rules = dict(dice.sample(sorted(RULES.items()), 3))
-    text = QUOTES.replace("volume > 1000", f"volume >= {dice.randrange(3_000)}")
-    text = text.replace("[history.trades]", f"[history.trades]\nwhere = \"type = '{type}'\"")
-    text = text.replace('high = "highest(price)"', ", ".join(map(" = ".join, rules.items())))
-    Path(path).write_text(text.replace("quotes.", f"{home.name}."))
-    rows: list[dict[str, Any]] = []
-    for _ in range(2):
-        for _ in range(20):
-            row = {
-                "symbol": dice.choice("ABC"),
-                "price": float(dice.randrange(99)),
-                "volume": dice.randrange(6_000),
-            }
-            node.publish(trade(**row, type=type))
-            rows.append({"time": BEGIN, "node": "here", "position": len(rows), **row})
-        made = tables(node, path, home / "tables")
-        wanted = worked_off(load(path), {"trades": rows})
-        assert made["large"] == len(wanted["large"])
-        found = [{name: row[name] for name in ("symbol", *rules)} for row in state(path, home / "tables")]
-        expected = [{name: row[name] for name in ("symbol", *rules)} for row in wanted["high"]]
-        assert sorted(map(repr, found)) == sorted(map(repr, expected))
+    path = home / "graph.toml"
+    path.write_text(toml_of(some_graph(dice, late_s=100.0), home.name))
+    made, rows = load(path), some_rows(dice, 40, spread_s=300.0)
+    names = [source.name for source in made.sources]
+    inputs: dict[str, list[Row]] = {name: [] for name in names}
+    for some in (rows[:20], rows[20:]):
+        for row in some:
+            name = names[row["position"] % len(names)]
+            values = {key: row[key] for key in ("symbol", "price", "volume") if row[key] is not None}
+            node.publish(Event(f"{home.name}.{name}", values, time=row["time"], delivery="persistent"))
+            inputs[name].append(row)
+        found, wanted = tables(node, str(path), home / "tables"), worked_off(made, inputs)
+        assert {name: found[name] for name in wanted if name in found} == {
+            name: len(rows) for name, rows in wanted.items() if name in found
+        }
+        told: dict[str, list[Row]] = {node.name: [] for node in made.nodes if node.kind == "state"}
+        for row in states(str(path), home / "tables"):
+            told[row.pop("state")].append({name: _timed(cell) for name, cell in row.items()})
+        expected = {name: sorted_rows(wanted[name]) for name in told}
+        assert {name: sorted_rows(rows) for name, rows in told.items()} == expected, path.read_text()
+        check_published(node, made, wanted)
+
+
+def check_published(node: Running, made: Graph, wanted: Mapping[str, Sequence[Row]]) -> None:
+    """Each row of a published history is published once, and the last event of a key is its row."""
+    with blocking.connect(f"tidings://{node.address}") as bus:
+        for one in made.published:
+            events = [event for _, event in bus.log.read(where=f"type = '{one.published}'")]
+            if one.kind == "state":
+                last = {event.subject: event for event in events}
+                assert len(last) == len(wanted[one.name]), one.name
+            elif one.name in wanted and not is_recomputed(made, one.name):
+                assert len(events) == len(wanted[one.name]), one.name
+
+
+def is_recomputed(made: Graph, name: str) -> bool:
+    return {step.name: step.is_recomputed for step in plan_of(made, "tables").steps}[name]
+
+
+def _timed(cell: Any) -> Any:
+    """A cell in JSON as it is in a row; texts of these rows are no times."""
+    is_time = isinstance(cell, str) and cell[:2] == "20"
+    return datetime.fromisoformat(cell) if is_time else cell
 
 
 class Interrupted(Exception):

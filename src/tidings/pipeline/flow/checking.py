@@ -126,6 +126,7 @@ def _collapse(edge: Collapse, before: Sequence[Outcome]) -> Outcome:
     for name in edge.by:
         if history.columns[name] not in KEYS or name in ("time", "position"):
             raise ValueError(f"{name!r} can't be a key: it is {history.columns[name]}")
+    _check_key(edge)
     if not edge.rules:
         raise ValueError("collapse needs at least one rule, such as high=highest('price')")
     _check_limits(edge)
@@ -135,6 +136,15 @@ def _collapse(edge: Collapse, before: Sequence[Outcome]) -> Outcome:
     _check_results(results, {**key, **windows, "time": ""})
     by = edge.by if edge.window_s is None else (*edge.by, "start")
     return Outcome("state", {**key, **windows, "time": "timestamp", **results}, by)
+
+
+def _check_key(edge: Collapse) -> None:
+    for name in edge.by:
+        if edge.by.count(name) > 1:
+            raise ValueError(f"the key has the column {name!r} twice; name it once")
+        if edge.window_s is not None and name.lower() in WINDOW:
+            problem = f"the key column {name!r} has the name of a column of the window"
+            raise ValueError(f"{problem}; leave window_s out, or rename the column by a transform")
 
 
 def _check_limits(edge: Collapse) -> None:

@@ -171,9 +171,13 @@ class Collapsing:
         return [part.merged(F.col(name)).alias(name) for part, name in named]
 
     def running(self, parts: DataFrame) -> DataFrame:
-        """Return the merge of each row and those before it, by node and position; nulls come first."""
+        """Return the merge of each row and those up to its place, by node and position; nulls come first.
+
+        Rows of one place, which a merge may have several of, all have the merge of all of them.
+        """
         order = [F.col(name).asc_nulls_first() for name in ("n", "s")]
-        before = Window.partitionBy(*self.keys).orderBy(*order).rowsBetween(Window.unboundedPreceding, 0)
+        before = Window.partitionBy(*self.keys).orderBy(*order)
+        before = before.rangeBetween(Window.unboundedPreceding, Window.currentRow)
         sums = []
         for part, name in zip(self._parts, self.parts, strict=True):
             result = _MERGES[part.merge](F.col(name)).over(before)
