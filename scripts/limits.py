@@ -28,6 +28,7 @@ PACKAGES = {
     "queues": "Queues, transactions and spaces",
     "postgres": "Queues in PostgreSQL",
     "peers": "Other nodes",
+    "overlay": "The overlay",
     "store": "The store",
     "log": "The log",
     "pipeline": "Spark",

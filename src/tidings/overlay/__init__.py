@@ -1,0 +1,1 @@
+"""Overlay of nodes: how they know each other, agree on a tree and route events by content."""

@@ -1,0 +1,123 @@
+"""Records that a node has, the newest of each node, and the digests by which two nodes compare theirs.
+
+A record whose node no edges connect with this one is *lost*. It is kept for a while, since the link that
+joins them may come back, but it is neither compared nor sent: nodes that forget at different moments would
+give such records to each other again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from tidings.overlay.records import (
+    ALL_LINKS_MAX,
+    NODES_MAX,
+    SLOTS,
+    LinkRecord,
+    NodeRecord,
+    Stamp,
+    slot_of,
+)
+
+
+class KnownRecords:
+    """The newest record of each node, by the ids of the nodes."""
+
+    def __init__(self) -> None:
+        self.lost: dict[str, float] = {}
+        """Nodes that are out of reach, and when each is to be forgotten."""
+        self.newest = 0
+        """Latest moment since when a link is there, in any record so far."""
+        self._records: dict[str, NodeRecord] = {}
+        self._links = 0
+        self.get = self._records.get
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[NodeRecord]:
+        return iter(self._records.values())
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._records
+
+    def __getitem__(self, node: str) -> NodeRecord:
+        return self._records[node]
+
+    def fits(self, record: NodeRecord) -> bool:
+        """Whether there is room for a record."""
+        known = self._records.get(record.node)
+        if known is None and len(self._records) >= NODES_MAX:
+            return False
+        more = len(record.links) - (0 if known is None else len(known.links))
+        return more <= 0 or self._links + more <= ALL_LINKS_MAX
+
+    def put(self, record: NodeRecord) -> bool:
+        """Put a record in place of an older one; return whether edges may have changed by that."""
+        node = record.node
+        known = self._records.get(node)
+        self._records[node] = record
+        if known is None:
+            self._links += len(record.links)
+            return self._is_edge(node, record.links)
+        self._links += len(record.links) - len(known.links)
+        return known.leaf != record.leaf or self._is_edge(node, _changed(known.links, record.links))
+
+    def _is_edge(self, node: str, links: Iterable[LinkRecord]) -> bool:
+        """Whether the other end names one of these links of a node, too."""
+        is_edge = False
+        for link in links:
+            if link.since > self.newest:
+                self.newest = link.since
+            other = self._records.get(link.neighbour)
+            is_edge = is_edge or (other is not None and _names(other, node))
+        return is_edge
+
+    def drop(self, node: str) -> None:
+        """Forget a record."""
+        record = self._records.pop(node)
+        self._links -= len(record.links)
+        self.lost.pop(node, None)
+
+    # Comparing
+
+    def stamps(self, slot: int) -> dict[str, Stamp]:
+        """Return the stamps of the records in a slot, without the lost ones."""
+        found = self._records.items()
+        return {node: record.stamp for node, record in found if self._is_in(slot, node)}
+
+    def _is_in(self, slot: int, node: str) -> bool:
+        return slot_of(node) == slot and node not in self.lost
+
+    def newer(self, slot: int, stamps: dict[str, Stamp]) -> list[NodeRecord]:
+        """Return the records in a slot of which another node has none, or an older one by its stamps."""
+        least = (-1, 0, 0)
+        mine = self.stamps(slot)
+        return [self._records[node] for node, stamp in mine.items() if stamp > stamps.get(node, least)]
+
+    def digests(self, without: tuple[str, ...]) -> tuple[int, ...]:
+        """Return one number for each slot, of all records but the lost ones and those of some nodes."""
+        slots = [0] * SLOTS
+        for node, record in self._records.items():
+            if node not in self.lost and node not in without:
+                slots[slot_of(node)] ^= record.fingerprint
+        return tuple(slots)
+
+
+def _names(record: NodeRecord, neighbour: str) -> bool:
+    """Whether a record names a neighbour."""
+    for link in record.links:  # noqa: SIM110  # a generator takes twice as long, for each of all records
+        if link.neighbour == neighbour:
+            return True
+    return False
+
+
+def _changed(before: Sequence[LinkRecord], after: Sequence[LinkRecord]) -> list[LinkRecord]:
+    """Return the links that came, went or have another moment; one that comes up or is cut stays an edge."""
+    old = {link.neighbour: link for link in before}
+    changed = []
+    for link in after:
+        known = old.pop(link.neighbour, None)
+        if known is None or known.since != link.since:
+            changed.append(link)
+    return [*changed, *old.values()]

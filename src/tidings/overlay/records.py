@@ -1,0 +1,162 @@
+"""Link-state records: what a node says of itself and its links, and the messages that compare records.
+
+A node numbers the versions of its record within its epoch, so of two records of one node all nodes call the
+same one newer. Two that have one number and differ come from two programs that use one identity; the
+fingerprints decide between those, so that all nodes still keep the same one.
+
+    Digest    the sender's own record and one number for each slot of all others: sent when a link comes up
+    Stamps    the stamps of all records in a slot: sent for the slots that differ
+    records   those that the other end has not, or older
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from hashlib import blake2b
+from typing import NoReturn
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+
+from tidings.errors import CodecError
+from tidings.ids import NUMBER_MAX
+
+NODES_MAX = 10_000
+"""Nodes of which one node keeps records; records of further nodes are refused."""
+LINKS_MAX = 1_000
+"""Links in the record of one node."""
+ALL_LINKS_MAX = 200_000
+"""Links in all records that a node keeps, each counted at both ends."""
+ID_LENGTH_MAX = 64
+"""Characters in the id of a node."""
+NAME_LENGTH_MAX = 64
+"""Characters in the name of a node, as its record has it."""
+ADDRESS_LENGTH_MAX = 255
+"""Characters in the address that a record shows to people."""
+SINCE_MAX = 2**53 - 1
+"""Latest moment at which a link may have been established, in µs: in the year 2255."""
+SLOTS = 32
+"""Parts into which all records are divided, by the ids of their nodes, to be compared."""
+
+Stamp = tuple[int, int, int]
+"""Epoch, version and fingerprint of a record: the newer of two records of one node has the higher stamp."""
+
+_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{ID_LENGTH_MAX}}}")
+_encoder = msgspec.msgpack.Encoder()
+
+
+class LinkRecord(Struct, frozen=True, gc=False, array_like=True):
+    """Link of a node to a neighbour, as the node sees it."""
+
+    neighbour: str
+    since: int
+    """When it was established first, in µs; of what both ends say, the smaller counts."""
+    is_up: bool = True
+
+
+class NodeRecord(Struct, frozen=True, array_like=True, dict=True):
+    """Node and its links, those that are cut too, in the order of the neighbours' ids."""
+
+    node: str
+    name: str
+    epoch: int
+    version: int
+    links: tuple[LinkRecord, ...] = ()
+    leaf: bool = False
+    """Whether it never carries the events of others."""
+    address: str = ""
+    """Where it can be reached, for people."""
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """64 bits that differ when records do."""
+        return int.from_bytes(blake2b(_encoder.encode(self), digest_size=8).digest(), "big")
+
+    @property
+    def stamp(self) -> Stamp:
+        """By which it is compared with others of its node."""
+        return self.epoch, self.version, self.fingerprint
+
+
+class Digest(Struct, frozen=True, gc=False, array_like=True):
+    """Record of the sender, and the digests of all records but those of both ends, slot by slot."""
+
+    record: NodeRecord
+    slots: tuple[int, ...]
+
+
+class Stamps(Struct, frozen=True, gc=False, array_like=True):
+    """Stamps of all records that the sender has in one slot."""
+
+    slot: int
+    stamps: dict[str, Stamp]
+
+
+def slot_of(node: str) -> int:
+    """Return the slot of a node's record."""
+    return crc32(node.encode()) % SLOTS
+
+
+def is_newer(record: NodeRecord, known: NodeRecord) -> bool:
+    """Whether a record replaces a known one of the same node."""
+    if record.version != known.version or record.epoch != known.epoch:
+        return (record.epoch, record.version) > (known.epoch, known.version)
+    return record is not known and record != known and record.fingerprint > known.fingerprint
+
+
+def check_record(record: NodeRecord) -> None:
+    """Refuse a record that no node makes: CodecError names the place of the mistake in it."""
+    node, name, address, last = record.node, record.name, record.address, ""
+    if not (
+        _ID.fullmatch(node)
+        and len(name) <= NAME_LENGTH_MAX
+        and len(address) <= ADDRESS_LENGTH_MAX
+        and name.isprintable()
+        and address.isprintable()
+        and 0 <= record.epoch <= NUMBER_MAX
+        and 0 <= record.version <= NUMBER_MAX
+        and len(record.links) <= LINKS_MAX
+    ):
+        _refuse_node(record)
+    for number, link in enumerate(record.links):
+        neighbour = link.neighbour
+        if not (last < neighbour != node and 0 <= link.since <= SINCE_MAX and _ID.fullmatch(neighbour)):
+            _refuse_link(record, number, last)
+        last = neighbour
+
+
+def _refuse_node(record: NodeRecord) -> NoReturn:
+    _check_id(record.node, "$.node")
+    _check_text(record.name, NAME_LENGTH_MAX, "$.name")
+    _check_text(record.address, ADDRESS_LENGTH_MAX, "$.address")
+    _check_number(record.epoch, NUMBER_MAX, "$.epoch")
+    _check_number(record.version, NUMBER_MAX, "$.version")
+    raise CodecError("$.links", f"has {len(record.links)} links; at most {LINKS_MAX} are allowed")
+
+
+def _refuse_link(record: NodeRecord, number: int, last: str) -> NoReturn:
+    link, place = record.links[number], f"$.links[{number}]"
+    _check_number(link.since, SINCE_MAX, f"{place}.since")
+    _check_id(link.neighbour, f"{place}.neighbour")
+    problem = "is the node itself" if link.neighbour == record.node else f"does not follow {last!r} in order"
+    raise CodecError(f"{place}.neighbour", f"{link.neighbour!r} {problem}")
+
+
+def _check_id(text: str, place: str) -> None:
+    if _ID.fullmatch(text) is None:
+        allowed = f"1 to {ID_LENGTH_MAX} letters, digits, '_' or '-'"
+        raise CodecError(place, f"{text[:80]!a} is no id of a node: {allowed}")
+
+
+def _check_text(text: str, longest: int, place: str) -> None:
+    if len(text) > longest:
+        raise CodecError(place, f"has {len(text)} characters; at most {longest} are allowed")
+    if not text.isprintable():
+        raise CodecError(place, f"{text!a} has characters that can't be printed")
+
+
+def _check_number(number: int, most: int, place: str) -> None:
+    if not 0 <= number <= most:
+        raise CodecError(place, f"{number} is not within 0..{most}")

@@ -1,0 +1,397 @@
+"""Topology of the overlay, as one node knows it: records of all nodes, flooded over the links.
+
+    link_up ──► the node's own record changes ──► it is sent over all links
+            └─► the ends compare their records: digests, then stamps of the slots that differ, then records
+    hear    ──► what is newer than the known is kept and sent over all other links
+
+A link stays in the records of its ends while it is cut, and until it is removed; so a cut changes no tree,
+and events wait for the link. All nodes with the same records have the same tree (`overlay.tree`).
+
+The driver calls `link_up` when a connection is there, before it hands in what comes over it, and `link_down`
+when that is lost; a connection keeps the order of its messages. It calls `wake` at `wake_at`. Effects are
+carried out in their order: an adjacency is stored before other nodes are told of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+
+from msgspec.structs import replace
+
+from tidings.errors import CodecError, UserError
+from tidings.ids import NUMBER_MAX
+from tidings.overlay.known_records import KnownRecords
+from tidings.overlay.pacing import Pacing
+from tidings.overlay.records import (
+    LINKS_MAX,
+    NODES_MAX,
+    SINCE_MAX,
+    SLOTS,
+    Digest,
+    LinkRecord,
+    NodeRecord,
+    Stamps,
+    check_record,
+    is_newer,
+)
+from tidings.overlay.topology_effects import (
+    Effect,
+    IdentityClash,
+    NodesExceeded,
+    SendDigest,
+    SendRecords,
+    SendStamps,
+    StoreAdjacency,
+    TakeEpoch,
+    TreeChanged,
+)
+from tidings.overlay.tree import Tree, edges_of, spanning_tree, ways_from
+
+RECORDS_MAX = 500
+"""Records in one message to a neighbour."""
+FORGET_S = 3600.0
+"""How long the record of a node is kept that no links connect with this one any more."""
+LOOK_S = 5.0
+"""How long after a change of edges a node looks which nodes are out of reach."""
+CLASHES_MAX = 5
+"""Times within CLASH_S that a node may find a newer record of itself, before that is reported."""
+CLASH_S = 60.0
+"""See CLASHES_MAX."""
+
+
+class Topology:
+    """What one node knows of all nodes and their links; `now` is of the clock that never jumps."""
+
+    def __init__(
+        self,
+        node: str,
+        name: str,
+        epoch: int,
+        leaf: bool = False,
+        known: Iterable[NodeRecord] = (),
+        address: str = "",
+    ) -> None:
+        """`known` has the record that was stored last (StoreAdjacency), and may have others."""
+        self.node = node
+        self.clashes = 0
+        """Newer records of this node that came from others."""
+        self.refused = 0
+        """Records for which there was no room."""
+        self.repeated = 0
+        """Digests and stamps that a neighbour has sent twice over one connection; they are passed over."""
+        self._known = KnownRecords()
+        self._pacing = Pacing()
+        self._unasked: dict[str, set[int]] = {}  # of each connected neighbour: what it may still ask
+        self._clashes_at: deque[float] = deque(maxlen=CLASHES_MAX)
+        self._is_full = False
+        self._look_at = inf
+        self._is_stale = False
+        self._names: dict[str, str | None] | None = None
+        own = NodeRecord(node, name, epoch, 1, (), leaf, address)
+        for record in known:
+            if record.node != node:
+                self._known.put(record)
+            else:
+                links = tuple(replace(link, is_up=False) for link in record.links)
+                version = record.version + 1 if record.epoch >= epoch else 1
+                own = replace(own, epoch=max(epoch, record.epoch), version=version, links=links)
+        self._known.put(own)
+        self._tree = Tree(node, spanning_tree(edges_of(self._known), self._leaves()))
+
+    # What it knows
+
+    @property
+    def own(self) -> NodeRecord:
+        """The record of this node."""
+        return self._known[self.node]
+
+    @property
+    def records(self) -> list[NodeRecord]:
+        """The newest record of each node that is known, also of such as are out of reach."""
+        return list(self._known)
+
+    @property
+    def connected(self) -> list[str]:
+        """The neighbours whose links are up."""
+        return list(self._unasked)
+
+    @property
+    def tree(self) -> Tree:
+        """The spanning tree; the same object as long as its edges are the same."""
+        if self._is_stale:
+            self._is_stale = False
+            tree = Tree(self.node, spanning_tree(edges_of(self._known), self._leaves()))
+            if tree.edges != self._tree.edges:
+                self._tree, self._names = tree, None
+        return self._tree
+
+    def _leaves(self) -> set[str]:
+        return {record.node for record in self._known if record.leaf}
+
+    def is_active(self, neighbour: str) -> bool:
+        """Whether the link to a neighbour is in the tree, and does not stand by."""
+        return self.tree.way(neighbour) == neighbour
+
+    def way(self, node: str) -> str | None:
+        """Return the neighbour through which a node is reached; None if it is not, or is this one."""
+        return self.tree.way(node)
+
+    def behind(self, neighbour: str) -> frozenset[str]:
+        """Return the nodes that are reached through a neighbour, itself too; none if its link stands by."""
+        return self.tree.behind(neighbour)
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """The ids of the nodes in the tree by their names; None for a name that several have."""
+        tree = self.tree
+        if self._names is None:
+            self._names = {}
+            for record in self._known:
+                if record.node in tree:
+                    self._names[record.name] = None if record.name in self._names else record.node
+        return self._names
+
+    # Links of this node
+
+    def link_up(self, neighbour: str, since: int, now: float) -> list[Effect]:
+        """Note that the connection to a neighbour is there, also one in place of another.
+
+        `since` is when it was established, in µs; of a link that was known before, the earlier moment counts.
+        A new link counts as younger than all that are known, whatever the clocks say, so that it changes no
+        established tree. UserError if it is one too many.
+        """
+        links = {link.neighbour: link for link in self.own.links}
+        link = links.get(neighbour)
+        if neighbour == self.node:
+            raise UserError("a node has no link to itself")
+        if link is None and len(links) >= LINKS_MAX:
+            raise UserError(f"a node has at most {LINKS_MAX} links; remove one first")
+        since = max(since, self._known.newest + 1) if link is None else min(since, link.since)
+        links[neighbour] = LinkRecord(neighbour, min(max(since, 0), SINCE_MAX))
+        self._unasked.pop(neighbour, None)  # it is sent the record with the digest
+        effects = self._change(links, now)
+        self._unasked[neighbour] = set(range(-1, SLOTS))
+        digests = self._known.digests(without=(self.node, neighbour))
+        return [*effects, SendDigest(neighbour, Digest(self.own, digests))]
+
+    def link_down(self, neighbour: str, now: float) -> list[Effect]:
+        """Note that the connection to a neighbour is lost; the link stays in the records."""
+        self._unasked.pop(neighbour, None)
+        links = {link.neighbour: link for link in self.own.links}
+        if neighbour not in links:
+            return []
+        links[neighbour] = replace(links[neighbour], is_up=False)
+        return self._change(links, now)
+
+    def link_removed(self, neighbour: str, now: float) -> list[Effect]:
+        """Remove a link; the neighbour is told if it is connected, and its connection may be closed then."""
+        links = {link.neighbour: link for link in self.own.links}
+        if links.pop(neighbour, None) is None:
+            return []
+        was_up = self._unasked.pop(neighbour, None) is not None
+        effects = self._change(links, now)
+        return [*effects, SendRecords(neighbour, (self.own,))] if was_up else effects
+
+    def _change(self, links: dict[str, LinkRecord], now: float) -> list[Effect]:
+        """Make a new version of this node's record, unless nothing has changed."""
+        own = self.own
+        new = tuple(links[neighbour] for neighbour in sorted(links))
+        if new == own.links:
+            return []
+        stored = [(link.neighbour, link.since) for link in own.links]
+        record = replace(own, version=own.version + 1, links=new)
+        effects = self._publish(record, now)
+        if stored != [(link.neighbour, link.since) for link in new]:
+            effects.insert(0, StoreAdjacency(record))
+        return effects
+
+    def _publish(self, record: NodeRecord, now: float) -> list[Effect]:
+        """Take a new record of this node, and send it as often as that is allowed."""
+        is_changed = self._put(record, now)
+        effects = self._flood([record], "") if self._pacing.admit(record, "", now) else []
+        return self._noted(effects, is_changed)
+
+    # Records of others
+
+    def hear(self, neighbour: str, records: Sequence[NodeRecord], now: float) -> list[Effect]:
+        """Take what is newer than the known records; if one is invalid, CodecError and none is taken."""
+        if neighbour not in self._unasked:
+            return []
+        return self._take(neighbour, self._news(records), now)
+
+    def _news(self, records: Iterable[NodeRecord], place: str = "$.records[{}]") -> list[NodeRecord]:
+        """Return what is newer than the known, after a check; `place` is where the records stand."""
+        known_of = self._known.get
+        news = []
+        for number, record in enumerate(records):
+            known = known_of(record.node)
+            if known is None or (known is not record and is_newer(record, known)):
+                try:
+                    check_record(record)
+                except CodecError as error:
+                    raise CodecError(place.format(number) + error.place[1:], error.problem) from None
+                news.append(record)
+        return news
+
+    def _take(self, neighbour: str, news: Iterable[NodeRecord], now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        taken: list[NodeRecord] = []
+        is_changed = False
+        for record in news:
+            known = self._known.get(record.node)
+            if record.node == self.node:
+                effects += self._reclaim(neighbour, record, now)
+            elif known is not None and not self._pacing.admit(record, neighbour, now):
+                continue
+            elif not self._has_room(record):
+                effects += self._refuse(neighbour, record)
+            else:
+                is_changed |= self._put(record, now)
+                taken.append(record)
+        return self._noted([*effects, *self._flood(taken, neighbour)], is_changed)
+
+    def _put(self, record: NodeRecord, now: float) -> bool:
+        """Put a record among the known; return whether edges may have changed."""
+        known = self._known.get(record.node)
+        if known is None or known.name != record.name:
+            self._names = None
+        was_lost = self._known.lost.pop(record.node, None) is not None
+        is_changed = self._known.put(record)
+        if is_changed or was_lost or known is None:
+            self._look_at = min(self._look_at, now + LOOK_S)
+        return is_changed
+
+    def _noted(self, effects: list[Effect], is_changed: bool) -> list[Effect]:
+        """Return effects, with TreeChanged if edges have changed and the tree was read since the last one."""
+        if is_changed and not self._is_stale:
+            self._is_stale = True
+            effects.append(TreeChanged())
+        return effects
+
+    def _flood(self, records: Sequence[NodeRecord], source: str) -> list[Effect]:
+        """Return the records as effects to all neighbours but the one they came from."""
+        parts = list(_parts(records))
+        return [SendRecords(one, part) for one in self._unasked if one != source for part in parts]
+
+    def _has_room(self, record: NodeRecord) -> bool:
+        """Whether there is room for a record; those of lost nodes make it."""
+        if self._known.fits(record):
+            return True
+        for node in list(self._known.lost):
+            self._forget(node)
+        return self._known.fits(record)
+
+    def _refuse(self, neighbour: str, record: NodeRecord) -> list[Effect]:
+        self.refused += 1
+        was_full, self._is_full = self._is_full, True
+        return [] if was_full else [NodesExceeded(neighbour, record)]
+
+    def _reclaim(self, neighbour: str, record: NodeRecord, now: float) -> list[Effect]:
+        """Make a record of this node that is newer than one of a former life, or of another program.
+
+        A directory that was restored from a backup, or copied, has such former lives.
+        """
+        self.clashes += 1
+        self._clashes_at.append(now)
+        is_later = record.epoch > self.own.epoch
+        number = (record.epoch + 1, 1) if is_later else (record.epoch, record.version + 1)
+        if max(number) > NUMBER_MAX:  # nothing is newer
+            return [IdentityClash(neighbour, record)]
+        effects: list[Effect] = [TakeEpoch(number[0])] if is_later else []
+        effects += self._publish(replace(self.own, epoch=number[0], version=number[1]), now)
+        if len(self._clashes_at) == CLASHES_MAX and now - self._clashes_at[0] <= CLASH_S:
+            self._clashes_at.clear()
+            effects.append(IdentityClash(neighbour, record))
+        return effects
+
+    # Comparing all records with a neighbour
+
+    def hear_digest(self, neighbour: str, digest: Digest, now: float) -> list[Effect]:
+        """Take a neighbour's own record, and send it the stamps of all slots that differ from those here."""
+        if digest.record.node != neighbour:
+            raise CodecError("$.record.node", f"{digest.record.node!a} is not the neighbour, {neighbour!a}")
+        if len(digest.slots) != SLOTS:
+            raise CodecError("$.slots", f"has {len(digest.slots)} slots, not {SLOTS}")
+        if not self._may_ask(neighbour, -1):
+            return []
+        effects = self._take(neighbour, self._news([digest.record], "$.record"), now)
+        known = self._known.get(neighbour)
+        if known is not None and is_newer(known, digest.record):  # of a former life: it takes a later epoch
+            effects.append(SendRecords(neighbour, (known,)))
+        mine = self._known.digests(without=(self.node, neighbour))
+        for slot in range(SLOTS):
+            if mine[slot] != digest.slots[slot]:
+                effects.append(SendStamps(neighbour, Stamps(slot, self._known.stamps(slot))))
+        return effects
+
+    def hear_stamps(self, neighbour: str, stamps: Stamps) -> list[Effect]:
+        """Send a neighbour the records of a slot that it has not, or older."""
+        if not 0 <= stamps.slot < SLOTS:
+            raise CodecError("$.slot", f"{stamps.slot} is not within 0..{SLOTS - 1}")
+        if len(stamps.stamps) > NODES_MAX:
+            raise CodecError("$.stamps", f"has {len(stamps.stamps)} nodes; at most {NODES_MAX} are allowed")
+        if not self._may_ask(neighbour, stamps.slot):
+            return []
+        newer = self._known.newer(stamps.slot, stamps.stamps)
+        return [SendRecords(neighbour, part) for part in _parts(newer)]
+
+    def _may_ask(self, neighbour: str, what: int) -> bool:
+        """Whether a neighbour is connected and asks this for the first time over its connection."""
+        unasked = self._unasked.get(neighbour)
+        if unasked is None:
+            return False
+        if what not in unasked:
+            self.repeated += 1
+            return False
+        unasked.discard(what)
+        return True
+
+    # Time
+
+    @property
+    def wake_at(self) -> float:
+        """When `wake` is to be called; inf if nothing is due."""
+        return min(self._pacing.wake_at, self._look_at)
+
+    def wake(self, now: float) -> list[Effect]:
+        """Take the changes that waited for their time, and forget nodes that were out of reach for long."""
+        effects: list[Effect] = []
+        for record, source in self._pacing.due(now):
+            if record.node == self.node:
+                effects += self._flood([self.own], "")
+                continue
+            known = self._known.get(record.node)
+            if known is not None and is_newer(record, known) and self._has_room(record):
+                is_changed = self._put(record, now)
+                effects += self._noted(self._flood([record], source), is_changed)
+        if self._look_at <= now:
+            effects += self._look(now)
+        return effects
+
+    def _look(self, now: float) -> list[Effect]:
+        """Look which nodes are out of reach, and send the records of those that no longer are."""
+        lost = self._known.lost
+        reached = ways_from(self.node, edges_of(self._known))
+        found = [record for record in self._known if record.node in reached and record.node in lost]
+        for record in found:
+            del lost[record.node]
+        for record in self._known:
+            if record.node not in reached:
+                lost.setdefault(record.node, now + FORGET_S)
+        for node in [node for node, moment in lost.items() if moment <= now]:
+            self._forget(node)
+        self._look_at = min(lost.values(), default=inf)
+        return self._flood(found, "")
+
+    def _forget(self, node: str) -> None:
+        self._known.drop(node)
+        self._pacing.forget(node)
+        self._is_full = False
+
+
+def _parts(records: Sequence[NodeRecord]) -> Iterator[tuple[NodeRecord, ...]]:
+    """Yield records as they fit into messages."""
+    for start in range(0, len(records), RECORDS_MAX):
+        yield tuple(records[start : start + RECORDS_MAX])

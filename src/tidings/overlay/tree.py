@@ -1,0 +1,137 @@
+"""Spanning tree of the overlay, and the ways over it.
+
+The tree is Kruskal's: edges are taken from the oldest to the youngest, and each that would close a cycle is
+left out and *stands by*. So a new link changes an established tree only where it joins two parts of it. An
+edge is a link that the records of both its ends name, whether it is up or cut. The rule kept: the tree is a
+function of the records alone, so nodes that have the same records have the same tree.
+
+A leaf has one edge in the tree, its oldest to a node that is no leaf, so nothing passes through it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
+
+from tidings.overlay.records import NodeRecord
+
+Edge = tuple[int, str, str]
+"""Moment since when there is a link, and its ends, the smaller id first: edges are taken in this order."""
+
+
+def edges_of(records: Iterable[NodeRecord]) -> list[Edge]:
+    """Return the links that the records of both ends name, since the earlier of the moments these say."""
+    said: dict[tuple[str, str], int] = {}  # by the end that was met first, and the other
+    edges: list[Edge] = []
+    for record in records:
+        node = record.node
+        for link in record.links:
+            neighbour = link.neighbour
+            since = said.pop((neighbour, node), None)
+            if since is None:
+                said[node, neighbour] = link.since
+            else:
+                ends = (node, neighbour) if node < neighbour else (neighbour, node)
+                edges.append((min(since, link.since), *ends))
+    return edges
+
+
+def spanning_tree(edges: Iterable[Edge], leaves: AbstractSet[str] = frozenset()) -> list[Edge]:
+    """Return the edges of the tree, or of one tree for each connected part, from the oldest."""
+    parent: dict[str, str] = {}  # of each node another of its part, up to the one that stands for the part
+    tree: list[Edge] = []
+    aside: list[Edge] = []
+    for edge in sorted(edges):
+        _, one, other = edge
+        if leaves and (one in leaves or other in leaves):
+            aside.append(edge)
+            continue
+        while one in parent:  # each step shortens the way for the next search
+            above = parent[one]
+            if above in parent:
+                parent[one] = parent[above]
+            one = above
+        while other in parent:
+            above = parent[other]
+            if above in parent:
+                parent[other] = parent[above]
+            other = above
+        if one != other:
+            parent[one] = other
+            tree.append(edge)
+    return sorted([*tree, *_of_leaves(aside, leaves)]) if aside else tree
+
+
+def _of_leaves(edges: Iterable[Edge], leaves: AbstractSet[str]) -> Iterator[Edge]:
+    """Yield the first edge of each leaf to a node that is none."""
+    joined: set[str] = set()
+    for edge in edges:
+        _, one, other = edge
+        leaf = one if one in leaves else other
+        if leaf not in joined and not (one in leaves and other in leaves):
+            joined.add(leaf)
+            yield edge
+
+
+def ways_from(start: str, edges: Iterable[Edge]) -> dict[str, str]:
+    """Return the nodes that edges connect with a node, each with the first node on the way to it."""
+    beside: dict[str, list[str]] = {start: []}
+    for _, one, other in edges:
+        beside.setdefault(one, []).append(other)
+        beside.setdefault(other, []).append(one)
+    ways = {start: start} | {one: one for one in beside[start]}
+    reached = beside[start]
+    while reached:
+        further = []
+        for node in reached:
+            way = ways[node]
+            for other in beside[node]:
+                if other not in ways:
+                    ways[other] = way
+                    further.append(other)
+        reached = further
+    return ways
+
+
+class Tree:
+    """Spanning tree of the nodes that one node is connected with, seen from that node."""
+
+    def __init__(self, own: str, forest: Iterable[Edge] = ()) -> None:
+        """`forest` has the edges of all trees that the records make; those of other trees are left out."""
+        forest = list(forest)
+        self.own = own
+        self._ways = ways_from(own, forest)
+        self.edges = frozenset(edge for edge in forest if edge[1] in self._ways)
+        self._behind: dict[str, frozenset[str]] = {}
+
+    def __len__(self) -> int:
+        """How many nodes are in it."""
+        return len(self._ways)
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._ways
+
+    @property
+    def nodes(self) -> Collection[str]:
+        """All nodes in it, this one too."""
+        return self._ways.keys()
+
+    @property
+    def neighbours(self) -> list[str]:
+        """The nodes at the other ends of this node's edges in the tree, in order."""
+        return sorted(node for node, way in self._ways.items() if node == way != self.own)
+
+    def way(self, node: str) -> str | None:
+        """Return the neighbour through which a node is reached; None if it is not, or is this one."""
+        way = self._ways.get(node)
+        return None if way == self.own else way
+
+    def behind(self, neighbour: str) -> frozenset[str]:
+        """Return the nodes that are reached through a neighbour, itself too; none if its link stands by."""
+        if not self._behind:
+            found: dict[str, list[str]] = {}
+            for node, way in self._ways.items():
+                found.setdefault(way, []).append(node)
+            found.pop(self.own)
+            self._behind = {way: frozenset(nodes) for way, nodes in found.items()}
+        return self._behind.get(neighbour, frozenset())
