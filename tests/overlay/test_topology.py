@@ -449,6 +449,18 @@ def test_a_node_out_of_reach_is_not_sent_to_others() -> None:
     assert {one.node for one in network.cores["d"].records} == {"a", "b", "d"}
 
 
+def test_a_record_out_of_reach_at_one_end_leaves_the_digests_equal() -> None:
+    network = line("a", "b")
+    network.cores["a"].hear("b", [record("x")], network.now)
+    network.cut("a", "b")
+    network.settle()
+    start = len(network.sent)
+    network.connect("a", "b")
+    network.settle()
+    assert [type(message) for *_, message in network.sent[start:]] == [Digest, Digest]
+    assert {one.node for one in network.cores["a"].records} == {"a", "b", "x"}
+
+
 def test_a_node_that_is_in_reach_again_is_sent_to_all_and_not_forgotten() -> None:
     core = linked("a", "b", "c")
     x = record("x", "y")
