@@ -27,10 +27,15 @@ TRIED_MAX = 100
 
 def covers(wide: Normal, narrow: Normal) -> bool:
     """Whether `wide` matches everything that `narrow` does; may say no when unsure."""
-    if all(_covered(one, wide) for one in narrow):
+    if covers_singly(wide, narrow):
         return True
     joined = simplify(wide)
-    return len(joined) < len(wide) and all(_covered(one, joined) for one in narrow)
+    return len(joined) < len(wide) and covers_singly(joined, narrow)
+
+
+def covers_singly(wide: Normal, narrow: Normal) -> bool:
+    """Whether each alternative of `narrow` is covered by one of `wide`; `covers`, if that is simplified."""
+    return all(_covered(one, wide) for one in narrow)
 
 
 def overlaps(one: Normal, other: Normal) -> bool:
