@@ -1,0 +1,234 @@
+"""Index of filters that returns those which may cover one filter, and those which one filter may cover.
+
+A filter is filed in two roles. As one that covers, each of its alternatives stands under its *anchor*: a
+condition that every alternative it covers must have as well, or ensure. This is a residue, such as a LIKE or
+a topic pattern, or else one value of an attribute, such as `type = 'air.pm10'`; of a list, each value. As one
+that is covered, its first alternative stands under each of its values and residues, and under the first value
+of each list. Under each of these is a pile of boxes (`boxes.py`), in which those around or within another are
+found.
+
+A string may ensure a residue: `topic = 'a.b'` is covered by `TOPIC(topic, 'a.*')`. The patterns that fit a
+string are found by their clues (`matching/clues.py`), and the strings that fit a pattern are tried in order.
+
+The rule kept: whatever covers is found, and more may be. A result that is not there yet is None, so that a
+long search can be cut into steps.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from tidings.filters.functions import FUNCTIONS
+from tidings.filters.normal import Conjunction, Normal
+from tidings.filters.topics import DOTS, SLASHES
+from tidings.filters.tree import Condition, FunctionCall, Not
+from tidings.matching.clue_tables import Ends, TextParts, TopicLevels
+from tidings.matching.clues import ClueTable, Keys, clues_of
+from tidings.overlay.boxes import Box, Pile, Point
+
+STRING_KIND = 1
+Place = Point | Condition | None
+"""Under which an alternative stands; None for any."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Candidates(Generic[K]):
+    """Filters by their normal form, each under a key."""
+
+    def __init__(self) -> None:
+        self._wide: dict[Place, Pile] = {}
+        self._narrow: dict[Place, Pile] = {}
+        self._residues: dict[str, _Residues] = {}  # by attribute: those that are anchors
+        self._strings: dict[str, list[str]] = {}  # by attribute, sorted: those that are places
+        self._filed: dict[K, tuple[list[tuple[Place, Box]], list[Place], Box]] = {}
+
+    def __len__(self) -> int:
+        return len(self._filed)
+
+    def add(self, key: K, normal: Normal, simple: Normal, box: Box) -> None:
+        """File a filter by its normal form, the simplified one, and the box of its first alternative."""
+        wide: list[tuple[Place, Box]] = []
+        for one in simple:
+            made = box if one is normal[0] else Box(one, key)
+            wide += [(anchor, made) for anchor in _anchors_of(one, made)]
+        places = _places_of(normal[0], box)
+        self._filed[key] = wide, places, box
+        for anchor, made in wide:
+            self._put(self._wide, anchor, made)
+        for place in places:
+            self._put(self._narrow, place, box)
+
+    def remove(self, key: K) -> None:
+        """Forget a filter; KeyError if it is not there."""
+        wide, places, box = self._filed.pop(key)
+        for anchor, made in wide:
+            self._drop(self._wide, anchor, made)
+        for place in places:
+            self._drop(self._narrow, place, box)
+
+    def _put(self, piles: dict[Place, Pile], place: Place, box: Box) -> None:
+        pile = piles.get(place)
+        if pile is None:
+            pile = piles[place] = Pile()
+            self._note(piles, place, is_new=True)
+        pile.add(box)
+
+    def _drop(self, piles: dict[Place, Pile], place: Place, box: Box) -> None:
+        pile = piles[place]
+        pile.remove(box)
+        if not pile:
+            del piles[place]
+            self._note(piles, place, is_new=False)
+
+    def _note(self, piles: dict[Place, Pile], place: Place, is_new: bool) -> None:
+        """Note that a place came into use or went out of it."""
+        if piles is self._narrow:
+            if isinstance(place, tuple) and place[1] == STRING_KIND:
+                self._note_string(place[0], place[2], is_new)
+        elif (call := _call_of(place)) is not None:
+            assert isinstance(place, Condition)
+            name = call.names[0]
+            residues = self._residues.get(name)
+            if residues is None:
+                residues = self._residues[name] = _Residues()
+            residues.change(place, is_new)
+            if not residues:
+                del self._residues[name]
+
+    def _note_string(self, name: str, text: str, is_new: bool) -> None:
+        strings = self._strings.setdefault(name, [])
+        if is_new:
+            insort(strings, text)
+            return
+        del strings[bisect_left(strings, text)]
+        if not strings:
+            del self._strings[name]
+
+    # Searching
+
+    def covering(self, alternative: Conjunction, box: Box) -> Iterator[K | None]:
+        """Yield the keys of filters that may cover one alternative, some maybe twice."""
+        for anchor in self._anchors(alternative, box):
+            pile = self._wide.get(anchor)
+            if pile is not None:
+                yield from (None if found is None else found.owner for found in pile.around(box))
+
+    def _anchors(self, alternative: Conjunction, box: Box) -> Iterator[Place]:
+        """Yield all anchors that filters may have which cover this alternative."""
+        yield None
+        yield from dict.fromkeys(alternative.residues)
+        for point in (*box.points, *[values[0] for values in box.lists]):
+            yield point
+            name, kind, text = point
+            if kind == STRING_KIND and name in self._residues:
+                yield from self._residues[name].fitting(text)
+
+    def covered_by(self, alternative: Conjunction, box: Box) -> Iterator[K | None]:
+        """Yield the keys of filters whose first alternative this one may cover, some maybe twice."""
+        for place in self._places_within(alternative, box):
+            pile = self._narrow.get(place)
+            if pile is not None:
+                yield from (None if found is None else found.owner for found in pile.within(box))
+            yield None
+
+    def _places_within(self, alternative: Conjunction, box: Box) -> Iterator[Place]:
+        """Yield places, under one of which each alternative stands that this one covers."""
+        if box.points:
+            yield min(box.points, key=lambda point: len(self._narrow.get(point, ())))
+        elif alternative.residues:
+            yield alternative.residues[0]
+            yield from self._strings_of(alternative.residues[0], box)
+        elif box.lists:
+            yield from min(box.lists, key=len)
+        else:
+            yield None
+
+    def _strings_of(self, residue: Condition, box: Box) -> Iterator[Place]:
+        """Yield the strings that ensure a residue."""
+        call = _call_of(residue)
+        strings = () if call is None else self._strings.get(call.names[0], ())
+        if call is None or not strings:
+            return
+        (name,) = call.names
+        test = FUNCTIONS[call.function].prepare(*call.constants)
+        low, high = box.ends(name)
+        first = bisect_left(strings, low[1]) if len(low) == 3 else 0
+        for number in range(first, len(strings)):
+            text = strings[number]
+            if len(high) == 3 and text > high[1]:
+                return
+            if test(text) is (call is residue):
+                yield name, STRING_KIND, text
+            elif number & 15 == 15:
+                yield _NOWHERE
+
+
+_NOWHERE: Point = ("", -1, None)  # nothing stands there: a search goes on
+
+
+def anchor_of(alternative: Conjunction, box: Box) -> Place:
+    """Return the first condition that all which this alternative covers must have as well, or ensure."""
+    return _anchors_of(alternative, box)[0]
+
+
+def _anchors_of(alternative: Conjunction, box: Box) -> Sequence[Place]:
+    """Return the conditions of which all that this alternative covers must have one, or ensure it."""
+    if alternative.residues:
+        return alternative.residues[:1]
+    if box.points:
+        return [next((point for point in box.points if point[0] == "type"), box.points[0])]
+    return min(box.lists, key=len) if box.lists else (None,)
+
+
+def _places_of(alternative: Conjunction, box: Box) -> list[Place]:
+    """Return the places under which an alternative is found by those which cover it."""
+    return [None, *dict.fromkeys(alternative.residues), *box.points, *[values[0] for values in box.lists]]
+
+
+def _call_of(residue: object) -> FunctionCall | None:
+    """Return the condition on one string that a residue demands, or forbids."""
+    call = residue.operand if isinstance(residue, Not) else residue
+    return call if isinstance(call, FunctionCall) and len(call.names) == 1 else None
+
+
+class _Residues:
+    """Residues on the string of one attribute, found by a string that they may be true of."""
+
+    def __init__(self) -> None:
+        self._tables: dict[ClueTable, Any] = {
+            ClueTable.DOTS: TopicLevels(DOTS.separator, hides=False),
+            ClueTable.SLASHES: TopicLevels(SLASHES.separator, hides=True),
+            ClueTable.END: Ends(),
+            ClueTable.PART: TextParts(),
+        }
+        self._without_clue: Keys[Condition] = {}
+        self._size = 0
+
+    def __bool__(self) -> bool:
+        return self._size > 0
+
+    def change(self, residue: Condition, is_new: bool) -> None:
+        """Add or remove a residue."""
+        self._size += 1 if is_new else -1
+        found = clues_of(residue)
+        clues = () if found is None else found.clues
+        if not clues or any(clue.table not in self._tables for clue in clues):
+            if is_new:
+                self._without_clue[residue] = None
+            else:
+                del self._without_clue[residue]
+            return
+        for clue in clues:
+            table = self._tables[clue.table]
+            (table.add if is_new else table.remove)(clue.wanted, residue)
+
+    def fitting(self, text: str) -> Iterator[Condition]:
+        """Yield the residues that may be true of a string."""
+        found: list[Keys[Condition]] = [self._without_clue]
+        for table in self._tables.values():
+            if table:
+                table.find(text, found)
+        yield from dict.fromkeys(residue for keys in found for residue in keys)

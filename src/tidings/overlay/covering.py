@@ -1,0 +1,333 @@
+"""Covering set: as few filters as possible, announced to one neighbour so that everything wanted is covered.
+
+Wanted filters that are equal are one *entry*. The entries form a forest. An entry is announced if it is a
+root; each other one has a parent that covers it, so the root of its tree does. Only roots are searched when
+an entry comes (`candidates.py`). It becomes a child of a root that covers it, or else a root, and the roots
+that it covers become its children. When a root goes, its children are placed anew; when another entry goes,
+its children become those of its parent. A root that becomes a child keeps its own children, so covering much
+costs little.
+
+A parent of many entries has few children. Two of the same rank and with the same value (`candidates.py`: the
+anchor) are compared, and the covered one becomes a child of the other, whose rank grows, as in a binomial
+heap: of n filters `value > x` a root has about log n children, one of which is the next root.
+
+The rules kept: each wanted filter is covered by an announced one, and a passive one never stands for a
+demanding one. No announced filter covers another one, as far as `Filter.covers` finds, unless comparing them
+or searching would take too long. Of filters that cover each other the one with the shortest text is
+announced, of several the first in order of text, so the result does not depend on the order in which they
+came. Changes are returned between two operations only: a filter that goes and those which it covered are in
+the same `Changes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from tidings.filters import Filter
+from tidings.filters.normal import Normal
+from tidings.filters.relations import covers_singly, simplify
+from tidings.interest.demand import COMPARED_MAX, MERGED_ALTERNATIVES_MAX, Weight, comparing, weigh
+from tidings.overlay.boxes import Box
+from tidings.overlay.candidates import Candidates, anchor_of
+from tidings.steps import Steps
+
+STEP: Final = 8
+"""Comparisons, or nodes of the index, in one step."""
+SEARCH_MAX: Final = 20_000
+"""Comparisons and nodes without result in one search; past this nothing more is found."""
+DIGEST_BITS: Final = 128
+
+
+class Announced(NamedTuple):
+    """A filter that a neighbour is sent, and whether it creates no demand."""
+
+    filter: Filter
+    passive: bool
+
+
+class Changes(NamedTuple):
+    """Net changes of the announced filters, for one message."""
+
+    added: list[Announced]
+    removed: list[Announced]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed)
+
+
+_Name = tuple[str, bool]  # text, passive
+_Noted = tuple[Filter, bool] | None
+
+
+class _Entry:
+    """Wanted filter, however many keys have it."""
+
+    __slots__ = (
+        "box", "children", "home", "keys", "latest", "normal", "number", "parent",
+        "passive", "rank", "simple", "wanted", "weight",
+    )  # fmt: skip
+
+    def __init__(self, wanted: Filter, passive: bool) -> None:
+        self.wanted = wanted
+        self.passive = passive
+        self.keys = 0
+        self.normal = wanted.normal
+        self.simple: Normal = self.normal
+        if 1 < len(self.normal) <= MERGED_ALTERNATIVES_MAX:
+            self.simple = simplify(self.normal)
+        self.box = Box(self.normal[0], self)
+        self.home: object = anchor_of(self.normal[0], self.box) or self.box.names
+        self.weight: Weight | None = None
+        self.parent: _Entry | None = None
+        self.children: dict[_Entry, None] = {}
+        self.latest: dict[tuple[object, int], _Entry] = {}  # children by home and rank
+        self.rank = 0
+        self.number = 0  # in the digest, of a root
+
+    @property
+    def name(self) -> _Name:
+        return str(self.wanted), self.passive
+
+    def stands_for(self, other: _Entry) -> bool:
+        """Whether the other need not be announced if this one is, for all that is known without doubt."""
+        if self.passive > other.passive:
+            return False
+        if len(other.normal) == len(self.simple) == 1:
+            if not self.box.is_around(other.box):
+                return False
+            if self.box.is_exact:
+                return True
+        if comparing(_weight(self), _weight(other)) > COMPARED_MAX:
+            return False
+        return covers_singly(self.simple, other.normal)
+
+    def precedes(self, other: _Entry) -> bool:
+        """Whether this one is announced rather than the other."""
+        if not self.stands_for(other):
+            return False
+        if not other.stands_for(self):
+            return True
+        mine, theirs = str(self.wanted), str(other.wanted)
+        return (len(mine), mine) < (len(theirs), theirs)
+
+    def adopt(self, child: _Entry) -> None:
+        """Make an entry that this one covers its child, or that of another child."""
+        while True:
+            slot = child.home, child.rank
+            rival = self.latest.get(slot)
+            if rival is None:
+                break
+            if rival.precedes(child):
+                winner, loser = rival, child
+            elif child.precedes(rival):
+                winner, loser = child, rival
+            else:
+                break
+            self.abandon(rival)
+            winner._take(loser)
+            winner.rank += 1
+            child = winner
+        self._take(child)
+
+    def _take(self, child: _Entry) -> None:
+        child.parent = self
+        self.children[child] = None
+        self.latest[child.home, child.rank] = child
+
+    def abandon(self, child: _Entry) -> None:
+        """Let go of a child."""
+        del self.children[child]
+        child.parent = None
+        if self.latest.get((child.home, child.rank)) is child:
+            del self.latest[child.home, child.rank]
+
+
+def _weight(entry: _Entry) -> Weight:
+    if entry.weight is None:
+        entry.weight = weigh(entry.wanted)
+    return entry.weight
+
+
+def number_of(announced: Announced) -> int:
+    """Return the number that an announced filter adds to the digest of a set."""
+    text = f"{int(announced.passive)}{announced.filter}"
+    return int.from_bytes(blake2b(text.encode(), digest_size=DIGEST_BITS // 8).digest(), "big")
+
+
+def digest_of(numbers: int) -> int:
+    """Return the digest of a set, given the sum of the numbers of its members."""
+    return numbers % (1 << DIGEST_BITS)
+
+
+class CoveringSet:
+    """Filters wanted under keys, and those of them that are announced.
+
+    `len`, iteration and `digest` describe the announced filters as of the last `take_changes`: what a
+    neighbour has that got every change. A filter that matches nothing is never announced.
+    """
+
+    def __init__(self) -> None:
+        self._noted: dict[Hashable, _Noted] = {}
+        self._wanted: dict[Hashable, _Entry | None] = {}
+        self._entries: dict[tuple[Filter, bool], list[_Entry]] = {}
+        self._roots: dict[bool, Candidates[_Entry]] = {False: Candidates(), True: Candidates()}  # by passive
+        self._announced: dict[_Name, Announced] = {}
+        self._added: dict[_Name, Announced] = {}
+        self._removed: dict[_Name, Announced] = {}
+        self._sum = 0  # of the roots
+        self._digest = 0  # as of the last change that was taken
+        self._is_between = True  # no operation is under way
+        self._working = self._work()
+
+    def __len__(self) -> int:
+        return len(self._announced)
+
+    def __iter__(self) -> Iterator[Announced]:
+        return iter(self._announced.values())
+
+    @property
+    def digest(self) -> int:
+        """Digest of the announced filters, whatever their order."""
+        return digest_of(self._digest)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether steps are left."""
+        return bool(self._noted) or not self._is_between
+
+    def add(self, key: Hashable, filter: Filter, passive: bool = False) -> None:
+        """Note that a filter is wanted under a key, instead of the one before."""
+        self._noted[key] = filter, passive
+
+    def remove(self, key: Hashable) -> None:
+        """Note that nothing is wanted under a key any more; KeyError if nothing was."""
+        is_wanted = self._noted[key] is not None if key in self._noted else key in self._wanted
+        if not is_wanted:
+            raise KeyError(key)
+        self._noted[key] = None
+
+    def take_changes(self) -> Changes:
+        """Return what has changed since the last call: nothing while one change is half done."""
+        if not self._is_between:
+            return Changes([], [])
+        changes = Changes(list(self._added.values()), list(self._removed.values()))
+        for name in self._removed:
+            del self._announced[name]
+        self._announced |= self._added
+        self._added, self._removed = {}, {}
+        self._digest = self._sum
+        return changes
+
+    def steps(self) -> Steps[None]:
+        """Do the noted work; steps that are closed are resumed by the next ones."""
+        while self.is_due:
+            next(self._working)
+            yield
+
+    def _work(self) -> Iterator[None]:
+        """Do what is noted, for ever, one key after another."""
+        while True:
+            if self._noted:
+                key = next(iter(self._noted))
+                noted, former = self._noted.pop(key), self._wanted.pop(key, None)
+                self._is_between = False
+                if noted is not None:  # first, so that what the former one covered finds a cover
+                    yield from self._come(key, *noted)
+                if former is not None:
+                    yield from self._go(former)
+                self._is_between = True
+            yield
+
+    def _come(self, key: Hashable, filter: Filter, passive: bool) -> Iterator[None]:
+        if not filter.normal:
+            self._wanted[key] = None
+            return
+        alike = self._entries.setdefault((filter, passive), [])
+        entry = next((one for one in alike if one.wanted is filter or str(one.wanted) == str(filter)), None)
+        if entry is None:
+            entry = _Entry(filter, passive)
+            alike.append(entry)
+        self._wanted[key] = entry
+        entry.keys += 1
+        if entry.keys == 1:
+            yield from self._place(entry)
+
+    def _go(self, entry: _Entry) -> Iterator[None]:
+        entry.keys -= 1
+        if entry.keys:
+            return
+        alike = self._entries[entry.wanted, entry.passive]
+        alike.remove(entry)
+        if not alike:
+            del self._entries[entry.wanted, entry.passive]
+        children = sorted(entry.children, key=lambda child: -child.rank)
+        parent = entry.parent
+        if parent is not None:
+            parent.abandon(entry)
+            for child in children:
+                parent.adopt(child)
+                yield
+            return
+        self._conceal(entry)
+        for child in children:
+            child.parent = None
+            yield from self._place(child)
+            yield
+
+    def _place(self, entry: _Entry) -> Iterator[None]:
+        """Find a place for an entry that has none: below a root, or as one."""
+        for passive in (False, True) if entry.passive else (False,):
+            search = self._roots[passive].covering(entry.normal[0], entry.box)
+            for number, root in enumerate(search):
+                if root is not None and root.precedes(entry):
+                    root.adopt(entry)
+                    return
+                if number % STEP == STEP - 1:
+                    yield
+                if number > SEARCH_MAX:
+                    break
+        covered: dict[_Entry, None] = {}
+        for passive in (True,) if entry.passive else (True, False):
+            yield from self._find_covered(entry, self._roots[passive], covered)
+        self._announce(entry)
+        for root in covered:
+            self._conceal(root)
+            entry.adopt(root)
+            yield
+
+    def _find_covered(
+        self, entry: _Entry, roots: Candidates[_Entry], covered: dict[_Entry, None]
+    ) -> Iterator[None]:
+        """Collect the roots that an entry stands for."""
+        missed = 0
+        for alternative in entry.simple:
+            box = entry.box if alternative is entry.normal[0] else Box(alternative, entry)
+            for number, root in enumerate(roots.covered_by(alternative, box)):
+                if root is None or root in covered or not entry.precedes(root):
+                    missed += 1
+                else:
+                    covered[root] = None
+                if number % STEP == STEP - 1:
+                    yield
+                if missed > SEARCH_MAX:
+                    return
+
+    def _announce(self, entry: _Entry) -> None:
+        """Make an entry a root."""
+        name = entry.name
+        announced = Announced(entry.wanted, entry.passive)
+        if self._removed.pop(name, None) is None:
+            self._added[name] = announced
+        entry.number = number_of(announced)
+        self._sum += entry.number
+        self._roots[entry.passive].add(entry, entry.normal, entry.simple, entry.box)
+
+    def _conceal(self, entry: _Entry) -> None:
+        """Make an entry a root no longer."""
+        name = entry.name
+        if self._added.pop(name, None) is None:
+            self._removed[name] = self._announced[name]
+        self._sum -= entry.number
+        self._roots[entry.passive].remove(entry)
