@@ -158,7 +158,7 @@ def test_a_check_tells_everything_but_secrets() -> None:
         file.write("[[allow]]\nusers = ['device']\nactions = ['manage']\nqueues = ['own-*']\n")
     code, output, errors = security("check", "sec")
     assert (code, errors) == (0, "")
-    assert "admin may publish, subscribe, block, keep\n  put *\n  get *\n  manage *\n" in output
+    assert "admin may publish, subscribe, manage, block, keep\n  put *\n  get *\n  manage *\n" in output
     assert "device may publish, subscribe, put, get\n  manage own-*\n" in output
     assert output.endswith("sec is in order\n")
     report = json.loads(security("check", "sec", "--json")[1])

@@ -166,7 +166,7 @@ def test_a_list_shows_by_what_each_user_comes_in(home: SecurityDirectory) -> Non
     rows = [line.split() for line in output.splitlines()]
     assert rows == [
         ["user", "comes", "in", "by", "tokens", "rules"],
-        ["admin", "password", "7"],
+        ["admin", "password", "8"],
         ["device", "token", "first,", "old", "expired", "2020-01-31", "4"],
         ["ada", "certificate", "0"],
         ["attic", "certificate", "(node)", "0"],

@@ -9,7 +9,7 @@ import pytest
 from security.places import NOW, SECRET, cheap, made
 
 from tidings.errors import ConfigError, UserError
-from tidings.protocol.access import Rule
+from tidings.protocol.access import Principal, Rule
 from tidings.security.certificates import LIFE, check_issuer, check_pair, describe
 from tidings.security.directory import SecurityDirectory, edited
 from tidings.security.passwords import hash_token
@@ -43,6 +43,13 @@ def test_a_new_directory_is_whole_and_its_secrets_are_its_owners(tmp_path: Path)
     assert (path / "admin.password").read_text() == f"{SECRET}\n"
     assert report_on(SecurityDirectory(path), NOW).warnings == []
     assert [entry.name for entry in path.parent.iterdir()] == ["security"]
+
+
+def test_the_first_administrator_may_manage_the_node_and_not_only_its_queues(tmp_path: Path) -> None:
+    _, rules = made(tmp_path / "security").load()
+    admin = Principal("admin", rules=rules["admin"])
+    admin.check_manage_all("stop this node")
+    assert admin.queue_grant("manage", "jobs@attic") is None
 
 
 def test_the_token_for_devices_is_that_of_the_users_file(tmp_path: Path) -> None:

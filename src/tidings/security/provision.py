@@ -165,10 +165,14 @@ def allowance(users: Iterable[str], actions: Iterable[str]) -> str:
 
 
 def _everything(users: Iterable[str]) -> str:
-    """Return entries for users who may do everything, with queues elsewhere too."""
+    """Return entries for users who may do everything, with queues elsewhere too.
+
+    `manage` is in both: with queues it is about these alone, without them about the node.
+    """
     names = list(users)
     about_queues = [action for action in ACTIONS if action not in WITHOUT_QUEUES]
-    return f'{allowance(names, WITHOUT_QUEUES)}{allowance(names, about_queues)}queues = ["*"]\n'
+    whole = allowance(names, (*WITHOUT_QUEUES, "manage"))
+    return f'{whole}{allowance(names, about_queues)}queues = ["*"]\n'
 
 
 def add_allowance(home: SecurityDirectory, entry: str) -> None:
