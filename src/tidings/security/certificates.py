@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from hashlib import sha256
 from ipaddress import ip_address
 from typing import Self
 
@@ -34,6 +35,7 @@ try:
         Encoding,
         NoEncryption,
         PrivateFormat,
+        PublicFormat,
         load_pem_private_key,
     )
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -84,6 +86,19 @@ class Certificate(Struct, frozen=True):
         return None
 
 
+class CertificateRequest(Struct, frozen=True):
+    """Request for a certificate: the name it asks for, and a key that its sender has shown to have."""
+
+    name: str
+    key: EllipticCurvePublicKey
+
+    @property
+    def key_digest(self) -> str:
+        """Return the SHA-256 of the key, in hexadecimal."""
+        public = self.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        return sha256(public).hexdigest()
+
+
 class Authority:
     """Authority that issues certificates."""
 
@@ -94,9 +109,9 @@ class Authority:
     @classmethod
     def make(cls, now: datetime) -> Self:
         """Make a new one, with a unique name."""
-        key, serial = generate_private_key(SECP256R1()), x509.random_serial_number()
+        key, serial = make_key(), x509.random_serial_number()
         name = _name(f"tidings CA {serial % (1 << 32):08x}")
-        builder = _builder(name, key, now, now + AUTHORITY_LIFE, is_authority=True)
+        builder = _builder(name, key.public_key(), now, now + AUTHORITY_LIFE, is_authority=True)
         builder = builder.serial_number(serial).issuer_name(name)
         return cls(builder.sign(key, SHA256()), key)
 
@@ -121,28 +136,58 @@ class Authority:
         It is valid for connecting to other nodes as well. UserError for an invalid host. A certificate that
         replaces another may be for the same key.
         """
-        names = list(dict.fromkeys([*hosts, *HOSTS]))
-        if len(names) > HOSTS_MAX + len(HOSTS):
-            raise UserError(f"a certificate has at most {HOSTS_MAX} names and addresses")
-        purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        extensions = x509.ExtendedKeyUsage(purposes), x509.SubjectAlternativeName(map(_host, names))
-        return self._issue(name, now, key, *extensions)
+        key = key or make_key()
+        return _issued(self._issue(name, now, key.public_key(), *_of_node(hosts)), key)
+
+    def sign_node(self, name: str, hosts: Iterable[str], request: CertificateRequest, now: datetime) -> str:
+        """Issue the same for a key that stays elsewhere; of the request nothing counts but its key."""
+        issued = self._issue(name, now, request.key, *_of_node(hosts))
+        return issued.public_bytes(Encoding.PEM).decode()
 
     def issue_client(self, user: str, now: datetime) -> Issued:
         """Issue a certificate for a client with this user."""
-        return self._issue(user, now, None, x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]))
+        key, purpose = make_key(), x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+        return _issued(self._issue(user, now, key.public_key(), purpose), key)
 
     def _issue(
-        self, name: str, now: datetime, key: EllipticCurvePrivateKey | None, *extensions: x509.ExtensionType
-    ) -> Issued:
-        key, issuer = key or generate_private_key(SECP256R1()), self._certificate
+        self, name: str, now: datetime, key: EllipticCurvePublicKey, *extensions: x509.ExtensionType
+    ) -> x509.Certificate:
+        issuer = self._certificate
         until = min(now + LIFE, issuer.not_valid_after_utc)
         builder = _builder(_name(name), key, now, until, is_authority=False)
         builder = builder.serial_number(x509.random_serial_number()).issuer_name(issuer.subject)
         above = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         for extension in (above, *extensions):
             builder = builder.add_extension(extension, critical=False)
-        return _issued(builder.sign(self._key, SHA256()), key)
+        return builder.sign(self._key, SHA256())
+
+
+def make_key() -> EllipticCurvePrivateKey:
+    """Return a new key."""
+    return generate_private_key(SECP256R1())
+
+
+def key_text(key: EllipticCurvePrivateKey) -> str:
+    """Return a key as PEM; it is secret."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def make_request(name: str, key: EllipticCurvePrivateKey) -> str:
+    """Return a request for a certificate of this name, as PEM."""
+    signed = x509.CertificateSigningRequestBuilder().subject_name(_name(name)).sign(key, SHA256())
+    return signed.public_bytes(Encoding.PEM).decode()
+
+
+def read_request(text: str) -> CertificateRequest:
+    """Read a request; UserError if it is none, or its sender has not the key that it names."""
+    try:
+        request = x509.load_pem_x509_csr(text.encode())
+        is_right, key = request.is_signature_valid, request.public_key()
+    except (ValueError, UnsupportedAlgorithm):
+        raise UserError("the request is no certificate request in PEM; join again") from None
+    if not isinstance(key, EllipticCurvePublicKey) or not isinstance(key.curve, SECP256R1) or not is_right:
+        raise UserError("the request is not signed by a key of the kind P-256; join again")
+    return CertificateRequest(_common_name(request.subject), key)
 
 
 def describe(certificate: str, place: str) -> Certificate:
@@ -184,11 +229,19 @@ def check_issuer(certificate: str, authority: str, place: str) -> None:
         raise ConfigError(place, "", "was not issued by the authority in ca.pem") from None
 
 
+def _of_node(hosts: Iterable[str]) -> tuple[x509.ExtensionType, ...]:
+    """Return the purposes of a node's certificate, and its hosts with those of its own machine."""
+    names = list(dict.fromkeys([*hosts, *HOSTS]))
+    if len(names) > HOSTS_MAX + len(HOSTS):
+        raise UserError(f"a certificate has at most {HOSTS_MAX} names and addresses")
+    purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    return x509.ExtendedKeyUsage(purposes), x509.SubjectAlternativeName(map(_host, names))
+
+
 def _builder(
-    name: x509.Name, key: EllipticCurvePrivateKey, now: datetime, until: datetime, is_authority: bool
+    name: x509.Name, public: EllipticCurvePublicKey, now: datetime, until: datetime, is_authority: bool
 ) -> x509.CertificateBuilder:
     """Return the common part of all certificates; the issuer is still to be set."""
-    public: EllipticCurvePublicKey = key.public_key()
     constraints = x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None)
     return (
         x509.CertificateBuilder()
@@ -249,8 +302,7 @@ def _common_name(name: x509.Name) -> str:
 
 
 def _issued(certificate: x509.Certificate, key: EllipticCurvePrivateKey) -> Issued:
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return Issued(certificate.public_bytes(Encoding.PEM).decode(), secret.decode())
+    return Issued(certificate.public_bytes(Encoding.PEM).decode(), key_text(key))
 
 
 def _load_certificate(text: str, place: str) -> x509.Certificate:
