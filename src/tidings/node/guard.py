@@ -16,6 +16,7 @@ from tidings.node import logs
 from tidings.protocol.access import Denied, LoginCredentials, PeerInfo, Principal
 from tidings.security.authenticator import UserAuthenticator
 from tidings.security.directory import SecurityDirectory
+from tidings.security.invitations import Invitations
 from tidings.security.passwords import is_token
 from tidings.security.rules import Rules
 from tidings.security.users import User
@@ -44,10 +45,12 @@ class Guard:
         self._files = SecurityDirectory(directory)
         self._seen = self._files.signature()
         self._day = _day(now)
-        users, rules, self._context = self._read()
+        users, rules, invitations, self._context = self._read()
         self._known = users, rules
+        self._invitations = invitations
         self._port: NodeContext | None = None
         self.authenticator = UserAuthenticator(users, rules)
+        self.authenticator.reload(users, rules, now, invitations)
         self.name = self._look_at_certificate(now)
 
     def open(self, room: Callable[[], int], on_failure: Callable[[], None]) -> NodeContext:
@@ -79,25 +82,25 @@ class Guard:
         """Read all again, and go by it from now on; if that can't be, it is logged and nothing changes."""
         self._seen, self._day = self._files.signature(), _day(now)
         try:
-            users, rules, context = self._read()
+            users, rules, invitations, context = self._read()
             self._look_at_certificate(now)
         except ConfigError as error:
             logs.error("security could not be read again", problem=str(error))
-            self.authenticator.reload(
-                *self._known, now
-            )  # tokens may have ended, whatever stands in the files
+            # Tokens may have ended, whatever stands in the files.
+            self.authenticator.reload(*self._known, now, self._invitations)
             return False
-        self._known = users, rules
-        self.authenticator.reload(users, rules, now)
+        self._known, self._invitations = (users, rules), invitations
+        self.authenticator.reload(users, rules, now, invitations)
         if self._port is not None:
             self._port.current = context
         logs.info("security was read again", users=len(users))
         return True
 
-    def _read(self) -> tuple[dict[str, User], Rules, ssl.SSLContext]:
+    def _read(self) -> tuple[dict[str, User], Rules, Invitations, ssl.SSLContext]:
         files = self._files
         users, rules = files.load()
-        return users, rules, node_context(files.ca, files.certificate, files.key)
+        context = node_context(files.ca, files.certificate, files.key)
+        return users, rules, files.load_invitations(), context
 
     def _look_at_certificate(self, now: float) -> str:
         """Tell if the node's certificate ends soon, or has ended; whom it names."""

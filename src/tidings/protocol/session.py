@@ -529,6 +529,7 @@ class Session(SessionWorker):
 
     def _do(self, asked: IncomingRequest, request: RawRequest) -> Any:
         name, arguments = request.operation, request.arguments
+        self.principal.check_operation(name)
         if name in self.broker.operations:
             kind, operation = self.broker.operations[name]
             return operation(asked, decode_arguments(arguments, kind))

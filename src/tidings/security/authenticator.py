@@ -1,4 +1,4 @@
-"""Authenticator of a node with security: certificate, token or password, in this order.
+"""Authenticator of a node with security: certificate, invitation, token or password, in this order.
 
 Certificates have been checked by the transport, and tokens are checked at once. A password takes scrypt, and
 is left to a thread: `admit` returns a check, and `conclude` decides when it has run. The rules kept:
@@ -25,6 +25,7 @@ from threading import Lock
 from weakref import WeakSet
 
 from tidings.protocol.access import OWNER, Check, Denied, LoginCredentials, Principal
+from tidings.security.invitations import INVITED, Invitations, again
 from tidings.security.passwords import Cost, Password, Random, Token, hash_token, is_token
 from tidings.security.rules import Rules
 from tidings.security.users import User, Users
@@ -44,7 +45,11 @@ FAILURE_S = 2.0
 HOSTS_MAX = 10_000
 """Hosts that are remembered; the one unheard of for longest is forgotten first."""
 
+JOIN = "security.join"
+"""The operation for which a client with an invitation is let in, and no other."""
+
 WRONG = "user or secret is wrong"
+NOT_INVITED = f"this invitation is not known here: it was altered, removed or forgotten; {again()}"
 BUSY = "too many passwords are being checked: come again"
 CERTIFICATE = "certificate"
 """Credential of clients that logged in by a certificate."""
@@ -63,9 +68,12 @@ class UserAuthenticator:
         self._wall = 0.0
         self.reload(users, rules)
 
-    def reload(self, users: Users, rules: Rules, wall: float | None = None) -> None:
+    def reload(
+        self, users: Users, rules: Rules, wall: float | None = None, invitations: Invitations | None = None
+    ) -> None:
         """Decide by these from now on; connected clients are to be checked with `renew`."""
         self._users, self._rules = users, rules
+        self._invitations = invitations or {}
         self._tokens = {
             token.digest: (user, token)
             for user in users.values()
@@ -98,6 +106,8 @@ class UserAuthenticator:
                 told = f"the certificate is for {caller.certificate!r}, who may not log in here by one"
                 raise Denied(CERTIFICATE, told)
         user = claim.user or caller.certificate or ""
+        if user.startswith(INVITED):
+            return self._by_invitation(claim.secret, user, network_of(caller.host), now)
         if is_token(claim.secret):
             return self._by_token(claim.secret, user, network_of(caller.host), now)
         return self._by_password(claim.secret, user, network_of(caller.host), now)
@@ -120,6 +130,9 @@ class UserAuthenticator:
 
     def renew(self, principal: Principal) -> Principal | None:
         """Return the current rights of this principal; None if its credential is not valid any more."""
+        if principal.only is not None:
+            found = self._invitations.get(principal.user.removeprefix(INVITED))
+            return None if found is None or found.problem(self._wall) else principal
         return OWNER if principal.rules is None else self._principal_for(principal.user, principal.credential)
 
     def principal_of(self, user: str) -> Principal | None:
@@ -136,6 +149,19 @@ class UserAuthenticator:
             if found is None or found[0].name != principal.user or not found[1].is_good(self._wall):
                 raise Denied("proofs", WRONG)
         return principal
+
+    def _by_invitation(self, secret: str, user: str, host: str, now: float) -> Principal:
+        """Return who may join by this invitation, and do nothing else.
+
+        One that was used lets in too: the node that has joined by it may have lost the answer.
+        """
+        found = self._invitations.get(user.removeprefix(INVITED))
+        if found is None or not found.is_of(secret):
+            raise self._failed("invitation", host, now, NOT_INVITED)
+        problem = found.problem(self._wall)
+        if problem is not None:
+            raise self._failed("expired", host, now, problem)
+        return Principal(user, user, rules=(), only=JOIN)
 
     def _by_token(self, token: str, name: str, host: str, now: float) -> Principal:
         found = self._tokens.get(hash_token(token))
@@ -170,10 +196,10 @@ class UserAuthenticator:
 
     # Counting attempts
 
-    def _failed(self, reason: str, host: str, now: float) -> Denied:
+    def _failed(self, reason: str, host: str, now: float, text: str = WRONG) -> Denied:
         """Return the error for a failed attempt."""
         self._count(host, now)
-        return Denied(reason, WRONG)
+        return Denied(reason, text)
 
     def _count(self, host: str, now: float) -> None:
         """Count an attempt as failed; Denied if there were too many, or may be when all checks are done."""

@@ -4,6 +4,8 @@
     node.pem     the node's own certificate                            node.key   secret
         users        users and credentials: secret, see `users`
         access.toml  rules: see `rules`
+        invitations  nodes that may join: secret, see `invitations`; may be missing
+        peers        nodes that have joined: see `known_nodes`; may be missing
 
 Secret files may be readable by their owner only, and none may be writable by others; else they are refused,
 with the command that mends it.
@@ -24,6 +26,7 @@ from pathlib import Path
 
 from tidings.errors import ConfigError
 from tidings.locks import lock
+from tidings.security.invitations import Invitation, read_invitations
 from tidings.security.rules import Rules, read_rules
 from tidings.security.users import User, UserLines, read_users
 from tidings.store.directory import sync_directory
@@ -52,10 +55,12 @@ class SecurityDirectory:
         self.key = self.path / "node.key"
         self.users = self.path / "users"
         self.access = self.path / "access.toml"
+        self.invitations = self.path / "invitations"
+        self.peers = self.path / "peers"
 
     def signature(self) -> Signature:
-        """Return a value that changes with any file or its permissions: five calls of the system."""
-        files = (self.ca, self.certificate, self.key, self.users, self.access)
+        """Return a value that changes with any file or its permissions: six calls of the system."""
+        files = (self.ca, self.certificate, self.key, self.users, self.access, self.invitations)
         return tuple(_stamp(file) for file in files)
 
     def load(self) -> tuple[dict[str, User], Rules]:
@@ -68,6 +73,12 @@ class SecurityDirectory:
     def load_users(self) -> dict[str, User]:
         """Read the users alone."""
         return read_users(read_text(self.users), str(self.users))
+
+    def load_invitations(self) -> dict[str, Invitation]:
+        """Read the invitations; none without a file."""
+        if not self.invitations.exists():
+            return {}
+        return read_invitations(read_text(self.invitations), str(self.invitations))
 
     def check(self) -> None:
         """Refuse files that others may use, and missing ones."""
