@@ -57,6 +57,7 @@ from tidings.queues import (
     waiting,
 )
 from tidings.queues.description import TOLD, Description
+from tidings.security.inviting import Inviting
 from tidings.store.memory import MemoryStore
 
 ROOT = Path(__file__).parent.parent
@@ -338,8 +339,9 @@ def test_the_frames_of_the_protocol_are_those_there_are() -> None:
 
 def test_the_operations_of_the_protocol_are_those_there_are() -> None:
     operations = {name: kind for name, (kind, _) in session._OPERATIONS.items() if name != "status"}
-    added = NodeCore(MemoryStore("n"), CoreSettings(lasts=False), 0.0, bytes).broker.operations
-    added = {**added, **NodeService(dict).operations}
+    broker = NodeCore(MemoryStore("n"), CoreSettings(lasts=False), 0.0, bytes).broker
+    inviting = Inviting(broker, None, lambda: None, lambda: None, lambda _name, _address: None)
+    added = {**broker.operations, **NodeService(dict).operations, **inviting.operations}
     of_others = ("log.", "sink.", "queue.create")  # said in other tables
     operations |= {name: kind for name, (kind, _) in added.items() if not name.startswith(of_others)}
     said = {

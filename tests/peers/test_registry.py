@@ -164,3 +164,27 @@ def test_any_text_is_a_setting_or_an_error_that_says_so(text: str) -> None:
     except ConfigError:
         return
     assert all(name and address for name, address in peers.items())
+
+
+def test_a_node_that_has_joined_is_known_as_if_the_settings_named_it() -> None:
+    registry = PeerRegistry("home", "n0", {"kitchen": "tidings+tls://10.0.0.7:7300"}, 0.0)
+    shed = registry.learn("shed", "tidings+tls://10.0.0.8:7300", 1.0)
+    assert shed is not None
+    assert (shed.is_configured, shed.state) == (True, "away")
+    assert registry.find("shed") is shed
+    for name in ("shed", "kitchen", "home"):  # known, said by the settings, the node itself
+        assert registry.learn(name, "tidings+tls://10.0.0.9:7300", 2.0) is None
+    assert [peer.address for peer in registry] == [
+        "tidings+tls://10.0.0.7:7300",
+        "tidings+tls://10.0.0.8:7300",
+    ]
+
+
+def test_a_node_that_was_found_and_has_joined_is_not_forgotten_when_it_is_not_found_any_more() -> None:
+    registry = PeerRegistry("home", "n0", {}, 0.0)
+    registry.discover("shed", "tidings+tls://10.0.0.8:7300", 0.0)
+    assert registry.learn("shed", "tidings+tls://10.0.0.9:7300", 1.0) is None
+    shed = registry.find("shed")
+    assert shed is not None
+    assert shed.address == "tidings+tls://10.0.0.9:7300"
+    assert registry.forget("shed") is None

@@ -29,6 +29,7 @@ from tidings.client.bus import Bus as AsyncBus
 from tidings.client.crew import GRACE_S
 from tidings.client.encryption import Keyring
 from tidings.client.get import PREFETCH, Where
+from tidings.client.invitations import INVITATION_S, InvitationInfo, MadeInvitation
 from tidings.client.listener import Listener as AsyncListener
 from tidings.client.log import PIECE_SIZE
 from tidings.client.log import Log as AsyncLog
@@ -399,6 +400,29 @@ class Bus(Root[AsyncBus]):
         The client may connect again. Raises Refused with the code `not-found` if there is no such session.
         """
         self._runner.run(self._inner.end_session(session, timeout_s=timeout_s))
+
+    def invite(
+        self,
+        name: str,
+        *,
+        hosts: Iterable[str] = (),
+        for_s: float = INVITATION_S,
+        timeout_s: float | None = None,
+    ) -> MadeInvitation:
+        """Invite a new node, which then joins by one line; takes the right to manage everything.
+
+        `hosts` are the names and addresses for which its certificate will be, by default its name. Raises
+        Refused if there is such a node already, or this one has no security or no key of its authority.
+        """
+        return self._runner.run(self._inner.invite(name, hosts=list(hosts), for_s=for_s, timeout_s=timeout_s))
+
+    def invitations(self, *, timeout_s: float | None = None) -> list[InvitationInfo]:
+        """Return the invitations of nodes; takes the right to manage everything."""
+        return self._runner.run(self._inner.invitations(timeout_s=timeout_s))
+
+    def revoke_invitation(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Revoke the open invitation of a node; takes the right to manage everything."""
+        self._runner.run(self._inner.revoke_invitation(name, timeout_s=timeout_s))
 
     def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """Return the node's status: counters, depths, and what is known of its process."""

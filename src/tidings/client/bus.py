@@ -29,6 +29,7 @@ from tidings.client.advertisements import Interest, Offered, Offers, fetch_offer
 from tidings.client.crew import CONCURRENCY_MAX, GRACE_S, Stop, until_signalled
 from tidings.client.get import check_count, check_time
 from tidings.client.handlers import Handler
+from tidings.client.invitations import INVITATION_S, InvitationInfo, MadeInvitation
 from tidings.client.listener import Callback, Listener, OnError
 from tidings.client.log import Log, Sink
 from tidings.client.message import Message
@@ -37,7 +38,7 @@ from tidings.client.put import GIVEN_UP, SentEvents, event_of, give_up
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import BusQueues
 from tidings.client.requests import EventWorker, Inbox, ServeHandler, answer_event, failure_event, respond
-from tidings.client.sessions import SessionInfo, fetch_sessions
+from tidings.client.sessions import SessionInfo, fetch_sessions, read_as
 from tidings.client.subscription import AcknowledgeBy, SubscribeOptions, Subscription, noted
 from tidings.client.typed import TypedSubscription, filter_for
 from tidings.errors import Disconnected, NoAnswer, UserError
@@ -442,6 +443,32 @@ class Bus(BusQueues):
         The client may connect again. Raises Refused with the code `not-found` if there is no such session.
         """
         await self._link.call("session.end", {"session": session}, timeout_s, "again")
+
+    async def invite(
+        self,
+        name: str,
+        *,
+        hosts: Iterable[str] = (),
+        for_s: float = INVITATION_S,
+        timeout_s: float | None = None,
+    ) -> MadeInvitation:
+        """Invite a new node, which then joins by one line; takes the right to manage everything.
+
+        `hosts` are the names and addresses for which its certificate will be, by default its name. Raises
+        Refused if there is such a node already, or this one has no security or no key of its authority.
+        """
+        asked = {"name": name, "hosts": list(hosts), "for_s": for_s}
+        made = await self._link.call("invitation.make", asked, timeout_s)
+        return read_as(made, MadeInvitation, "$.invitation")
+
+    async def invitations(self, *, timeout_s: float | None = None) -> list[InvitationInfo]:
+        """Return the invitations of nodes; takes the right to manage everything."""
+        told = await self._link.call("invitation.list", {}, timeout_s, "again")
+        return read_as(told, list[InvitationInfo], "$.invitations")
+
+    async def revoke_invitation(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Revoke the open invitation of a node; takes the right to manage everything."""
+        await self._link.call("invitation.revoke", {"name": name}, timeout_s)
 
     async def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """Return the node's status: counters, depths, and what is known of its process."""

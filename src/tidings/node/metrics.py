@@ -27,6 +27,7 @@ HELP = {
     "refused": "Requests that were refused, by reason.",
     "turned_away": "Connections that were not accepted, by reason.",
     "logins_denied": "Logins that were denied, by reason.",
+    "joins": "Requests of nodes that have joined by an invitation.",
     "reloads": "Reloads of users and rules, by outcome.",
     "commits": "Commits of the store.",
     "failures": "Failures of the store, by reason.",

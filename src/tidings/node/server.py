@@ -31,6 +31,8 @@ from tidings.peers.registry import Neighbours, Upstream, parse_peers
 from tidings.protocol.access import Denied
 from tidings.queues import Volatile
 from tidings.queues.types import load_types
+from tidings.security.directory import SecurityDirectory
+from tidings.security.inviting import Inviting, Listening
 from tidings.store.interface import Store
 from tidings.store.memory import MemoryStore
 from tidings.store.sqlite import SqliteStore
@@ -85,6 +87,7 @@ class Node:
         self._gateway: GatewayProcess | None = None  # where sensor networks may speak
         self._sealing: SealingProcess | None = None  # where the log is sealed
         self._seals = False  # whether it is to be
+        self._tls_port: int | None = None  # where others can join
         self._private: Temporary | None = None  # of the children's socket
         self._sockets: list[UnixServer] = []  # the node's own, and that of its children
         self._loader: compiled.Loader | None = None  # where there is compiled code to be loaded
@@ -145,12 +148,29 @@ class Node:
             raise
         self.service = NodeService(self.about)
         self.driver.broker.add(self.service)
+        self.driver.broker.add(self._inviting())
         self._tell_damage()
         self.driver.on_wake = self._on_wake
         if self.config.compiled and compiled.is_installed():
             self._loader = compiled.Loader()
             self.driver.on_full_tick = self._loader.busy
         self.driver.core.start()
+
+    def _inviting(self) -> Inviting:
+        """Return the service by which other nodes join this one."""
+        config = self.config
+        home = None if config.security is None else SecurityDirectory(config.security)
+
+        def listening() -> Listening | None:
+            return None if self._tls_port is None else Listening(config.host, self._tls_port)
+
+        return Inviting(self.driver.broker, home, listening, self.reload, self._joined)
+
+    def _joined(self, name: str, address: str | None) -> None:
+        """A node has joined: have it as a peer, if it can be dialled."""
+        logs.info("a node has joined", name=name, address=address or "none: it can't be dialled")
+        if address is not None:
+            self.driver.do(address, self.driver.core.peering.learn, name, address)
 
     def about(self) -> dict[str, Any]:
         """Return what this process adds to the status of the node."""
@@ -223,6 +243,7 @@ class Node:
             make = partial(Port, self.driver, self._connections_max)
             server, place = await listen_tcp(make, config.host, config.tcp_port, context)
             self._servers.append(server)
+            self._tls_port = None if context is None else int(place.rpartition(":")[2])
             self.addresses.append(f"{'tidings' if context is None else 'tidings+tls'}://{place}")
         if config.unix is not None:
             self.addresses.append(await self._listen_unix(Path(config.unix)))

@@ -62,6 +62,13 @@ class Peering(Service):
         for one in outbound.values():
             one.end()
 
+    def learn(self, name: str, address: str) -> None:
+        """A node has joined: dial it from now on."""
+        peer = self.registry.learn(name, address, self.dialling.now())
+        if peer is not None:
+            self._know(peer)
+            self._begin(peer)
+
     # What is found on the network
 
     def found(self, name: str, address: str) -> None:

@@ -5,12 +5,13 @@ there that he is a node, so nothing is believed of it until it has shown who it 
 
 | state | what happens | state then |
 | --- | --- | --- |
-| – | it is named in the settings | away |
+| – | it is named in the settings, or has joined | away |
 | – | it is found on the network | candidate |
 | candidate, away | it welcomes us, and is who it should be | there |
 | candidate, away | it welcomes us, and is someone else | as before, with the error |
 | there | its connection is lost | away |
 | candidate | it is not found any more | forgotten |
+| candidate | it has joined | away |
 
 A peer is called by its name, and by the id of its node once that is known. An *upstream* is not
 among them: it is the node to which a device sends what is published at it.
@@ -110,6 +111,20 @@ class PeerRegistry:
         """The peer of this name or id; no candidate."""
         peer = self._peers.get(name) or self._nodes.get(name)
         return None if peer is None or peer.state == "candidate" else peer
+
+    def learn(self, name: str, address: str, now: float) -> Peer | None:
+        """Know a node that has joined as if the settings named it; None if they do, or it is one too many."""
+        known = self._peers.get(name)
+        if known is not None:
+            if not known.is_configured:
+                known.is_configured, known.address = True, address
+                if known.state == "candidate":
+                    self._change(known, "away", known.error, now)
+            return None
+        if name == self.name or len(self._peers) >= PEERS_MAX:
+            return None
+        peer = self._peers[name] = Peer(name, address, True, now)
+        return peer
 
     # What is found on the network
 

@@ -71,7 +71,7 @@ def make_security(
     path: Path, node: str, hosts: Iterable[str], admin: Admin, random: Random, now: datetime
 ) -> None:
     """Make a new directory with an authority of its own, the admin, and a user for devices with a token."""
-    _check_node_name(node)
+    check_node_name(node)
     refuse(name_problem(admin.name))
     if admin.name in (DEVICE, node):
         raise UserError(
@@ -96,7 +96,7 @@ def make_sibling(home: SecurityDirectory, path: Path, node: str, hosts: Iterable
 
     Administrators of this node have the same credentials there.
     """
-    _check_node_name(node)
+    check_node_name(node)
     users, rules = home.load()
     this = own_certificate(home).name
     refuse(name_problem(this))
@@ -178,10 +178,15 @@ def _everything(users: Iterable[str]) -> str:
 def add_allowance(home: SecurityDirectory, entry: str) -> None:
     """Add an entry to access.toml; the file is checked before that."""
     with alone(home.path):
-        text = read_text(home.access, is_secret=False)
-        text = f"{text}{entry}" if text.endswith("\n") or not text else f"{text}\n{entry}"
-        read_rules(text, str(home.access), home.load_users())
-        write_file(home.access, text, OPEN)
+        append_allowance(home, entry)
+
+
+def append_allowance(home: SecurityDirectory, entry: str) -> None:
+    """Do the same with the directory locked already."""
+    text = read_text(home.access, is_secret=False)
+    text = f"{text}{entry}" if text.endswith("\n") or not text else f"{text}\n{entry}"
+    read_rules(text, str(home.access), home.load_users())
+    write_file(home.access, text, OPEN)
 
 
 def _toml(texts: Iterable[str]) -> str:
@@ -193,7 +198,8 @@ def _is_admin(user: User, rules: Rules) -> bool:
     return not user.is_node and any(rule.action == "manage" and rule.queue in (None, "*") for rule in mine)
 
 
-def _check_node_name(name: str) -> None:
+def check_node_name(name: str) -> None:
+    """Raise UserError for what is no name of a node."""
     if not _NODE_NAME.fullmatch(name):
         raise UserError(
             f"{name!r} is no name of a node: 1 to 64 of the letters A-Z and a-z, digits, _ . and -"
@@ -208,6 +214,13 @@ def _of_node(
         "ca.pem": (authority.pem.certificate, OPEN),
         "node.pem": (issued.certificate, OPEN),
         "node.key": (issued.key, SECRET),
+        **of_access(users, access),
+    }
+
+
+def of_access(users: list[str], access: list[str]) -> dict[str, tuple[str, int]]:
+    """Return the files of these users and rules."""
+    return {
         "users": (_USERS + "".join(f"{line}\n" for line in users), SECRET),
         "access.toml": (_ACCESS + "".join(access), OPEN),
     }

@@ -236,6 +236,13 @@ class UserLines:
         self._put(name, self._placeholder(name), "certificate")
         return True
 
+    def add_node(self, name: str) -> None:
+        """Add another node; one of that name that was removed, and so is locked, comes back."""
+        refuse(name_problem(name))
+        if not is_free(name, self.users):
+            raise UserError(f"there is a user {name!r} already")
+        self._put(name, self._placeholder(name), "node")
+
     def set_password(self, name: str, password: Password) -> None:
         """Set the password of a user."""
         old = [entry for entry in self._of(name) if isinstance(entry.credential, Password)]
@@ -304,6 +311,11 @@ class UserLines:
     def _read(self) -> None:
         self._entries = read_entries(self.text, self._place)
         self.users = users_of(self._entries, self._place)
+
+
+def is_free(name: str, users: Users) -> bool:
+    """Whether a name is nobody's: no user has it, or one who was removed and is known to rules only."""
+    return users.get(name, User(name, is_locked=True)) == User(name, is_locked=True)
 
 
 def refuse(problem: str | None) -> None:
