@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Sequence
@@ -52,10 +53,20 @@ if TYPE_CHECKING:
 
 ANSWER_S_MAX = 10.0
 """How long a node may take to answer a command."""
+LINE_LENGTH_MAX = 4_096
+"""Characters of an invitation on standard input."""
 LOOK_S = 0.05
 """How often a command looks whether a node has ended."""
 
 Config = Annotated[Path | None, typer.Option(metavar="FILE", help="A TOML file with these settings.")]
+Join = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LINE",
+        help="Join another node by the line that 'tidings security invite' printed there; - reads it from"
+        " standard input. TIDINGS_JOIN may have it, too. Once it has joined, the node needs it no more.",
+    ),
+]
 ShowConfig = Annotated[
     bool, typer.Option("--show-config", help="Print the effective settings as such a file, and end.")
 ]
@@ -95,6 +106,7 @@ app = typer.Typer()
 def node(
     context: typer.Context,
     config: Config = None,
+    join: Join = None,
     show_config: ShowConfig = False,
     json: Json = False,
     **flags: Any,
@@ -106,18 +118,34 @@ def node(
     --unix it also has the socket under which programs find the node of this machine.
     """
     if context.invoked_subcommand is not None:
-        flags |= {"config": config, "show_config": show_config or None, "json": json or None}
+        flags |= {"config": config, "join": join, "show_config": show_config or None, "json": json or None}
         _refuse_settings(context.invoked_subcommand, flags)
         return
-    settings = load(config, os.environ, flags)
+    line = _invitation(join)
+    settings = load(config, os.environ, flags, is_joining=line is not None)
     if show_config:
         file = as_toml(settings)
         typer.echo(to_json(tomllib.loads(file)) if json else file, nl=json)
         return
+    if line is not None:
+        from tidings.node.joining import join as join_node
+
+        told = join_node(settings, line)
+        if told is not None:
+            typer.echo(told, err=True)
+        settings = load(config, os.environ, flags)
     from tidings.node.local import as_machine_node
     from tidings.node.main import run
 
     run(as_machine_node(settings), json)
+
+
+def _invitation(given: str | None) -> str | None:
+    """Return the line of an invitation; it is taken out of the environment, which children would have."""
+    found = os.environ.pop("TIDINGS_JOIN", None)
+    if given == "-":
+        return sys.stdin.readline(LINE_LENGTH_MAX + 1)
+    return given or found or None
 
 
 def _refuse_settings(command: str, flags: dict[str, Any]) -> None:

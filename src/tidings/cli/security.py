@@ -1,4 +1,7 @@
-"""`tidings security`: the directory by which a node knows who may come, and shows who it is."""
+"""`tidings security`: the directory by which a node knows who may come, and shows who it is.
+
+Invitations are made by the running node, which knows where it listens, and keeps them.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,30 @@ import os
 import secrets
 import shlex
 import socket
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
-from tidings.cli.options import Json
-from tidings.cli.printing import print_json, print_result
+from tidings.cli.connection import bus_of, connects
+from tidings.cli.options import Address, Json, read_age
+from tidings.cli.printing import (
+    add_row,
+    new_table,
+    print_found,
+    print_json,
+    print_result,
+    shown,
+    to_json,
+    word,
+)
 from tidings.cli.user import PasswordFile, directory_of, find_password, hashed, print_users, tell_consequences
 
 if TYPE_CHECKING:
+    from tidings.client.invitations import InvitationInfo
     from tidings.security.certificates import Certificate
     from tidings.security.directory import SecurityDirectory
     from tidings.security.provision import DirectoryReport
@@ -37,6 +53,13 @@ Hosts = Annotated[
 ]
 AdminName = Annotated[str, typer.Option(metavar="NAME", help="The administrator, who has full access.")]
 NodeName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the other node.")]
+InvitedName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the new node.")]
+For = Annotated[
+    str, typer.Option("--for", metavar="TIME", help="How long it is good: 30min, 12h, at most 7d.")
+]
+Revoke = Annotated[
+    str | None, typer.Option("--revoke", metavar="NAME", help="Revoke the invitation of this node.")
+]
 UserName = Annotated[str, typer.Argument(metavar="USER", help="The user that the certificate names.")]
 From = Annotated[Path, typer.Option("--from", metavar="DIR", help="A security directory with ca.key in it.")]
 To = Annotated[Path, typer.Option("--to", metavar="DIR", help="The directory to make.")]
@@ -105,6 +128,50 @@ def _tell_how_to_start(here: SecurityDirectory, this: str, to: Path, name: str, 
     typer.echo(f"and {this} here with")
     typer.echo(f"  {_start(this, str(here.path))} {_peers(*peers[this])}")
     typer.echo("What they may ask of each other is in the access.toml of each.")
+
+
+@app.command()
+@connects
+async def invite(
+    name: InvitedName, host: Hosts = None, for_: For = "1h", node: Address = None, json: Json = False
+) -> None:
+    """Invite a new node: print one line, by which it joins this one, once.
+
+    On the machine of the new node: tidings node --join LINE --dir DIR. The line holds a secret. The running
+    node makes it, and takes the right to manage everything; ca.key must lie in its security directory.
+    Each --host is one of the new node's.
+    """
+    for_s = read_age(for_, "--for").total_seconds()
+    async with bus_of(node) as bus:
+        made = await bus.invite(name, hosts=host or (), for_s=for_s)
+    if not json:
+        until = datetime.fromtimestamp(made.until, UTC)
+        where = ", ".join(made.addresses)
+        typer.echo(f"{name} joins at {where}, once, until {until:%Y-%m-%d %H:%M} UTC, by", err=True)
+    print_result(made, made.line, json)
+
+
+@app.command()
+@connects
+async def invitations(revoke: Revoke = None, node: Address = None, json: Json = False) -> None:
+    """List the invitations of a node, or revoke one that was not used."""
+    async with bus_of(node) as bus:
+        if revoke is not None:
+            await bus.revoke_invitation(revoke)
+            print_result({"revoked": revoke}, f"revoked the invitation of {revoke}", json)
+            return
+        found = await bus.invitations()
+    print_found(
+        found, json, to_json, _invitation_table, "no invitations; 'tidings security invite' makes one"
+    )
+
+
+def _invitation_table(found: Sequence[InvitationInfo]) -> Table:
+    table = new_table("node", "state", "until", "hosts", wide=("hosts",))
+    for one in found:
+        until = f"{datetime.fromtimestamp(one.until, UTC):%Y-%m-%d %H:%M} UTC"
+        add_row(table, word(one.name), one.state, until, " ".join(map(shown, one.hosts)))
+    return table
 
 
 @app.command()

@@ -112,7 +112,8 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     security: Annotated[
         Text | None,
         _about(
-            "directory of users, rules and certificates; turns on TLS for TCP",
+            "directory of users, rules and certificates; turns on TLS for TCP; default: `security` in `dir`,"
+            " if that is there",
             "/etc/tidings/security",
             "DIR",
         ),
@@ -241,7 +242,9 @@ def check(config: NodeConfig, places: Mapping[str, str]) -> None:
     _check_mdns(config, places["mdns"])
     _check_sensors(config, places["sensor_http_port"])
     _check_log(config, places)
-    parse_peers(config.peers or "", places["peers"], config.node_name)
+    # With security the name is that of the certificate, against which the node checks them when it starts.
+    own = config.node_name if config.security is None else config.name or ""
+    parse_peers(config.peers or "", places["peers"], own)
 
 
 NEEDS = (

@@ -33,6 +33,7 @@ from tidings.locks import check_locks, has_locks, lock
 from tidings.node import logs
 from tidings.node.config import PORT, NodeConfig
 from tidings.node.driver import SteadyClock
+from tidings.node.joined import complete
 from tidings.node.ports import answers
 from tidings.node.server import Node
 from tidings.node.unix import is_free
@@ -158,7 +159,7 @@ async def _answers(reach: ConnectTo) -> bool:
 
 async def _start(home: Path, path: Path) -> None:
     """Start a node that outlives this process, and wait until it answers; Disconnected if it ends."""
-    config = NodeConfig(dir=str(state_directory()), unix=str(path))
+    config = complete(NodeConfig(dir=str(state_directory()), unix=str(path)))
     process = _spawn(config, home / "node.log")
     while not await is_alive(path):
         ended, _ = os.waitpid(process, os.WNOHANG)

@@ -27,6 +27,7 @@ from msgspec import Struct
 
 from tidings.errors import ConfigError
 from tidings.node.config import NodeConfig, check
+from tidings.node.joined import complete
 from tidings.node.variables import PREFIX
 
 TABLE = "log"
@@ -116,8 +117,12 @@ def load(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
+    is_joining: bool = False,
 ) -> NodeConfig:
-    """The settings that these give together; a flag that is None was not given."""
+    """The settings that these give together; a flag that is None was not given.
+
+    The directory of a node that has joined adds to them; `is_joining`: it is about to join.
+    """
     given: dict[str, Given] = {}
     if file is not None:
         given.update(_from_file(file))
@@ -125,7 +130,7 @@ def load(
     for key, value in (flags or {}).items():
         if value is not None:
             given[key] = flag_of(key), value
-    config = NodeConfig(**{key: convert(key, *one) for key, one in given.items()})
+    config = complete(NodeConfig(**{key: convert(key, *one) for key, one in given.items()}), is_joining)
     check(config, defaultdict(lambda: "the default", {key: place for key, (place, _) in given.items()}))
     return config
 

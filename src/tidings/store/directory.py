@@ -24,6 +24,7 @@ from tidings.errors import StoreError, StoreFailed, StoreInUse
 LOCK = "lock"
 DATABASE = "tidings.db"
 FILES = "log"  # folder of sealed files, if they lie here: it survives when the database is restored
+SECURITY = "security"  # the security directory of a node that has joined
 _OURS = "tidings."  # prefix of all our file names, except the lock's
 
 # Codes that say nothing about the content of the file.
@@ -48,7 +49,7 @@ class Directory:
         locks.check_locks(f"{path}: a store")
         try:
             _make(path)
-            _refuse_foreign(path)
+            refuse_foreign(path)
             self._lock = _take_lock(path)
             self._presence = Presence(path / LOCK)
         except OSError as error:
@@ -93,10 +94,12 @@ def _make(path: Path) -> None:
             sync_directory(one.parent)
 
 
-def _refuse_foreign(path: Path) -> None:
+def refuse_foreign(path: Path, *others: str) -> None:
+    """Refuse a directory with other things in it than a node's, or than these."""
     names = {entry.name for entry in path.iterdir()}
-    if names - {LOCK, FILES} and not any(name.startswith(_OURS) for name in names):
-        example = min(names - {LOCK, FILES})
+    foreign = names - {LOCK, FILES, SECURITY, *others}
+    if foreign and not any(name.startswith(_OURS) for name in names):
+        example = min(foreign)
         raise StoreError(str(path), f"is not empty and not a tidings directory: {example!r} lies in it")
 
 

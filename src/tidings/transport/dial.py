@@ -107,6 +107,20 @@ async def _look(place: Address, context: SSLContext) -> dict[str, Any] | None:
     return None
 
 
+async def look_at_chain(place: Address) -> list[str]:
+    """Return the certificates that a node shows, as PEM, unverified; nothing is sent to it.
+
+    Raises OSError, TimeoutError or Disconnected if nothing with TLS answers there.
+    """
+    from tidings.transport.tls import shown_chain, unverified_context
+
+    async with asyncio.timeout(DIAL_S_MAX):
+        transport = await _connect(asyncio.Protocol(), place.host, place.port, unverified_context())
+    chain = shown_chain(transport.get_extra_info("ssl_object"))
+    transport.abort()
+    return chain
+
+
 def dial_unix(path: str) -> ConnectTo:
     """Return a function that connects by a Unix socket; UserError on a system that has none."""
     if not hasattr(socket, "AF_UNIX"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,6 +72,25 @@ def looking_context(ca: Path | None) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_flags = ssl.VerifyFlags(context.verify_flags | NO_CHECK_TIME)
     return context
+
+
+def unverified_context() -> ssl.SSLContext:
+    """Return a context for reading the certificates that a node shows; nothing may be sent to it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def shown_chain(found: ssl.SSLObject) -> list[str]:
+    """Return the certificates that the other end has shown, as PEM: its own first, unverified."""
+    if sys.version_info >= (3, 13):
+        chain = found.get_unverified_chain()
+    else:  # the same call, before it had a public name
+        shown = found._sslobj.get_unverified_chain() or ()  # type: ignore[attr-defined]
+        chain = [ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in shown]
+    return [ssl.DER_cert_to_PEM_cert(one) for one in chain]
 
 
 def can_be_looked_at(error: ssl.SSLError) -> bool:
