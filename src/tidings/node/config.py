@@ -133,6 +133,13 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "announce the node on its network, and find others there; needs `security`", contrary="no-mdns"
         ),
     ] = False
+    leaf: Annotated[
+        bool,
+        _about(
+            "carry no events between other nodes: only what this node's own clients publish and subscribe to",
+            contrary="no-leaf",
+        ),
+    ] = False
     postgres: Annotated[
         Text | None,
         _about(
