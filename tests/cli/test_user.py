@@ -17,6 +17,7 @@ from security.places import SECRET, made
 from tidings.protocol.access import Denied, LoginCredentials, PeerInfo, Principal
 from tidings.security.authenticator import UserAuthenticator
 from tidings.security.directory import SecurityDirectory
+from tidings.security.known_nodes import read_known, remember
 from tidings.security.passwords import hash_token, is_token
 
 PASSWORD = "a password of mine"
@@ -137,6 +138,14 @@ def test_a_user_whom_rules_name_is_locked_and_any_other_is_removed(home: Securit
     )
     assert not lets_in(home, "admin", SECRET)
     assert list(home.load_users()) == ["admin", "device"]
+
+
+def test_a_node_that_is_removed_is_dialled_no_more_after_the_next_start(home: SecurityDirectory) -> None:
+    remember(home, "attic", ("tidings+tls://10.0.0.9:7300",))
+    remember(home, "shed", ())
+    user("add", "attic", "--node")
+    assert user("remove", "attic") == (0, "removed attic\n", "")
+    assert read_known(home) == {"shed": ()}
 
 
 def test_rules_that_are_broken_do_not_keep_a_user_from_being_locked(home: SecurityDirectory) -> None:

@@ -94,12 +94,15 @@ def show(security: Security = None, json: Json = False) -> None:
 @app.command()
 def remove(name: UserName, security: Security = None, json: Json = False) -> None:
     """Remove a user with all credentials; a running node closes the connections made with them."""
-    from tidings.security.directory import edited
+    from tidings.security.directory import alone, edited
+    from tidings.security.known_nodes import forget
 
     home = directory_of(security)
     place = _place_in_rules(home, name)
     with edited(home) as lines:
         lines.remove(name, stays=place is not None)
+    with alone(home.path):  # after that: a mistake in another file keeps nobody in
+        forget(home, name)
     text = f"removed {name}"
     if place is not None:
         text = f"{name} is locked, and let in by nothing; the name stays because of {place}"
