@@ -64,7 +64,8 @@ def test_each_part_of_the_way_is_there() -> None:
     commands = [step.command for step in steps(TEXT)]
     for part in (
         "security init",
-        "security node",
+        "security invite",
+        "--join",
         "scp",
         "publish",
         "peer list",

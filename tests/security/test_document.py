@@ -9,7 +9,17 @@ from security.places import SECRET
 
 from tidings.protocol import answers
 from tidings.protocol.access import ACTIONS
-from tidings.security import authenticator, certificates, directory, passwords, rules, users
+from tidings.security import (
+    authenticator,
+    certificates,
+    directory,
+    invitations,
+    inviting,
+    joining,
+    passwords,
+    rules,
+    users,
+)
 
 TEXT = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
 
@@ -24,6 +34,11 @@ def test_the_limits_are_those_in_force() -> None:
         "authenticator.CHECKS_HOST_MAX": f"{authenticator.CHECKS_HOST_MAX}",
         "authenticator.KNOWN_MAX": f"{authenticator.KNOWN_MAX:,}",
         "authenticator.GUESSES_MAX": f"{authenticator.GUESSES_MAX}",
+        "invitations.FOR_S": f"{invitations.FOR_S / 3_600:g} h",
+        "invitations.FOR_S_MAX": f"{invitations.FOR_S_MAX / 86_400:g} days",
+        "invitations.OPEN_MAX": f"{invitations.OPEN_MAX}",
+        "inviting.JOINS_MAX": f"{inviting.JOINS_MAX}",
+        "joining.CLOCK_S_MAX": f"{joining.CLOCK_S_MAX / 86_400:g} day",
         "passwords.PASSWORD_LENGTH_MIN": f"{passwords.PASSWORD_LENGTH_MIN} characters",
         "passwords.PASSWORD_LENGTH_MAX": f"{passwords.PASSWORD_LENGTH_MAX:,} characters",
         "passwords.MEMORY_MAX": f"{passwords.MEMORY_MAX >> 20} MiB",
