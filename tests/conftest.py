@@ -6,6 +6,8 @@ why: a check that silently stopped running is worse than none.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -48,6 +50,10 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 if (place := lasting_place(None)) is not None:
     os.environ.setdefault(CACHE_VARIABLE, str(place / CACHE))
 
+# While tests are collected nearly nothing becomes garbage, and each look for it takes longer than the last.
+gc.disable()
+atexit.register(gc.unfreeze)  # extension modules complain of what is still there at the end
+
 # Many tests start programs: what was compiled for one of them is there for the next, whatever the machine is
 # set to.
 sys.dont_write_bytecode = False
@@ -65,6 +71,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TEST_S))
+
+
+def pytest_collection_finish() -> None:
+    """Called by pytest before the first test: the collector looks at none of what is there any more."""
+    gc.freeze()
+    gc.enable()
 
 
 def allowed_skips() -> list[str]:
