@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -242,6 +242,19 @@ class Checked(NamedTuple):
     """One byte each, its place in DELIVERIES: 0 transient, 1 reliable, 2 persistent."""
     is_plain: bool
     """Every event is transient."""
+
+    def slice(self, start: int, end: int) -> Checked:
+        """Return the facts about the rows from `start` to before `end`, save their offsets."""
+        deliveries = self.deliveries[start:end]
+        return Checked(None, self.counters[start:end], deliveries, not any(deliveries))
+
+    def take(self, rows: Iterable[int]) -> Checked:
+        """Return the facts about these rows, save their offsets."""
+        wanted = [int(row) for row in rows]
+        deliveries = bytes(self.deliveries[row] for row in wanted)
+        return Checked(
+            None, array("Q", (self.counters[row] for row in wanted)), deliveries, not any(deliveries)
+        )
 
 
 _certain: Callable[[bytes], Checked | None] | None = None

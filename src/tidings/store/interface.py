@@ -41,6 +41,7 @@ class StoredBatch(Struct, frozen=True, gc=False):
     stored_us: int
     persistent: bool  # kept for later readers, not only until the durable subscriptions have passed
     raw: bytes  # an array of events with its head, as in `tidings.event.wire`
+    provenance: bytes = b""  # for the owner: which node took them in, if it was another one
 
 
 class Durable(Struct, frozen=True, gc=False):

@@ -35,7 +35,10 @@ RecordKey = tuple[str, Field, Field]
 
 _ELSEWHERE = -1  # an epoch that no batch has
 
+_RELAYED = b"\xc1"  # before the source and provenance of relayed events; no text begins with this byte
+
 _encode = msgspec.msgpack.Encoder().encode
+_decode_relayed = msgspec.msgpack.Decoder(tuple[str | None, bytes]).decode
 
 
 class TableSchema(Struct, frozen=True):
@@ -269,6 +272,8 @@ def stream_row(link: StreamLink) -> Row:
     batch = link.batch
     system = None if batch.system is None else batch.system.encode()
     source = None if batch.source is None else batch.source.encode()
+    if batch.provenance:
+        source = _RELAYED + _encode((batch.source, batch.provenance))
     before = int(batch.persistent), link.previous, link.kept
     fields = batch.count, *before, batch.stored_us, link.latest_us, batch.epoch, system, source, batch.raw
     return sealed(STREAM, batch.first, fields)
@@ -318,15 +323,26 @@ def link_of(row: Row) -> StreamLink:
     first, _, count, persistent, previous, kept, stored_us, latest_us, epoch = cast(
         "tuple[int, ...]", row[:9]
     )
-    system, source, raw = cast("tuple[bytes | None, bytes | None, bytes]", row[9:])
+    system, written, raw = cast("tuple[bytes | None, bytes | None, bytes]", row[9:])
+    source, provenance = _source_of(written)
     batch = StoredBatch(
         first,
         count,
         None if system is None else system.decode(),
         epoch,
-        None if source is None else source.decode(),
+        source,
         stored_us,
         bool(persistent),
         raw,
+        provenance,
     )
     return StreamLink(batch, previous, kept, latest_us)
+
+
+def _source_of(written: bytes | None) -> tuple[str | None, bytes]:
+    """Decode the column `source`: the source of events, and which node took them in if it was another one."""
+    if written is None:
+        return None, b""
+    if written.startswith(_RELAYED):
+        return _decode_relayed(written[len(_RELAYED) :])
+    return written.decode(), b""

@@ -1,0 +1,98 @@
+"""Events that another node has handed on: a batch that says which node took them in, and under which numbers.
+
+The *first node* is the one that took a publication in. Its number there, an epoch and a position, is its
+identity on every link: duplicates, gaps and the place to resume at are read off it, by whichever node. What
+is not stored has a *volatile* number, counted in the memory of the first node. The bytes of events pass
+untouched; these numbers travel and are stored beside them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from tidings.event.batch import Batch
+from tidings.ids import Origin
+
+
+class FirstNode(Struct, frozen=True, gc=False):
+    """The node that took events in, and the epoch of its numbers; volatile ones are of what is not stored."""
+
+    node: str
+    epoch: int
+    is_volatile: bool = False
+
+
+class _Provenance(Struct, array_like=True, frozen=True):
+    """First node and numbers of a stored batch, as they are written."""
+
+    node: str
+    epoch: int
+    is_volatile: bool
+    numbers: bytes
+
+
+_decode = msgspec.msgpack.Decoder(_Provenance).decode
+
+
+class RelayedBatch(Batch):
+    """Events of one origin that were handed on by another node; `numbers` grow from row to row.
+
+    `age_us` is the part of their lives that was used up before they came here.
+    """
+
+    __slots__ = ("age_us", "first", "numbers")
+
+    def __init__(
+        self,
+        raw: bytes,
+        origin: Origin | None,
+        first: FirstNode,
+        numbers: array[int],
+        age_us: int = 0,
+        offsets: array[int] | None = None,
+    ) -> None:
+        super().__init__(raw, origin, offsets)
+        self.first = first
+        self.numbers = numbers
+        self.age_us = age_us
+
+    def take(self, rows: Iterable[int]) -> RelayedBatch:
+        wanted = [int(row) for row in rows]
+        return self._with(super().take(wanted), array("Q", [self.numbers[row] for row in wanted]))
+
+    def slice(self, start: int, end: int) -> RelayedBatch:
+        return self._with(super().slice(start, end), self.numbers[start:end])
+
+    def _with(self, part: Batch, numbers: array[int]) -> RelayedBatch:
+        taken = RelayedBatch(part.raw, self.origin, self.first, numbers, self.age_us)
+        taken._events = part._events
+        return taken
+
+    def renamed(self, origin: Origin) -> RelayedBatch:
+        """Return the same events with another origin."""
+        return RelayedBatch(self.raw, origin, self.first, self.numbers, self.age_us, self._offsets)
+
+    @property
+    def provenance(self) -> bytes:
+        """First node and numbers, as they are stored beside the events."""
+        first = self.first
+        return msgspec.msgpack.encode(
+            _Provenance(first.node, first.epoch, first.is_volatile, self.numbers.tobytes())
+        )
+
+
+def restored(raw: bytes, origin: Origin, provenance: bytes, age_us: int = 0) -> RelayedBatch:
+    """Return a stored batch that another node had handed on."""
+    told = _decode(provenance)
+    first = FirstNode(told.node, told.epoch, told.is_volatile)
+    return RelayedBatch(raw, origin, first, array("Q", told.numbers), age_us)
+
+
+def numbers_of(batch: Batch, rows: Sequence[int]) -> Sequence[int]:
+    """Return the numbers of some rows of a batch that another node had handed on."""
+    assert isinstance(batch, RelayedBatch)
+    return [batch.numbers[row] for row in rows]
