@@ -80,10 +80,21 @@ class Subscription:
     `asked` is the filter that sources get: the requested one, if rules, which are not disclosed, have
     narrowed `filter`. `user` is the user whose inboxes it reads, None for all of them. Owners have equal
     shares of the time for spreading demands. A subscription with a `later` is not in the index: that gets
-    each batch, and matches it.
+    each batch, and matches it. What `is_local` wants is not announced to other nodes.
     """
 
-    __slots__ = ("asked", "filter", "is_over", "later", "origin", "owner", "passive", "sink", "user")
+    __slots__ = (
+        "asked",
+        "filter",
+        "is_local",
+        "is_over",
+        "later",
+        "origin",
+        "owner",
+        "passive",
+        "sink",
+        "user",
+    )
 
     def __init__(
         self,
@@ -105,6 +116,23 @@ class Subscription:
         self.user = user
         self.owner = owner
         self.later = later
+        self.is_local = False
+
+
+class Watcher(Protocol):
+    """Hears what the clients of a node want and offer, to announce it to other nodes."""
+
+    def subscribed(self, subscription: Subscription) -> None:
+        """One has begun, or goes on with another filter."""
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """One has ended."""
+
+    def advertised(self, advertisement: Advertisement) -> None:
+        """An advertisement has begun."""
+
+    def withdrawn(self, advertisement: Advertisement) -> None:
+        """One has ended."""
 
 
 class Grant(Sink):
@@ -126,6 +154,9 @@ class Exchange:
         self._grants: dict[Filter, tuple[Subscription, int]] = {}  # with the number of grants of each
         self.offers_changed = 0
         """Number of advertisements that came or went."""
+        self.announced: dict[Subscription, None] = {}
+        """Subscriptions that a watcher is told of; those that were there before it, too."""
+        self.watcher: Watcher | None = None
 
     @property
     def subscriptions(self) -> int:
@@ -170,6 +201,10 @@ class Exchange:
                 self.unindexed.add(subscription, user, subscription.filter)
         if not subscription.passive:
             self._interests.demand(*_demand(subscription))
+        if not subscription.is_local:
+            self.announced[subscription] = None
+            if self.watcher is not None:
+                self.watcher.subscribed(subscription)
 
     def settle(self) -> None:
         """Prepare the index now, at the cost of subscribers rather than of publishers."""
@@ -190,6 +225,27 @@ class Exchange:
         self.unindexed.remove(subscription)
         if not subscription.passive:
             self._interests.release(*_demand(subscription))
+        if subscription in self.announced:
+            del self.announced[subscription]
+            if self.watcher is not None:
+                self.watcher.unsubscribed(subscription)
+
+    def extend(self, subscription: Subscription, filter: Filter) -> None:
+        """Deliver to the sink what matches this filter, too; for a subscription that has no other filter."""
+        subscription.is_over = False
+        self._index.extend(subscription, filter)
+
+    def retract(self, subscription: Subscription, filter: Filter) -> None:
+        """Deliver no more for one of the filters by which a subscription was extended."""
+        self._index.retract(subscription, filter)
+
+    def demand(self, subscription: Subscription, filter: Filter) -> None:
+        """Let one of the filters by which a subscription was extended demand events of their sources."""
+        self._interests.demand(filter, subscription.origin, subscription.owner, filter)
+
+    def release(self, subscription: Subscription, filter: Filter) -> None:
+        """Let it demand them no longer."""
+        self._interests.release(filter, subscription.origin, subscription.owner, filter)
 
     def grant(self, filter: Filter) -> Subscription:
         """Match each batch with the events that a user may publish too: that costs no second pass over it."""
@@ -211,12 +267,16 @@ class Exchange:
     def advertise(self, advertisement: Advertisement) -> tuple[Filter, ...]:
         """Offer events and return the filters that demand them; changes are reported at the end of ticks."""
         self.offers_changed += 1
+        if self.watcher is not None:
+            self.watcher.advertised(advertisement)
         return self._interests.offer(advertisement)
 
     def withdraw(self, advertisement: Advertisement) -> None:
         """Remove an advertisement; KeyError if it is not there."""
         self._interests.withdraw(advertisement)
         self.offers_changed += 1
+        if self.watcher is not None:
+            self.watcher.withdrawn(advertisement)
 
     def offers(self, filter: Filter) -> Iterator[tuple[Advertisement, Weight]]:
         """Yield the advertisements that may overlap a filter, with their weights, in order."""

@@ -25,6 +25,9 @@ def test_a_newer_peers_further_fields_are_passed_over(kind: type[ProtocolMessage
         "is_part": True,
         "handles": b"",
         "numbers": b"",
+        "data": b"",
+        "is_volatile": False,
+        "beyond": [1],
     }
     texts = {
         "node",
@@ -38,6 +41,7 @@ def test_a_newer_peers_further_fields_are_passed_over(kind: type[ProtocolMessage
         "queue",
         "user",
         "secret",
+        "first_node",
     }
     maps = {"arguments", "details"}
     fields = [

@@ -174,7 +174,7 @@ class Forwarded(Service):
         if allowed:
             self._broker.accept(session)
             if len(allowed) < len(batch):
-                batch, checked = batch.take(allowed), _some(checked, allowed)
+                batch, checked = batch.take(allowed), checked.take(allowed)
             self._hand_on(session, batch, checked)
         return errors
 
@@ -208,13 +208,6 @@ def _numbers(packed: bytes, count: int) -> array[int]:
     if numbers and max(numbers) > NUMBER_MAX:
         raise CodecError("$.Forward.numbers", f"one is above {NUMBER_MAX}")
     return numbers
-
-
-def _some(checked: Checked, rows: Sequence[int]) -> Checked:
-    """What is known of these rows of a batch."""
-    deliveries = bytes(checked.deliveries[row] for row in rows)
-    numbers = array("Q", (checked.counters[row] for row in rows))
-    return Checked(None, numbers, deliveries, not any(deliveries))
 
 
 def _stretches(errors: dict[int, TidingsError]) -> Iterator[tuple[int, int, TidingsError]]:

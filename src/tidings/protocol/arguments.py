@@ -63,6 +63,7 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
     slow_key: str | None = None
     order: Literal["oldest", "newest"] = "oldest"
     queue: str | None = None  # copies of what is put into it, instead of what is published
+    link: bool = False  # what a neighbour node has announced that it wants
 
     @property
     def is_stored(self) -> bool:
@@ -83,6 +84,8 @@ class SubscribeRequest(Wanted, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuse options that exclude each other, rather than ignore some of them."""
+        if self.link and (self.filter or self.queue or self.last or self.is_stored):
+            raise Refused("protocol", "a link excludes all other options")
         if self.queue is not None and (self.last or self.is_stored or self.on_slow == "spill"):
             raise Refused("protocol", "a watch of a queue excludes last, durable, since and spill")
         if self.last and (self.is_stored or self.on_slow == "spill"):
@@ -93,6 +96,16 @@ class SubscribeRequest(Wanted, frozen=True, kw_only=True):
             raise Refused("protocol", "order='newest' needs a durable subscription")
         if (self.on_slow == "latest") is not bool(self.slow_key):
             raise Refused("protocol", "on_slow='latest' and slow_key, its attribute, need each other")
+
+
+class InForce(Struct, frozen=True):
+    """From which number on subscriptions are in force: an epoch and a position, by the name of each node.
+
+    `missing` names the nodes that could not be asked.
+    """
+
+    nodes: dict[str, tuple[int, int]] = {}
+    missing: list[str] = []
 
 
 class UnsubscribeRequest(Struct, frozen=True):

@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter as Tally
 from collections import deque
+from functools import partial
 from itertools import groupby
 from math import inf
 from operator import attrgetter, itemgetter
@@ -31,6 +32,7 @@ from msgspec import structs
 from tidings.errors import NotAllowed, TidingsError
 from tidings.event import Batch, Event
 from tidings.event.header import DELIVERIES
+from tidings.event.relayed import RelayedBatch
 from tidings.event.wire import Checked, check
 from tidings.exchange import Exchange, Need, Rows, Subscription
 from tidings.filters import Filter
@@ -63,9 +65,9 @@ from tidings.timers import Alarms, Leases, deadline
 from tidings.turns import SLICE_S, Share, Turns, adapted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from tidings.protocol.service import FrameHandler, IncomingRequest, QueueWatch
+    from tidings.protocol.service import FrameHandler, IncomingRequest, LinkOpening, QueueWatch
 
 RECENT_SIZE_MAX = 8 << 20
 """Bytes of events kept in memory for those who ask for last values."""
@@ -144,6 +146,9 @@ class Broker:
         self.operations: dict[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]] = {}
         self.frames: dict[type[ProtocolMessage], FrameHandler] = {}
         self.watch: QueueWatch | None = None  # who has queues that can be watched
+        self.open_link: LinkOpening | None = None  # who has links to other nodes
+        self.tunnels: dict[Session, Callable[[], None]] = {}
+        """What sends the frames of sessions that have no connection of their own."""
         self.background = Background(self.turns)  # long work that no session waits for
         self._own = Origin(state.node, state.boot, state.node)
         self._own_counter = 0
@@ -364,6 +369,10 @@ class Broker:
     def take_dirty(self) -> Iterable[Session]:
         """The sessions that may have frames to send, each once."""
         dirty, self._dirty = self._dirty, {}
+        if self.tunnels:
+            for session in [one for one in dirty if one in self.tunnels]:
+                del dirty[session]
+                self.tunnels[session]()
         return dirty
 
     def take_reads(self) -> list[StoredConsumer]:
@@ -417,11 +426,13 @@ class Broker:
             return None
         batch = Batch(raw, origin, checked.offsets)
         if count > 1 and count > self.exchange.rows_at_first:
-            return self._publish_parts(session, batch, checked)
+            return self._in_parts(batch, checked, partial(self._publish, session))
         return self._publish(session, batch, checked)
 
-    def _publish_parts(self, session: Session, batch: Batch, checked: Checked) -> Steps[None]:
-        """Publish a long batch part by part; a part that is not reached is not counted either.
+    def _in_parts(
+        self, batch: Batch, checked: Checked, hand_on: Callable[[Batch, Checked], Steps[None] | None]
+    ) -> Steps[None]:
+        """Hand on a long batch part by part; a part that is not reached is not counted either.
 
         What matching costs is known when it is done: parts are small at first, and grow while they are quick.
         """
@@ -429,7 +440,9 @@ class Broker:
         while end < len(batch):
             begun = clock()
             start, end = end, min(end + size, len(batch))
-            left = self._publish(session, batch.slice(start, end), _part(checked, start, end))
+            is_whole = end - start == len(batch)
+            part = batch if is_whole else batch.slice(start, end)
+            left = hand_on(part, checked if is_whole else checked.slice(start, end))
             size = adapted(size, clock() - begun, SLICE_S / 4, SLICE_S, self.exchange.rows_at_once)
             if left is not None:
                 yield from left
@@ -439,7 +452,7 @@ class Broker:
         had = self.admit(session, checked.counters)
         if had:
             batch = batch.slice(had, len(batch))
-            checked = _part(checked, had, len(checked.counters))
+            checked = checked.slice(had, len(checked.counters))
         return self._hand_on(batch, checked, session) if len(batch) else None
 
     def admit(self, session: Session, counters: Sequence[int]) -> int:
@@ -493,6 +506,47 @@ class Broker:
             if len(allowed) < len(batch):
                 self._hand_on_allowed(batch, checked, session, allowed, waits)
                 return None
+        return self._pass_on(batch, checked, matches, session, waits)
+
+    def relay(self, batch: RelayedBatch, checked: Checked, link: Hashable, session: Session) -> Steps[None]:
+        """Give events that another node has handed on to all who want them, but not to the same `link`.
+
+        Those that were not granted to the other node, whose session here is this one, are dropped.
+        """
+        return self._in_parts(batch, checked, partial(self._relay, link, session))
+
+    def _relay(self, link: Hashable, session: Session, batch: Batch, checked: Checked) -> Steps[None] | None:
+        assert isinstance(batch, RelayedBatch)
+        had = self._had(batch)
+        if had:
+            self.count("relays_refused", had, "had")
+            if had == len(batch):
+                return None
+            batch, checked = batch.slice(had, len(batch)), checked.slice(had, len(batch))
+        matches = self.exchange.match(batch, link)
+        if session.granted is not None:
+            allowed = next((rows for one, rows in matches if one is session.granted), ())
+            if len(allowed) < len(batch):
+                self.count("relays_refused", len(batch) - len(allowed), "not-allowed")
+                batch, checked = batch.take(allowed), checked.take(allowed)
+                matches = self.exchange.match(batch, link)
+        return (
+            self._pass_on(batch, checked, matches, None, waits=not checked.is_plain) if len(batch) else None
+        )
+
+    def _had(self, batch: RelayedBatch) -> int:
+        """Count the numbers of relayed events; how many of these were had before, by whichever way."""
+        first, numbers = batch.first, batch.numbers
+        stream = Origin(f"@{first.node}{'~' if first.is_volatile else ''}", first.epoch)
+        highest = self.ledger.count_up(stream, int(numbers[-1]))
+        if not first.is_volatile:
+            self.ledger.keep(stream)
+        return 0 if numbers[0] > highest else bisect_right(numbers, highest)
+
+    def _pass_on(
+        self, batch: Batch, checked: Checked, matches: MatchedRows, session: Session | None, waits: bool
+    ) -> Steps[None] | None:
+        """Store what must be stored of events, and deliver them to those that match."""
         if not isinstance(self.authenticator, OpenAuthenticator):
             matches = self.answers.heard(batch, matches)
         positions = self._keep(batch, checked, matches)
@@ -571,7 +625,7 @@ class Broker:
         ):
             run = list(rows)
             if problem is None:
-                part = _part(checked, run[0], run[-1] + 1)
+                part = checked.slice(run[0], run[-1] + 1)
                 self.hand_on(batch.take(run), part, session, waits)
             else:
                 first, last = (int(checked.counters[row]) for row in (run[0], run[-1]))
@@ -600,12 +654,13 @@ class Broker:
         That reliable events were counted is stored even if nobody wants them: sent again after a crash, they
         would be delivered twice.
         """
-        codes = b"" if checked.is_plain else checked.deliveries
+        is_own = not isinstance(batch, RelayedBatch)  # else its first node has it in the log
+        codes = b"" if checked.is_plain or not is_own else checked.deliveries
         persistent = {row for row, code in enumerate(codes) if code == _PERSISTENT}
         wanted = set(persistent)
         for subscription, rows in matches:
             need = subscription.sink.need(len(rows))
-            if need is _NOTHING:
+            if need is _NOTHING or (need is _LOGGED and not is_own):
                 continue
             if need is not _RELIABLE:
                 wanted.update(rows)
@@ -638,15 +693,19 @@ class Broker:
             self.position_logged = self.position
         origin = batch.origin or Origin()
         self.size_logged += len(raw) if persistent else 0
+        age_us, provenance = 0, b""
+        if isinstance(batch, RelayedBatch):
+            age_us, provenance = batch.age_us, batch.provenance
         stored = StoredBatch(
             first,
             len(batch),
             origin.system,
             origin.epoch,
             origin.source,
-            int(self.wall * 1e6),
+            int(self.wall * 1e6) - age_us,
             persistent,
             raw,
+            provenance,
         )
         self._operations.append(Append(stored))
 
@@ -680,12 +739,6 @@ class Broker:
 def let_work(worker: Anyone, until: float) -> bool:
     """Let one work whose turn it is, where nobody has to survive what goes wrong with it."""
     return worker.work(until)
-
-
-def _part(checked: Checked, start: int, end: int) -> Checked:
-    """What is known of these rows of a batch."""
-    deliveries = checked.deliveries[start:end]
-    return Checked(None, checked.counters[start:end], deliveries, not any(deliveries))
 
 
 def _publishing(principal: Principal) -> Filter | None:

@@ -20,7 +20,7 @@ then there is no use in connecting again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tidings.errors import CodecError, Disconnected, TidingsError, UserError
 from tidings.event import Event
@@ -32,12 +32,15 @@ from tidings.protocol.messages import (
     VERSION,
     Accepted,
     Bye,
+    Confirm,
     Deliver,
     Failure,
     Hello,
     Notice,
     Refusal,
+    Relay,
     Reply,
+    Reverse,
     Welcome,
     error_of,
 )
@@ -56,6 +59,16 @@ T = TypeVar("T")
 OLDER = "the store is older than it was"
 """The reason of a gap, if the node's store is an older copy: what came after that is lost."""
 _FATAL = {"protocol", "version", "too-large", "event", "not-allowed"}
+
+
+class ReverseEnd(Protocol):
+    """The end of a connection that runs through another one, in the other direction."""
+
+    def receive(self, data: bytes) -> None:
+        """Bytes have arrived."""
+
+    def output(self) -> list[bytes]:
+        """The frames that may be sent now, wrapped."""
 
 
 class Connection(KeepAlive):
@@ -86,6 +99,8 @@ class Connection(KeepAlive):
         self._subscriptions: dict[int, ClientSubscription] = {}
         self._due: dict[ClientSubscription, None] = {}  # those that may have frames to send
         self._offers: dict[int, ClientAdvertisement] = {}
+        self.reverse: ReverseEnd | None = None
+        """The end of the connection that runs the other way; see `Reverse`."""
 
     # What the driver calls
 
@@ -122,6 +137,8 @@ class Connection(KeepAlive):
         """The frames that may be sent now."""
         frames, self._frames = self._frames, []
         if self.is_up:
+            if self.reverse is not None:
+                frames += self.reverse.output()
             due, self._due = self._due, {}
             for subscription in due:
                 frames += subscription.output()
@@ -204,6 +221,12 @@ class Connection(KeepAlive):
         """Everything of a durable subscription up to this position was dealt with."""
         subscription.acknowledge(position)
         self._due[subscription] = None
+
+    def confirm(self, subscription: ClientSubscription, positions: list[int]) -> None:
+        """Tell a neighbour node how far those beyond this node have what it has relayed."""
+        if self.is_up:
+            self._frames += subscription.output()  # nobody beyond has what this node has not acknowledged
+            self._frames.append(encode(Confirm(subscription.number, positions)))
 
     def unsubscribe(self, subscription: ClientSubscription) -> Deferred[None]:
         """End a subscription of this connection; a durable one stays with the node."""
@@ -332,6 +355,11 @@ class Connection(KeepAlive):
             self._due.pop(subscription := self._subscriptions.pop(notice.number), None)
             subscription.subscriber.ended(_member(details, "reason", str))
 
+    def _reversed(self, message: Reverse, _events: bytes) -> None:
+        if self.reverse is None:
+            raise CodecError("$", "Reverse is not for a client that is no node")
+        self.reverse.receive(message.data)
+
     def _parted(self, message: Bye, _events: bytes) -> None:
         self.is_given_up = True
         self.parting = message.text
@@ -344,7 +372,9 @@ class Connection(KeepAlive):
         Refusal: _refused,
         Reply: _replied,
         Deliver: _delivered,
+        Relay: _delivered,
         Notice: _noticed,
+        Reverse: _reversed,
         Bye: _parted,
     }
 

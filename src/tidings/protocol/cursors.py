@@ -40,6 +40,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     log: bool = False  # it is an archive
     passive: bool = False
     newest: bool = False  # its client gets the newest events first
+    link: bool = False  # its client is a neighbour node
 
     def encode(self) -> bytes:
         """The options as they are stored; nothing for those of most."""
@@ -71,6 +72,8 @@ class Cursor:
     """Whether it only has events kept, and nobody consumes them."""
     has_left = False
     """Whether it wants nothing any more, and is only remembered."""
+    is_link = False
+    """Whether its client is a neighbour node."""
 
     def __init__(self, broker: Broker, record: Durable, filter: Filter | None = None) -> None:
         """`filter` is that of the record, where it has been read already."""
@@ -108,6 +111,14 @@ class Cursor:
     def released(self) -> int:
         """The position up to which nothing need be in the store for it, save what is in the log."""
         return self.passed
+
+    def enter(self) -> None:
+        """Begin to match events."""
+        self.broker.exchange.subscribe(self.subscription)
+
+    def leave(self) -> None:
+        """Match no more events."""
+        self.broker.exchange.unsubscribe(self.subscription)
 
     def attach(self, consumer: CursorConsumer) -> None:
         """Let someone take its events, from what is not acknowledged on; nobody does so yet."""
@@ -191,6 +202,8 @@ class Archive(Cursor):
 
     def __init__(self, broker: Broker, record: Durable, terms: Terms, filter: Filter | None = None) -> None:
         super().__init__(broker, record, filter)
+        # It keeps what its own node takes in; a reader's demand concerns the sources of all nodes.
+        self.subscription.is_local = self.subscription.passive
         self.terms = terms
         self.ends_at = self._end()
 
@@ -239,7 +252,7 @@ class Archive(Cursor):
         subscription, exchange = self.subscription, self.broker.exchange
         if subscription.passive is not passive:
             exchange.unsubscribe(subscription)
-            subscription.passive = passive
+            subscription.passive = subscription.is_local = passive
             exchange.subscribe(subscription)
             self.options = Options(log=True, passive=passive).encode()
             self.broker.cursors.keep(self)
@@ -266,17 +279,20 @@ class Cursors:
         self._attached: dict[StoredConsumer, None] = {}
         self._changed: dict[Cursor, None] = {}  # in this tick
         self._trimmed = 0
+        self.of_links: list[Durable] = []  # those of neighbour nodes, which the owner of links opens
         self._restore(state)
 
     def _restore(self, state: StoreState) -> None:
         """Go on with what was stored; what damage has left of an archive without its terms is dropped."""
         terms = TERMS.known(state)
         for record in state.durables:
-            key = record.owner, record.name
-            if not options_of(record).log:
-                self._open(Cursor(self._broker, record))
+            key, options = (record.owner, record.name), options_of(record)
+            if options.link:
+                self.of_links.append(record)
+            elif not options.log:
+                self.reopen(Cursor(self._broker, record))
             elif key in terms:
-                self._open(Archive(self._broker, record, terms.pop(key)))
+                self.reopen(Archive(self._broker, record, terms.pop(key)))
             else:
                 self._broker.store(Drop(record.name, record.owner))
         for key in terms:
@@ -289,7 +305,7 @@ class Cursors:
         check_readable(cursor.name, "the name of a durable subscription or of a reader")
         if len(self._named) >= DURABLES_MAX:
             raise Refused("limit", f"a node has at most {DURABLES_MAX} durable subscriptions")
-        self._open(cursor)
+        self.reopen(cursor)
         self.keep(cursor)
 
     def open_archive(self, archive: Archive) -> None:
@@ -297,7 +313,8 @@ class Cursors:
         self.open(archive)
         archive.renew(archive.terms)
 
-    def _open(self, cursor: Cursor) -> None:
+    def reopen(self, cursor: Cursor) -> None:
+        """Go on with a cursor that was stored before."""
         self._named[cursor.key] = cursor
         if isinstance(cursor, Archive):
             self._archives[cursor.key] = cursor
@@ -349,12 +366,12 @@ class Cursors:
     def add(self, cursor: Cursor) -> None:
         """A place in the stored stream is needed."""
         self._cursors[cursor] = None
-        self._broker.exchange.subscribe(cursor.subscription)
+        cursor.enter()
 
     def remove(self, cursor: Cursor) -> None:
         """Remove a cursor that is not needed any more."""
         del self._cursors[cursor]
-        self._broker.exchange.unsubscribe(cursor.subscription)
+        cursor.leave()
 
     def refilter(self, cursor: Cursor, asked: Filter, granted: Filter, user: str | None) -> None:
         """Give a cursor another filter: what its client asks for or was granted may have changed."""
@@ -425,5 +442,5 @@ class Cursors:
                 "archive": cursor.is_archive,
             }
             for (owner, name), cursor in sorted(self._named.items())
-            if not cursor.has_left
+            if not (cursor.has_left or cursor.is_link)
         ]

@@ -267,14 +267,48 @@ class Forward(ProtocolMessage, frozen=True, gc=False):
     seen: int = 0
 
 
+class Reverse(ProtocolMessage, frozen=True, gc=False):
+    """Bytes of the connection that runs the other way: on a link each node is a client of the other."""
+
+    KIND = 19
+    data: bytes
+
+
+class Relay(Deliver, frozen=True, gc=False):
+    """Events for a neighbour node: a delivery that says which node took them in, and under which numbers.
+
+    `numbers` are None where they are the positions, at the first node itself. `age_us` is the part of their
+    lives that is used up.
+    """
+
+    KIND = 20
+    HAS_EVENTS = True
+    first_node: str = ""
+    first_epoch: int = 0
+    numbers: bytes | None = None
+    is_volatile: bool = False
+    age_us: int = 0
+
+
+class Confirm(ProtocolMessage, frozen=True, gc=False):
+    """How far a neighbour has stored what was relayed to it, and how far others beyond it have.
+
+    The first position is its own; of each further one, all within so many more hops have what they want.
+    """
+
+    KIND = 21
+    subscription: int
+    beyond: list[int]
+
+
 DONE, GIVE_BACK, REJECT, UNOPENED = range(4)
 """Outcomes: it was dealt with; it was not; it can't be; nobody has looked at it."""
 HANDLE = StructFormat(">QI")
 """A handle: the number of the message, and which of its deliveries it is."""
 
-KINDS: dict[int, type[ProtocolMessage]] = {
-    kind.KIND: kind for kind in ProtocolMessage.__subclasses__() if kind is not RawRequest
-}
+_MESSAGES: list[type[ProtocolMessage]] = [*ProtocolMessage.__subclasses__(), *Deliver.__subclasses__()]
+KINDS = {kind.KIND: kind for kind in _MESSAGES if kind is not RawRequest}
+"""The messages by their numbers."""
 
 
 def unpack_numbers(packed: bytes, count: int, place: str) -> array[int]:

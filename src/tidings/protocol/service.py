@@ -26,6 +26,7 @@ from tidings.store.interface import Operation
 
 if TYPE_CHECKING:
     from tidings.protocol.session import Session
+    from tidings.protocol.stored_consumer import StoredConsumer
 
 FrameHandler = Callable[["Session", Any, bytes], Steps[None] | None]
 """Who hears a frame of the numbered stream; steps are left to be run where it takes long."""
@@ -34,6 +35,8 @@ WatchEnding = tuple[Callable[[], None], Deferred[Any] | None]
 """What ends a watch, and the reply that says whether it has begun; None if it has."""
 QueueWatch = Callable[["Session", str, Subscription], WatchEnding]
 """Tells a subscription of what is put into the queue of that name, as far as it was granted."""
+LinkOpening = Callable[["Session", int, int], "StoredConsumer"]
+"""Makes the consumer by which a neighbour node gets events, from its session, a number and credit."""
 
 LATER: Any = object()
 """Returned by an operation that answers the request itself, at its own mark; others return a Deferred."""

@@ -37,6 +37,7 @@ from tidings.protocol.messages import (
     Accepted,
     Acknowledge,
     Bye,
+    Confirm,
     Credit,
     Hello,
     Ping,
@@ -580,6 +581,7 @@ _HANDLERS: dict[type[ProtocolMessage], Callable[[Session, Any], Steps[None] | No
     Hello: Session._greet,
     RawRequest: Session._answer,
     Acknowledge: lambda session, message: session._subscriptions.acknowledge(message),
+    Confirm: lambda session, message: session._subscriptions.confirm(message),
     Credit: lambda session, message: session._subscriptions.give_credit(message),
     Ping: lambda session, message: session.post(encode(Pong(message.number))),
     Pong: lambda _session, _message: None,  # being heard is all that was wanted

@@ -103,6 +103,9 @@ class StoredConsumer(Consumer):
         if self.cursor.name and self.cursor.acknowledged < position < self.next:
             self.cursor.acknowledge(position)
 
+    def confirm(self, positions: Sequence[int]) -> None:
+        """Others beyond the client have what it was sent; clients have nobody beyond them."""
+
     # New events
 
     def need(self, count: int) -> Need:

@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tidings.errors import CodecError, TidingsError
+from tidings.errors import CodecError, EventError, TidingsError
 from tidings.event import Batch
-from tidings.ids import Origin
+from tidings.event.relayed import FirstNode, RelayedBatch
+from tidings.event.wire import count_in_head
+from tidings.ids import ForwardedOrigin, Origin, check_system
 from tidings.protocol.arguments import Wanted as Wanted
 from tidings.protocol.frames import encode
-from tidings.protocol.messages import Acknowledge, Credit, Deliver, unpack_numbers
+from tidings.protocol.messages import Acknowledge, Credit, Deliver, Relay, unpack_numbers
 from tidings.replies import Deferred
 from tidings.seen import Producers
 
@@ -123,7 +125,7 @@ class ClientSubscription(Opening):
 
     def take(self, message: Deliver, raw: bytes) -> None:
         """Hand a delivery on, less what was had before; CodecError if it is none."""
-        batch = Batch(raw, Origin(message.system, message.epoch, message.source))
+        batch = self.batch_of(message, raw)
         positions: Sequence[int] | None = None
         self._received += len(batch)
         if message.positions is None:
@@ -135,6 +137,12 @@ class ClientSubscription(Opening):
         if len(batch):
             self._held += len(batch)
             self.subscriber.deliver(batch, positions, message.redelivered)
+
+    def batch_of(self, message: Deliver, raw: bytes) -> Batch:
+        """Return the events of a delivery."""
+        if isinstance(message, Relay):
+            return _relayed(message, raw)
+        return Batch(raw, Origin(message.system, message.epoch, message.source))
 
     def _unread(self, batch: Batch, positions: Sequence[int]) -> tuple[Batch, Sequence[int]]:
         """Return the stored events that were not delivered before the cut."""
@@ -191,6 +199,19 @@ class ClientSubscription(Opening):
             self._granted = total
             frames.append(encode(Credit(self.number, total)))
         return frames
+
+
+def _relayed(message: Relay, raw: bytes) -> RelayedBatch:
+    """Return events that a neighbour node has handed on."""
+    try:
+        check_system(message.first_node)
+    except EventError as error:
+        raise CodecError("$.Relay.first", error.problem) from None
+    packed = message.positions if message.numbers is None else message.numbers
+    numbers = unpack_numbers(packed or b"", count_in_head(raw), "$.Relay.numbers")
+    origin = ForwardedOrigin(message.system, message.epoch, message.source)
+    first = FirstNode(message.first_node, message.first_epoch, message.is_volatile)
+    return RelayedBatch(raw, origin, first, numbers, max(0, message.age_us))
 
 
 def _last_counter(batch: Batch) -> int:

@@ -33,7 +33,7 @@ from tidings.protocol.cursors import Cursor, CursorConsumer, Options
 from tidings.protocol.frames import encode
 from tidings.protocol.last_values import LastValuesSink, last_values
 from tidings.protocol.memory import filter_size
-from tidings.protocol.messages import Acknowledge, Credit, Notice
+from tidings.protocol.messages import Acknowledge, Confirm, Credit, Notice
 from tidings.protocol.stored_consumer import NewestFirstConsumer, StoredConsumer
 from tidings.replies import Deferred
 from tidings.steps import PAUSE, Steps
@@ -102,6 +102,8 @@ class Subscriptions:
         """Begin a subscription; where the stored stream stands."""
         self._check_free(wanted.number, self._consumers)
         wanted.check()
+        if wanted.link:
+            return self._open_link(wanted)
         if wanted.on_slow == "block":
             self._session.principal.require("block", "on_slow='block'")
         self._session.account.check(filter_size(wanted.filter))
@@ -269,6 +271,17 @@ class Subscriptions:
         cursor.since_us = wanted.since_us
         return cursor
 
+    def _open_link(self, wanted: SubscribeRequest) -> dict[str, Any]:
+        """Let a neighbour node have what it has announced that it wants."""
+        if self._broker.open_link is None:
+            raise Refused("not-found", "this node has no links")
+        stream = self._broker.open_link(self._session, wanted.number, wanted.credit)
+        if stream.cursor.consumer is not None:
+            stream.cursor.consumer.part("taken over")
+        acknowledged = stream.cursor.acknowledged
+        self._attach(wanted, stream)
+        return {"position": self._broker.position, "acknowledged": acknowledged}
+
     def _attach(self, wanted: SubscribeRequest, stream: StoredConsumer) -> None:
         stream.attach()
         self._endings[wanted.number] = stream.detach
@@ -356,6 +369,12 @@ class Subscriptions:
         stream = self._consumers.get(message.subscription)
         if isinstance(stream, StoredConsumer):
             stream.acknowledge(message.position)
+
+    def confirm(self, message: Confirm) -> None:
+        """Others beyond a neighbour node have something."""
+        stream = self._consumers.get(message.subscription)
+        if isinstance(stream, StoredConsumer):
+            stream.confirm(message.beyond)
 
     def give_credit(self, message: Credit) -> None:
         """A subscription may have more."""
