@@ -45,8 +45,12 @@ Decode = Callable[[bytes], Any]
 def is_data(value: object) -> bool:
     """Whether a value is written into the body: a model, or a list."""
     kind = type(value)
-    is_dataclass = hasattr(kind, "__dataclass_fields__")  # as `dataclasses` has it, which is slow to import
-    return isinstance(value, Struct | list | tuple) or is_dataclass or _is_pydantic(kind)
+    # This attribute marks a dataclass; the module `dataclasses`, which checks it too, is slow to import.
+    return (
+        isinstance(value, Struct | list | tuple)
+        or hasattr(kind, "__dataclass_fields__")
+        or _is_pydantic(kind)
+    )
 
 
 def _is_pydantic(kind: object) -> bool:
