@@ -318,8 +318,9 @@ def test_the_lines_of_the_log_are_those_there_are() -> None:
     sources = "".join(file.read_text() for file in node.glob("*.py"))
     written = set(re.findall(r'logs\.(\w+)\(\s*"([^"]+)"', sources))
     written |= set(re.findall(r'\s(info|warning|error)\("([^"]+)"', (node / "logs.py").read_text()))
-    for file in (ROOT / "src" / "tidings" / "peers").glob("*.py"):
-        written |= set(re.findall(r'\.log\(\s*"(\w+)", "([^"]+)"', file.read_text()))
+    for package in ("peers", "overlay"):
+        for file in (ROOT / "src" / "tidings" / package).glob("*.py"):
+            written |= set(re.findall(r'[._]log\(\s*"(\w+)", "([^"]+)"', file.read_text()))
     for begun, passed in re.findall(r'Lasting\("([^"]+)", "([^"]+)"\)', sources):
         written |= {("error", begun), ("info", passed)}
     rows = rows_of("node.md", "Logs")

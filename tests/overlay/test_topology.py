@@ -8,7 +8,7 @@ from math import inf
 import msgspec
 import pytest
 from msgspec.structs import replace
-from overlay.network import Network
+from overlay.cores import Network
 
 from tidings.errors import CodecError, UserError
 from tidings.overlay import known_records, pacing, topology

@@ -6,7 +6,7 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from overlay.network import oracle
+from overlay.cores import oracle
 
 from tidings.overlay.records import LinkRecord, NodeRecord
 from tidings.overlay.tree import Edge, Tree, edges_of, spanning_tree

@@ -22,6 +22,7 @@ from tidings.log.history import History, SealedLog
 from tidings.log.retention import RetentionTerms
 from tidings.log.service import LogService
 from tidings.log.sinks import open_sinks
+from tidings.overlay.service import Overlay
 from tidings.peers.backend import Peers
 from tidings.peers.dialling import Dialling
 from tidings.peers.forwarded import Forwarded
@@ -59,6 +60,8 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     authenticator: Authenticator | None = None  # who is let in; None: everybody
     peers: Neighbours = Neighbours({}, Credentials())  # other nodes, and who this one is there
     upstream: Upstream | None = None  # the node to which goes on what is published
+    leaf: bool = False  # it never carries the events of others
+    offers_all: bool = True  # its clients may publish to other nodes what they have not advertised
 
 
 class NodeCore:
@@ -106,6 +109,10 @@ class NodeCore:
         self.forwarding = Forwarding(self.transmission, self.dialling, self.peering.reach)
         self.transmission.is_there = self.peering.is_there
         self.forwarded.way_back = self.forwarding.way_back
+        settings = self._settings
+        system = new_system(self._entropy)
+        self.overlay = Overlay(broker, self.peering, system, settings.leaf, settings.offers_all)
+        broker.add(self.overlay)
 
     def _chance(self) -> float:
         """A number from 0 to 1."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from socket import gethostname
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -19,6 +19,8 @@ from tidings.node.logs import Level, LogForm
 from tidings.peers.registry import parse_peers
 from tidings.store.directory import FILES
 
+Offers = Literal["all", "declared"]
+"""Which events other nodes must expect from a node."""
 PORT = 7300
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(gt=0)]
@@ -140,6 +142,13 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             contrary="no-leaf",
         ),
     ] = False
+    offers: Annotated[
+        Offers,
+        _about(
+            "`all`: clients may publish anything to other nodes; `declared`: only what they advertise, so "
+            "that other nodes announce fewer filters here; see `docs/overlay.md`"
+        ),
+    ] = "all"
     postgres: Annotated[
         Text | None,
         _about(

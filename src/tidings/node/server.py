@@ -141,6 +141,8 @@ class Node:
                 authenticator=None if self._guard is None else self._guard.authenticator,
                 peers=self._peers or _peers(self.config, self.name),
                 upstream=self._upstream,
+                leaf=bool(self.config.leaf),
+                offers_all=self.config.offers != "declared",
             )
             self.driver = Driver(store, asyncio.get_running_loop(), settings, self._clock)
         except BaseException:

@@ -1,1 +1,1 @@
-"""Overlay of nodes: how they know each other, agree on a tree and route events by content."""
+"""The overlay: links between nodes, and the routing of events over them by content."""

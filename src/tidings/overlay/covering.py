@@ -152,8 +152,13 @@ def _weight(entry: _Entry) -> Weight:
 
 def number_of(announced: Announced) -> int:
     """Return the number that an announced filter adds to the digest of a set."""
-    text = f"{int(announced.passive)}{announced.filter}"
-    return int.from_bytes(blake2b(text.encode(), digest_size=DIGEST_BITS // 8).digest(), "big")
+    return number_of_text(str(announced.filter), announced.passive)
+
+
+def number_of_text(text: str, passive: bool) -> int:
+    """Return the same of the text of a filter."""
+    data = f"{int(passive)}{text}".encode()
+    return int.from_bytes(blake2b(data, digest_size=DIGEST_BITS // 8).digest(), "big")
 
 
 def digest_of(numbers: int) -> int:
@@ -196,6 +201,11 @@ class CoveringSet:
     def is_due(self) -> bool:
         """Whether steps are left."""
         return bool(self._noted) or not self._is_between
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether `take_changes` would return any."""
+        return self._is_between and bool(self._added or self._removed)
 
     def add(self, key: Hashable, filter: Filter, passive: bool = False) -> None:
         """Note that a filter is wanted under a key, instead of the one before."""

@@ -138,6 +138,17 @@ class Topology:
         """Return the neighbour through which a node is reached; None if it is not, or is this one."""
         return self.tree.way(node)
 
+    def has_edge(self, neighbour: str) -> bool:
+        """Whether both ends' records name the link to a neighbour."""
+        record = self._known.get(neighbour)
+        names = record is not None and any(link.neighbour == self.node for link in record.links)
+        return names and any(link.neighbour == neighbour for link in self.own.links)
+
+    def name_of(self, node: str) -> str | None:
+        """Return the name of a node; None if it is not known."""
+        record = self._known.get(node)
+        return None if record is None else record.name
+
     def behind(self, neighbour: str) -> frozenset[str]:
         """Return the nodes that are reached through a neighbour, itself too; none if its link stands by."""
         return self.tree.behind(neighbour)
@@ -158,7 +169,8 @@ class Topology:
     def link_up(self, neighbour: str, since: int, now: float) -> list[Effect]:
         """Note that the connection to a neighbour is there, also one in place of another.
 
-        `since` is when it was established, in µs; of a link that was known before, the earlier moment counts.
+        `since` is when it was established, in µs; of a link that was known before, the first moment counts: a
+        clock that was set back would make it older than others, and change the tree.
         A new link counts as younger than all that are known, whatever the clocks say, so that it changes no
         established tree. UserError if it is one too many.
         """
@@ -168,7 +180,7 @@ class Topology:
             raise UserError("a node has no link to itself")
         if link is None and len(links) >= LINKS_MAX:
             raise UserError(f"a node has at most {LINKS_MAX} links; remove one first")
-        since = max(since, self._known.newest + 1) if link is None else min(since, link.since)
+        since = max(since, self._known.newest + 1) if link is None else link.since
         links[neighbour] = LinkRecord(neighbour, min(max(since, 0), SINCE_MAX))
         self._unasked.pop(neighbour, None)  # it is sent the record with the digest
         effects = self._change(links, now)
@@ -366,6 +378,9 @@ class Topology:
             if known is not None and is_newer(record, known) and self._has_room(record):
                 is_changed = self._put(record, now)
                 effects += self._noted(self._flood([record], source), is_changed)
+                if record.node == source and source in self._unasked:
+                    # It may be of a life that ended while this waited: then that node takes a later number.
+                    effects.append(SendRecords(source, (record,)))
         if self._look_at <= now:
             effects += self._look(now)
         return effects

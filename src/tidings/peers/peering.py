@@ -7,6 +7,7 @@ requests that waited on the old connection have failed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tidings.errors import NotAllowed, TidingsError
@@ -15,10 +16,12 @@ from tidings.peers.backend import Peers
 from tidings.peers.dialling import Dialling, OutboundConnection, PeerReach
 from tidings.peers.peer_client import PeerClient
 from tidings.peers.registry import Neighbours, Peer, PeerRegistry
+from tidings.protocol.access import PeerInfo
 from tidings.protocol.connection import Connection
 from tidings.protocol.service import Service
 from tidings.queues.description import TRANSMISSION
 from tidings.queues.manager import QueueManager
+from tidings.transport.address import parse
 
 REFUSED_S = 30.0
 """How long to leave a peer alone that has refused this node, or is someone else."""
@@ -40,6 +43,10 @@ class Peering(Service):
         self._queues = queues
         self._system = system
         self._outbound: dict[Peer, PeerOutbound] = {}
+        self.on_found: Callable[[PeerOutbound, PeerInfo], None] = lambda _outbound, _caller: None
+        """Called when a peer has shown who it is; what it is as a caller goes along."""
+        self.on_lost: Callable[[PeerOutbound], None] = lambda _outbound: None
+        """Called when the connection to a peer is lost."""
         for peer in self.registry:
             self._know(peer)
 
@@ -152,6 +159,7 @@ class PeerOutbound(OutboundConnection):
 
     def end(self) -> None:
         """Say goodbye, and fail what still waits."""
+        self._peering.on_lost(self)
         self.connection.close()
         super().end()
 
@@ -181,10 +189,13 @@ class PeerOutbound(OutboundConnection):
                 self._hang_up(self._distrust(error))
                 return
             self._dialling.log("info", "found a peer", peer=peer.name, node=core.node)
+            address = parse(peer.address)
+            self._peering.on_found(self, PeerInfo(peer.address, address.host, self._certificate))
         self._relay.changed()
 
     def _lost(self, problem: str, verdict: TidingsError | None, was_open: bool) -> None:
         core, peer = self.connection, self._peer
+        self._peering.on_lost(self)
         if was_open:
             problem = core.parting or problem
         if verdict is not None and (was_open or not core.node):  # one that was there may be put in order

@@ -259,6 +259,7 @@ class Transmission(Service):
         if queue.binding is not None:
             exchange.unsubscribe(queue.binding)
         queue.binding = Subscription(Filter(filter), BoundQueue(self._manager, queue, is_outward=True))
+        queue.binding.is_local = True  # what other nodes take in is for them to send on
         exchange.subscribe(queue.binding)
         if queue.description.bind != filter:
             queue.description = replace(queue.description, bind=filter)

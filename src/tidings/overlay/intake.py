@@ -1,0 +1,134 @@
+"""Intake: events that a neighbour relays, taken once and confirmed when they are safe here.
+
+Events are handed on in the turn of the neighbour's session. What was stored is acknowledged to the neighbour,
+by its own positions, when the commit with it is on disk. How far those beyond this node have come is told
+level by level: a position of the neighbour is at level k when all other neighbours have confirmed, at level
+k - 1, what this node had stored when it took that position.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tidings.errors import CodecError
+from tidings.event import Batch
+from tidings.event.relayed import RelayedBatch
+from tidings.event.wire import check
+from tidings.protocol.broker import Broker
+from tidings.protocol.connection import Connection
+from tidings.protocol.ledger import check_growing
+from tidings.protocol.session import Session
+from tidings.protocol.subscriber import ClientSubscription, Wanted
+from tidings.steps import Steps
+
+PREFETCH = 20_000
+"""Events that may be under way from one neighbour."""
+
+
+class Taken(NamedTuple):
+    """A position of the neighbour that was taken, and the position here at that time."""
+
+    mark: int
+    theirs: int
+    ours: int
+
+
+class Intake:
+    """Receiving end of one link. `refusal` says why a batch is not taken: from the wrong side, say.
+
+    `confirmed` returns, for a level, the position here that all other neighbours have confirmed.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        connection: Connection,
+        session: Session,
+        link: object,
+        tolerate: int,
+        refusal: Callable[[RelayedBatch], str],
+        confirmed: Callable[[int], int],
+        ended: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._connection = connection
+        self._session = session
+        self._link = link
+        self._refusal = refusal
+        self._confirmed = confirmed
+        self._ended = ended
+        self._unsafe: deque[Taken] = deque()  # taken, and not on disk
+        self._beyond: list[deque[Taken]] = [deque() for _ in range(tolerate)]  # not confirmed at this level
+        self._levels = [0] * tolerate
+        self._told: list[int] = []
+        self.received = 0
+        self.subscription: ClientSubscription = connection.subscribe(Wanted(link=True), self, PREFETCH)
+        self.subscription.begun.then(self._begun, lambda _error: ended())
+
+    def end(self) -> None:
+        """Take no more, over a link that stands by from now on."""
+        self._connection.unsubscribe(self.subscription)
+
+    def _begun(self, told: object) -> None:
+        """The neighbour relays from here on; what it knows to be taken, it need not be told again."""
+        position = told.get("acknowledged") if isinstance(told, dict) else None
+        if isinstance(position, int):
+            self._safe(Taken(0, position, self._broker.position))
+            self.confirm_beyond()
+
+    # What the connection calls
+
+    def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:  # noqa: ARG002
+        """Take events, in the turn of the neighbour's session."""
+        self._session.do(self._taking(batch, positions))
+
+    def gap(self, dropped: int, reason: str) -> None:
+        """Count events that the neighbour could not relay."""
+        self._broker.count("relays_lost", max(1, dropped), reason)
+
+    def ended(self, reason: str) -> None:  # noqa: ARG002
+        """The neighbour relays no more."""
+        self._ended()
+
+    def _taking(self, batch: Batch, positions: Sequence[int] | None) -> Steps[None]:
+        if not isinstance(batch, RelayedBatch):
+            raise CodecError("$", "Deliver is not for a node")
+        check_growing(batch.numbers, 0)
+        self.received += len(batch)
+        refusal = self._refusal(batch)
+        if refusal:
+            self._broker.count("relays_refused", len(batch), refusal)
+        else:
+            yield from self._broker.relay(batch, check(batch.raw), self._link, self._session)
+        self._connection.consume(self.subscription, len(batch))
+        if positions:
+            self._unsafe.append(Taken(self._broker.promise, positions[-1], self._broker.position))
+            self.durable(self._broker.mark_durable)
+        yield
+
+    # What is safe
+
+    def durable(self, mark: int) -> None:
+        """Acknowledge what is on disk."""
+        while self._unsafe and self._unsafe[0].mark <= mark:
+            taken = self._unsafe.popleft()
+            self._connection.acknowledge(self.subscription, taken.theirs)
+            self._safe(taken)
+
+    def _safe(self, taken: Taken) -> None:
+        for waiting in self._beyond:
+            if waiting and waiting[-1].ours == taken.ours:
+                waiting.pop()
+            waiting.append(taken)
+
+    def confirm_beyond(self) -> None:
+        """Tell the neighbour how far the others have come, if that has changed."""
+        for level, waiting in enumerate(self._beyond):
+            confirmed = self._confirmed(level) if waiting else 0
+            while waiting and waiting[0].ours <= confirmed:
+                self._levels[level] = waiting.popleft().theirs
+        if self._levels != self._told:
+            self._told = list(self._levels)
+            self._connection.confirm(self.subscription, self._told)

@@ -1,0 +1,98 @@
+"""A link: one connection between two nodes, on which each is a client of the other.
+
+The node that dials is a client by itself. The frames of the other direction travel inside REVERSE frames: a
+stream of bytes, cut wherever it is convenient. So at each end a link has two cores, the `Connection` by which
+this node is a client of its neighbour, and the `Session` by which the neighbour is a client of this one.
+Requests, subscriptions, credit and resumption are those of every client. One of the two cores has the
+transport, and carries the other:
+
+| end | the transport is that of | what goes through the tunnel |
+| --- | --- | --- |
+| dialled | the connection | the session, which the broker has without a port (`TunnelledSession`) |
+| accepted | the session | the connection (`TunnelledConnection`) |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidings.protocol.access import PeerInfo
+from tidings.protocol.broker import Broker
+from tidings.protocol.connection import Connection
+from tidings.protocol.frames import encode
+from tidings.protocol.messages import Reverse
+from tidings.protocol.session import Session
+
+PIECE_SIZE = 256 << 10
+"""Bytes in one REVERSE frame."""
+
+
+def wrapped(frames: list[bytes]) -> list[bytes]:
+    """Return REVERSE frames with these bytes."""
+    data = b"".join(frames)
+    return [encode(Reverse(data[at : at + PIECE_SIZE])) for at in range(0, len(data), PIECE_SIZE)]
+
+
+class TunnelledSession:
+    """The session of a neighbour that this node has dialled; its frames leave with those of the connection.
+
+    `touch` has the driver send; `give_up` ends the connection, if the session has ended.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        connection: Connection,
+        caller: PeerInfo,
+        touch: Callable[[], None],
+        give_up: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._connection = connection
+        self._give_up = give_up
+        self.session = broker.connect(broker.now, caller)
+        broker.tunnels[self.session] = touch
+        connection.reverse = self
+
+    def receive(self, data: bytes) -> None:
+        """Bytes of the neighbour as a client have arrived."""
+        self.session.receive(data, self._broker.now)
+
+    def output(self) -> list[bytes]:
+        """The frames for the neighbour that may be sent now, wrapped; called if the transport takes them."""
+        frames: list[bytes] = []
+        while more := self.session.output():
+            frames += more
+        if self.session.is_closed and not len(self.session.outbox):
+            self._give_up()
+        return wrapped(frames)
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self._connection.reverse = None
+        self._broker.tunnels.pop(self.session, None)
+        self.session.lost(self._broker.now)
+
+
+class TunnelledConnection:
+    """The connection to a neighbour that has dialled this node; its frames leave in those of the session."""
+
+    def __init__(self, connection: Connection, session: Session) -> None:
+        self.connection = connection
+        self._session = session
+        connection.connect(session.broker.now)
+
+    def receive(self, data: bytes) -> None:
+        """Bytes of the neighbour as a node have arrived."""
+        self.connection.receive(data, self._session.broker.now)
+
+    def flush(self) -> None:
+        """Send what the connection has to say."""
+        for frame in wrapped(self.connection.output()):
+            self._session.post(frame)
+        if self.connection.is_given_up:
+            self._session.close("protocol", "the reverse connection has ended")
+
+    def lost(self) -> None:
+        """The session is gone."""
+        self.connection.lost(self._session.broker.now)

@@ -1,0 +1,226 @@
+"""Linking: how a connection between two nodes becomes a link, and ends.
+
+Each node greets the other as its client (`link.hello`). What it asks of the other from then on follows its
+greeting, so a link is up, at either end, once both greetings were sent.
+
+Two nodes have one link. If both dial, the one with the smaller id keeps the connection that it has made: it
+refuses the greeting on the other, which goes on as that of an ordinary client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from tidings.errors import Refused, TidingsError
+from tidings.ids import ClockIds
+from tidings.overlay.link import TunnelledConnection, TunnelledSession
+from tidings.overlay.neighbours import KnownNeighbours, Link, Neighbour
+from tidings.peers.peering import Peering, PeerOutbound
+from tidings.protocol.access import PeerInfo
+from tidings.protocol.broker import Broker
+from tidings.protocol.connection import Connection
+from tidings.protocol.messages import Reverse
+from tidings.protocol.service import IncomingRequest
+from tidings.protocol.session import Session
+
+VERSION = 1
+"""Version of what nodes say to each other on links."""
+
+
+class Greeting(Struct, frozen=True):
+    """The arguments of `link.hello`."""
+
+    version: int
+    node: Annotated[str, Meta(min_length=1, max_length=64)]
+    name: Annotated[str, Meta(max_length=64)]
+
+
+class Linking:
+    """Links of a node. `on_up` and `on_down` are called with each that comes and goes.
+
+    `on_answer` is called when a neighbour has answered the greeting. `system` is this node's id as a client
+    of others, in this life.
+    """
+
+    def __init__(self, broker: Broker, peering: Peering, known: KnownNeighbours, system: str) -> None:
+        self._broker = broker
+        self._peering = peering
+        self._known = known
+        self._system = system
+        self._links: dict[Session, tuple[Link, Neighbour]] = {}  # by the near session
+        self.on_up: Callable[[Neighbour], None] = lambda _neighbour: None
+        self.on_answer: Callable[[Neighbour], None] = lambda _neighbour: None
+        self.on_down: Callable[[Neighbour, Link], None] = lambda _neighbour, _link: None
+        peering.on_found, peering.on_lost = self._found, self._lost
+
+    def __iter__(self) -> Iterator[tuple[Link, Neighbour]]:
+        return iter(list(self._links.values()))
+
+    def caller(self, session: Session) -> Neighbour:
+        """Return the neighbour that has this session; Refused if its link is not up."""
+        link, neighbour = self._links.get(session, (None, None))
+        if link is None or neighbour is None or not link.is_up:
+            raise Refused("protocol", "this is for neighbours; greet first")
+        return neighbour
+
+    # Greeting
+
+    def _found(self, outbound: PeerOutbound, caller: PeerInfo) -> None:
+        """This node has dialled another: greet it, and let it be a client here on the same connection."""
+        connection = outbound.connection
+        name = caller.certificate or connection.node_name
+        try:
+            self._check_id(connection.node, name, is_shown=caller.certificate is not None)
+        except Refused as error:
+            self._not_linked(connection.node, error)
+            return
+        neighbour = self._known.meet(connection.node, name)
+        if neighbour.link is not None:
+            return  # the other node has dialled this one
+
+        def hang_up() -> None:
+            connection.is_given_up = True
+            outbound.look()
+
+        tunnel = TunnelledSession(self._broker, connection, caller, outbound.touch, hang_up)
+        self._greet(self._enter(neighbour, Link(connection, tunnel.session, tunnel, outbound.touch, hang_up)))
+
+    def _enter(self, neighbour: Neighbour, link: Link) -> tuple[Link, Neighbour]:
+        neighbour.link = link
+        pair = self._links[link.session] = link, neighbour
+        return pair
+
+    def _greet(self, pair: tuple[Link, Neighbour]) -> None:
+        link, _ = pair
+        link.is_greeting = True
+        greeting = {"version": VERSION, "node": self._broker.node, "name": self._broker.name}
+        call = link.connection.request("link.hello", greeting, "forget")
+        call.then(partial(self._answered, pair), partial(self._not_answered, pair))
+        link.flush()
+        self._bring_up(pair)
+
+    def _answered(self, pair: tuple[Link, Neighbour], told: Any) -> None:
+        link, neighbour = pair
+        digests = told if isinstance(told, dict) else {}
+        link.table_digest, link.offers_digest = str(digests.get("digest", "")), str(digests.get("offers", ""))
+        if neighbour.link is link:
+            self.on_answer(neighbour)
+
+    def _not_answered(self, pair: tuple[Link, Neighbour], error: TidingsError) -> None:
+        """The other node is no neighbour over this connection, which goes on as that of a client."""
+        link, neighbour = pair
+        if neighbour.link is link:
+            self.part(neighbour)
+        if not (isinstance(error, Refused) and error.code in ("exists", "not-found")):
+            self._not_linked(neighbour.node, error)
+
+    def _not_linked(self, node: str, error: TidingsError) -> None:
+        self._peering.dialling.log("warning", "no link to a node", node=node, problem=str(error))
+
+    def greeted(self, asked: IncomingRequest, greeting: Greeting) -> dict[str, Any]:
+        """Another node greets this one: over a connection that it has made, or that this node has."""
+        session = asked.session
+        self._check(session, greeting)
+        pair = self._links.get(session) or self._accept(session, greeting)
+        link, neighbour = pair
+        if neighbour.node != greeting.node:
+            raise Refused("protocol", f"this is the link to {neighbour.node}, not to {greeting.node}")
+        neighbour.name = greeting.name or neighbour.name
+        link.has_greeted = True
+        self._bring_up(pair)
+        digest = "" if neighbour.table is None else neighbour.table.digest
+        known = {"digest": digest, "offers": neighbour.wants.digest}
+        return {"version": VERSION, "node": self._broker.node, **known}
+
+    def _check(self, session: Session, greeting: Greeting) -> None:
+        principal = session.principal
+        if greeting.version != VERSION:
+            raise Refused("version", f"links speak version {VERSION} here, not {greeting.version}")
+        if principal.rules is not None and not principal.is_node:
+            raise Refused("not-allowed", f"{principal.user!r} is no node; give it the role of one to link it")
+        if principal.rules is not None and greeting.name != principal.user:
+            names = f"{greeting.name!r} shows the certificate of {principal.user!r}"
+            raise Refused("not-allowed", f"a node that calls itself {names}")
+        if greeting.node == self._broker.node:
+            raise Refused("exists", "this is the node itself, or a copy of its directory")
+        self._check_id(greeting.node, greeting.name, is_shown=principal.rules is not None)
+
+    def _check_id(self, node: str, name: str, is_shown: bool) -> None:
+        """Refuse a node whose name its certificate has shown and whose id is that of another neighbour.
+
+        A node may be given a new name: its old one is no user any more then.
+        """
+        neighbour = self._known.get(node)
+        known = neighbour.name if is_shown and neighbour is not None else ""
+        if known not in ("", name) and self._broker.authenticator.principal_of(known) is not None:
+            raise Refused("not-allowed", f"{name!r} shows the id of the node {known!r}")
+
+    def _accept(self, session: Session, greeting: Greeting) -> tuple[Link, Neighbour]:
+        """A node that has dialled this one becomes a neighbour; of two connections one is kept."""
+        neighbour = self._known.meet(greeting.node, greeting.name)
+        former = neighbour.link
+        if former is not None:
+            if former.is_dialled and self._broker.node < greeting.node:
+                raise Refused("exists", "this node has dialled too, and its id is the smaller one")
+            self.part(neighbour)
+            if not former.is_dialled:
+                former.hang_up()
+        tunnel = TunnelledConnection(self._connection(session), session)
+        hang_up = partial(session.close, "exists", "the node has come again")
+        return self._enter(neighbour, Link(tunnel.connection, session, tunnel, tunnel.flush, hang_up))
+
+    def _connection(self, session: Session) -> Connection:
+        """A connection to a node that has dialled this one; TLS has shown it who this is."""
+        ids = ClockIds(self._system, self._broker.now)
+        if session.principal.rules is not None:
+            return Connection(ids, says=self._peering.credentials.says)
+        return Connection(ids, self._broker.name)
+
+    def reversed(self, session: Session, message: Reverse, _events: bytes) -> None:
+        """Bytes have come of the connection that runs the other way."""
+        pair = self._links.get(session)
+        if pair is None or pair[0].is_dialled:
+            raise Refused("protocol", "Reverse without a link")
+        link, _ = pair
+        link.tunnel.receive(message.data)
+        if link.connection.is_up and not link.is_greeting:
+            self._greet(pair)
+
+    def _bring_up(self, pair: tuple[Link, Neighbour]) -> None:
+        link, neighbour = pair
+        if not link.is_up and link.is_greeting and link.has_greeted:
+            link.is_up = True
+            self._broker.count("links_up")
+            self._log("info", "linked with a node", neighbour)
+            self.on_up(neighbour)
+
+    def _log(self, level: Any, event: str, neighbour: Neighbour) -> None:
+        self._peering.dialling.log(level, event, name=neighbour.name, node=neighbour.node)
+
+    # Parting
+
+    def _lost(self, outbound: PeerOutbound) -> None:
+        """A connection that this node has made is gone."""
+        for link, neighbour in self:
+            if link.connection is outbound.connection:
+                self.part(neighbour)
+
+    def parted(self, session: Session) -> None:
+        """A session has ended, and with it a link that its node had made."""
+        link, neighbour = self._links.get(session, (None, None))
+        if link is not None and neighbour is not None and not link.is_dialled:
+            self.part(neighbour)
+
+    def part(self, neighbour: Neighbour) -> None:
+        """The link to a neighbour is gone; what it wants is kept for it."""
+        link, neighbour.link = neighbour.link, None
+        if link is not None:
+            del self._links[link.session]
+            self.on_down(neighbour, link)
+            link.tunnel.lost()
+            if link.is_up:
+                self._log("warning", "lost the link to a node", neighbour)

@@ -1,0 +1,138 @@
+"""Neighbours of a node, and the link to each while it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from tidings.overlay.announcing import Announcer
+from tidings.overlay.intake import Intake
+from tidings.overlay.link import TunnelledConnection, TunnelledSession
+from tidings.overlay.pruning import Pruning
+from tidings.overlay.relaying import LinkCursor
+from tidings.overlay.table import NeighbourTable
+from tidings.protocol.connection import Connection
+from tidings.protocol.session import Session
+from tidings.store.interface import RecordKind
+
+
+class NeighbourRecord(Struct, frozen=True):
+    """The stored record of a neighbour: its name, by which its rights are looked up."""
+
+    name: str
+
+
+NEIGHBOURS: RecordKind[tuple[str], NeighbourRecord] = RecordKind("neighbour", NeighbourRecord)
+
+Later = Callable[[float, Callable[[], None]], None]
+"""Calls a function after so many seconds."""
+
+
+class Link:
+    """Connection to a neighbour, from its greeting on; see `link.py`.
+
+    It is up when both nodes have greeted each other as clients. `flush` has its output sent, `hang_up` ends
+    it.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        session: Session,
+        tunnel: TunnelledSession | TunnelledConnection,
+        flush: Callable[[], None],
+        hang_up: Callable[[], None],
+    ) -> None:
+        self.connection = connection
+        self.session = session
+        self.tunnel = tunnel
+        self.flush = flush
+        self.hang_up = hang_up
+        self.is_dialled = isinstance(tunnel, TunnelledSession)
+        self.has_greeted = False  # the neighbour has greeted this node
+        self.is_greeting = False  # this node has begun to greet it
+        self.table_digest: str | None = None  # of this node's table there, once the neighbour has answered
+        self.offers_digest = ""  # of this node's offers there
+        self.is_up = False
+
+
+class Neighbour:
+    """A node with which this one has a link, now or before."""
+
+    def __init__(self, node: str, name: str, announcer: Announcer, offerer: Announcer) -> None:
+        self.node = node
+        self.name = name
+        self.announcer = announcer  # of what is wanted from it
+        self.offerer = offerer  # of what may be published here and behind here
+        self.wants = Pruning(announcer)  # what is wanted from it, and what it offers
+        self.stale_offers: dict[str, None] | None = None  # while all of its offers are being received
+        self.has_offered = False  # its offers here are those that it has in mind
+        self.link: Link | None = None
+        self.intake: Intake | None = None
+        self.cursor: LinkCursor | None = None  # while its link is in the tree
+        self.table: NeighbourTable | None = None
+        self.is_settled = False  # its table here is the one that it has in mind
+
+    @property
+    def is_active(self) -> bool:
+        """Whether events go over its link, now or when it is there again."""
+        return self.cursor is not None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its link is there."""
+        return self.link is not None and self.link.is_up
+
+    def status(self, position: int) -> dict[str, Any]:
+        """How its link stands."""
+        cursor, intake = self.cursor, self.intake
+        return {
+            "node": self.node,
+            "name": self.name,
+            "state": ("up" if self.is_up else "cut") if self.is_active else "stands by",
+            "dialled": self.link is not None and self.link.is_dialled,
+            "announced": len(self.announcer.covering),
+            "offered": len(self.wants.offers),
+            "wanted": 0 if self.table is None else len(self.table),
+            "behind": 0 if cursor is None else max(0, position - cursor.confirmed(0)),
+            "kept": 0 if cursor is None else max(0, position - cursor.released),
+            "received": 0 if intake is None else intake.received,
+        }
+
+
+class KnownNeighbours:
+    """All neighbours of a node, by their ids. `refused` is called with what one of them has not taken."""
+
+    def __init__(self, later: Later, refused: Callable[[str, str], None]) -> None:
+        self._neighbours: dict[str, Neighbour] = {}
+        self._later = later
+        self._refused = refused
+
+    def __iter__(self) -> Iterator[Neighbour]:
+        return iter(list(self._neighbours.values()))
+
+    def get(self, node: str) -> Neighbour | None:
+        """Return the neighbour with this id."""
+        return self._neighbours.get(node)
+
+    def meet(self, node: str, name: str = "") -> Neighbour:
+        """Return the neighbour with this id, a new one if there is none; `name` is how it is called now."""
+        found = self._neighbours.get(node)
+        if found is None:
+            refused = partial(self._refused, node)
+            announcers = (Announcer(one, self._later, refused) for one in ("link.table", "link.offers"))
+            found = self._neighbours[node] = Neighbour(node, name, *announcers)
+        found.name = name or found.name
+        return found
+
+    def others(self, neighbour: Neighbour | None) -> list[Neighbour]:
+        """Return those with active links, save one."""
+        return [one for one in self._neighbours.values() if one.is_active and one is not neighbour]
+
+    @property
+    def cursors(self) -> list[LinkCursor]:
+        """The cursors of those with active links."""
+        return [one.cursor for one in self._neighbours.values() if one.cursor is not None]

@@ -1,0 +1,194 @@
+"""Relaying: how stored and transient events reach a neighbour, and how far they have come.
+
+A neighbour is a cursor on the stored stream (`LinkCursor`) with many filters, its table. While it is
+connected a `LinkConsumer` sends it what matches, as it sends clients their durable subscriptions: live while
+the neighbour keeps up, from the store otherwise. A RELAY frame says which node took the events in and under
+which numbers, so the receiver can tell what it has had, whichever way it came.
+
+Reliable events are kept until the neighbour has stored them, and until all within `tolerate` hops beyond it
+that want them have. A cursor has a position for each of these levels, and the stream is trimmed behind the
+last of them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from struct import pack
+from typing import Protocol
+
+from tidings.event import Batch, Event
+from tidings.event.relayed import FirstNode, RelayedBatch, restored
+from tidings.exchange import Rows
+from tidings.ids import ForwardedOrigin
+from tidings.protocol.arguments import NAME_LENGTH_MAX
+from tidings.protocol.broker import Broker
+from tidings.protocol.cursors import Cursor, Options
+from tidings.protocol.frames import encode
+from tidings.protocol.messages import Relay
+from tidings.protocol.session import Session
+from tidings.protocol.stored_consumer import StoredConsumer
+from tidings.store.interface import Durable, StoredBatch
+
+OWNER = "\x1flink"
+"""Owner of the cursors of neighbours: no client can have this name."""
+LINK_OPTIONS = Options(link=True, passive=True).encode()
+
+
+class OwnNumbers(Protocol):
+    """Numbers of the events that this node has taken in."""
+
+    def stored(self, position: int) -> FirstNode:
+        """Return this node with the epoch in which the position was stored."""
+
+    def volatile(self, batch: Batch) -> tuple[FirstNode, int]:
+        """Return this node, and the volatile number of the first row of a batch that is being published."""
+
+
+class LinkCursor(Cursor):
+    """Place of a neighbour on the stored stream; `levels` are the positions that it has confirmed.
+
+    The first level is what the neighbour has stored itself.
+    """
+
+    is_link = True
+
+    def __init__(self, broker: Broker, record: Durable, tolerate: int) -> None:
+        super().__init__(broker, record)
+        self.subscription.owner = self.subscription.origin = self  # its events do not go back to it
+        # What lies beyond the neighbour is not stored: it says so again when it comes.
+        self.levels = [record.cursor] + [0] * tolerate
+
+    @staticmethod
+    def begun(node: str, position: int) -> Durable:
+        """Return the record of a new cursor: its neighbour gets what comes after the position."""
+        return Durable(node, OWNER, "", position, position, LINK_OPTIONS)
+
+    def enter(self) -> None:
+        """Match nothing by itself: the table of the neighbour has its filters."""
+
+    def leave(self) -> None:
+        """The same: the table is emptied by its owner."""
+        self.subscription.is_over = True
+
+    def acknowledge(self, position: int) -> None:
+        super().acknowledge(position)
+        self.levels[0] = position
+
+    def confirm(self, positions: Sequence[int]) -> None:
+        """Note how far all beyond the neighbour have got, level by level; nothing is taken back."""
+        for level, position in enumerate(positions[: len(self.levels) - 1], 1):
+            self.levels[level] = max(self.levels[level], min(position, self.levels[level - 1]))
+
+    def confirmed(self, level: int) -> int:
+        """The position up to which everything the neighbour wants is confirmed at this level."""
+        position = self.levels[level]
+        if self.consumer is not None and self.consumer.passed == self.broker.position:
+            # All that it wanted is confirmed by itself: the rest is for others.
+            return self.broker.position if position >= self.acknowledged else position
+        return position
+
+    @property
+    def released(self) -> int:
+        """The position up to which nothing need be in the store for it."""
+        return self.confirmed(len(self.levels) - 1)
+
+
+class LinkConsumer(StoredConsumer):
+    """Delivers to a neighbour what it wants; `leads_to` tells whether it is the way to a node."""
+
+    cursor: LinkCursor
+
+    def __init__(
+        self,
+        cursor: LinkCursor,
+        session: Session,
+        number: int,
+        credit: int,
+        numbers: OwnNumbers,
+        leads_to: Callable[[str], bool],
+    ) -> None:
+        super().__init__(cursor, session, number, credit)
+        self._numbers = numbers
+        self._leads_to = leads_to
+
+    def confirm(self, positions: Sequence[int]) -> None:
+        """All beyond the neighbour have come so far."""
+        self.cursor.confirm(positions)
+
+    # What is sent
+
+    def send(
+        self, batch: Batch, rows: Rows, positions: Sequence[int] | None = None, redelivered: bool = False
+    ) -> None:
+        """Put rows into the outbox, in one frame, with their first node and numbers."""
+        self.sent += len(rows)
+        raw = batch.raw if len(rows) == len(batch) else batch.raw_of(rows)
+        mark = self.mark if positions is None else self.broker.promise
+        message = self._relay(batch, rows, positions, redelivered)
+        self.session.post(encode(message, raw), mark)
+        self.broker.count("relayed", len(rows))
+
+    def _relay(self, batch: Batch, rows: Rows, positions: Sequence[int] | None, redelivered: bool) -> Relay:
+        origin, age_us, numbers = batch.origin, 0, None
+        source = None if origin is None else origin.source
+        if isinstance(batch, RelayedBatch):
+            first, age_us = batch.first, batch.age_us
+            numbers = _packed([batch.numbers[row] for row in rows])
+        elif positions is not None:
+            first, source = self._numbers.stored(positions[0]), self._named(source)
+        else:
+            first, base = self._numbers.volatile(batch)
+            source, numbers = self._named(source), _packed([base + int(row) for row in rows])
+        return Relay(
+            self.number,
+            None if origin is None else origin.system,
+            0 if origin is None else origin.epoch,
+            source,
+            None if positions is None else _packed(positions),
+            redelivered,
+            first.node,
+            first.epoch,
+            numbers,
+            first.is_volatile,
+            age_us,
+        )
+
+    def _named(self, source: str | None) -> str:
+        """Return how a source of this node is called elsewhere."""
+        return at_node(source, self.broker.name or self.broker.node)
+
+    # Stored events
+
+    def batch_of(self, stored: StoredBatch) -> Batch:
+        """The events of a stored batch, with the part of their lives that is used up."""
+        age_us = max(0, int(self.broker.wall * 1e6) - stored.stored_us)
+        if stored.provenance:
+            origin = ForwardedOrigin(stored.system, stored.epoch, stored.source)
+            return restored(stored.raw, origin, stored.provenance, age_us)
+        origin = ForwardedOrigin(stored.system, stored.epoch, self._named(stored.source))
+        numbers = array("Q", range(stored.first, stored.first + stored.count))
+        return RelayedBatch(stored.raw, origin, self._numbers.stored(stored.first), numbers, age_us)
+
+    def _wanted(self, batch: Batch, rows: range, stored: StoredBatch) -> list[int]:
+        """The rows of a stored batch that the neighbour wants and that do not come from its side."""
+        if isinstance(batch, RelayedBatch) and self._leads_to(batch.first.node):
+            return []
+        part = batch.take(rows) if len(rows) < len(batch) else batch
+        matched = self.broker.exchange.match(part)
+        found = next((found for one, found in matched if one is self.subscription), ())
+        return [rows[int(row)] for row in found if self._is_due(part[int(row)], stored)]
+
+    def _is_due(self, event: Event, stored: StoredBatch) -> bool:
+        """Whether a stored event is to be sent: it is not there only for somebody who spills, nor expired."""
+        is_over = event.ttl_s is not None and stored.stored_us / 1e6 + event.ttl_s <= self.broker.wall
+        return event.delivery != "transient" and not is_over
+
+
+def at_node(source: str | None, node: str) -> str:
+    """Return a source as other nodes call it: `alice@kitchen`."""
+    return f"{(source or '')[: NAME_LENGTH_MAX - len(node) - 1]}@{node}"
+
+
+def _packed(numbers: Sequence[int]) -> bytes:
+    return pack(f">{len(numbers)}Q", *numbers)

@@ -1,0 +1,384 @@
+"""Routing by content: what is announced to each neighbour, and how events come and go over active links.
+
+A link in the tree is *active*. Its neighbour has a cursor on the stored stream and a table of filters here.
+This node announces to it, as a covering set, what its own clients want and what all other neighbours have
+announced, and takes what it relays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+
+from tidings.errors import Refused
+from tidings.event.relayed import RelayedBatch
+from tidings.exchange import Subscription
+from tidings.filters import Filter
+from tidings.interest import Advertisement
+from tidings.overlay.announcing import Announcer
+from tidings.overlay.intake import Intake
+from tidings.overlay.neighbours import NEIGHBOURS, KnownNeighbours, Later, Link, Neighbour, NeighbourRecord
+from tidings.overlay.numbers import Numbers
+from tidings.overlay.pruning import OFFERS_MAX
+from tidings.overlay.relaying import LinkConsumer, LinkCursor
+from tidings.overlay.table import TABLE, NeighbourTable, TableEntry
+from tidings.overlay.topology import Topology
+from tidings.protocol.access import NOBODY, Principal
+from tidings.protocol.broker import Broker
+from tidings.protocol.session import Session
+from tidings.steps import Steps
+
+STEPS_MAX = 10_000
+"""Steps after which what was worked out so far is announced, though more is to be."""
+REJOIN_S = 1.0
+"""How long to wait before a neighbour that did not relay is asked again."""
+TOLERATE = 1
+"""Hops beyond a neighbour within which all that want an event must have it before it is given up here."""
+
+
+class TableChange(Struct, frozen=True):
+    """The arguments of `link.table`: a change of what the caller wants, or a piece of one.
+
+    `reset` begins a whole table, and `done` ends it: then filters that did not come again are removed.
+    """
+
+    add: list[tuple[str, bool]] = []
+    remove: list[str] = []
+    reset: bool = False
+    done: bool = False
+    digest: str = ""
+
+
+class Routing:
+    """Active links of a node; the exchange's watcher, which hears what its clients want and offer.
+
+    `offers_all`: other nodes take it that anything may be published here, advertised or not.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        known: KnownNeighbours,
+        topology: Topology,
+        numbers: Numbers,
+        later: Later,
+        offers_all: bool,
+    ) -> None:
+        self._broker = broker
+        self._known = known
+        self._topology = topology
+        self._numbers = numbers
+        self._later = later
+        self._offers: dict[Hashable, Filter] = {"all": Filter()} if offers_all else {}
+        self._offers_all = offers_all
+        stored = NEIGHBOURS.known(broker.state)
+        self._names = {node: known.name for (node,), known in stored.items()}  # as they are stored
+        self._restore()
+        broker.exchange.watcher = self
+
+    def _restore(self) -> None:
+        """Go on with the neighbours of the last life: what they want is still theirs."""
+        entries: dict[str, list[TableEntry]] = {}
+        for (node, _), entry in TABLE.known(self._broker.state).items():
+            entries.setdefault(node, []).append(entry)
+        for record in self._broker.cursors.of_links:
+            neighbour = self._known.meet(record.name, self._names.get(record.name, ""))
+            cursor = LinkCursor(self._broker, record, TOLERATE)
+            self._broker.cursors.reopen(cursor)
+            table = self._let_in(neighbour, cursor)
+            for entry in entries.get(record.name, ()):
+                table.restore(entry.filter, entry.passive, self._principal(neighbour))
+                self._announce(neighbour, entry.filter)
+
+    # Which links are active
+
+    def follow_tree(self) -> None:
+        """Let the links be active that are in the tree, and all others stand by."""
+        known = {record.node for record in self._topology.records}
+        for neighbour in self._known:
+            is_in_tree = self._topology.is_active(neighbour.node)
+            if is_in_tree and not neighbour.is_active:
+                self._activate(neighbour)
+            elif not is_in_tree and neighbour.is_active and neighbour.node in known:
+                self._dismiss(neighbour)
+        self._settle()
+
+    def _activate(self, neighbour: Neighbour) -> LinkCursor:
+        """Have events stored for a neighbour from now on."""
+        record = LinkCursor.begun(neighbour.node, self._broker.position)
+        cursor = LinkCursor(self._broker, record, TOLERATE)
+        self._broker.cursors.open(cursor)
+        self._let_in(neighbour, cursor)
+        if neighbour.is_up:
+            self.join(neighbour)
+        return cursor
+
+    def _let_in(self, neighbour: Neighbour, cursor: LinkCursor) -> NeighbourTable:
+        """Announce to a neighbour what all others want."""
+        neighbour.cursor = cursor
+        neighbour.table = NeighbourTable(self._broker, neighbour.node, cursor)
+        for subscription in self._broker.exchange.announced:
+            neighbour.wants.add(subscription, subscription.filter, subscription.passive)
+        for key, offer in self._offers.items():
+            neighbour.offerer.add(key, offer, passive=False)
+        for other in self._known.others(neighbour):
+            assert other.table is not None
+            for text, entry in other.table.entries.items():
+                neighbour.wants.add((other.node, text), entry.granted, entry.passive)
+            for text, offer in other.wants.offers.items():
+                neighbour.offerer.add((other.node, text), offer, passive=False)
+        return neighbour.table
+
+    def _dismiss(self, neighbour: Neighbour) -> None:
+        """Let a link stand by: nothing goes over it, in either direction."""
+        cursor, table = neighbour.cursor, neighbour.table
+        assert cursor is not None and table is not None  # noqa: PT018 - one fact
+        self.leave(neighbour)
+        for text in list(table.entries):
+            self._forget(neighbour, text)
+        for text in list(neighbour.wants.offers):
+            self._withdraw(neighbour, text)
+        if cursor.consumer is not None:
+            cursor.consumer.part("the link stands by")
+        self._broker.cursors.end(cursor)
+        if self._names.pop(neighbour.node, None) is not None:
+            self._broker.store(NEIGHBOURS.drop((neighbour.node,)))
+        neighbour.cursor = neighbour.table = None
+        neighbour.is_settled = neighbour.has_offered = False
+        neighbour.wants.clear()
+        neighbour.announcer.clear()
+        neighbour.offerer.clear()
+
+    def _active(self, neighbour: Neighbour) -> LinkCursor:
+        """Return the cursor of a neighbour that takes its link for active; Refused if that stands by.
+
+        One end of a link may know of the other's record a moment earlier.
+        """
+        if neighbour.cursor is not None:
+            return neighbour.cursor
+        if self._topology.has_edge(neighbour.node):
+            raise Refused("exists", "the link stands by")
+        return self._activate(neighbour)
+
+    # Links that come and go
+
+    def join(self, neighbour: Neighbour) -> None:
+        """Exchange events over an active link that is up."""
+        link = neighbour.link
+        assert link is not None
+        self._keep_name(neighbour)
+        neighbour.intake = Intake(
+            self._broker,
+            link.connection,
+            link.session,
+            neighbour.cursor,
+            TOLERATE,
+            partial(self._refusal, neighbour),
+            partial(self._confirmed_beyond, neighbour),
+            lambda: self._later(REJOIN_S, partial(self._rejoin, neighbour, link)),
+        )
+        self.answered(neighbour)
+        link.flush()
+
+    def _keep_name(self, neighbour: Neighbour) -> None:
+        """Store the name by which the rights of a neighbour are looked up, also before it comes again."""
+        if self._names.get(neighbour.node) != neighbour.name:
+            self._names[neighbour.node] = neighbour.name
+            self._broker.store(NEIGHBOURS.set((neighbour.node,), NeighbourRecord(neighbour.name)))
+
+    def answered(self, neighbour: Neighbour) -> None:
+        """Begin to announce, if the neighbour has told what it knows: offers first, then what is wanted."""
+        link = neighbour.link
+        if link is None or neighbour.intake is None or link.table_digest is None:
+            return
+        if neighbour.offerer.state == "down":
+            neighbour.offerer.up(link.connection, link.offers_digest)
+        if neighbour.has_offered and neighbour.announcer.state == "down":
+            neighbour.announcer.up(link.connection, link.table_digest)
+
+    def _rejoin(self, neighbour: Neighbour, link: Link) -> None:
+        """Ask again for events, which the neighbour did not relay yet."""
+        if neighbour.link is link and neighbour.intake is not None:
+            self.leave(neighbour)
+            self.join(neighbour)
+
+    def leave(self, neighbour: Neighbour) -> None:
+        """Exchange no more events, for now."""
+        if neighbour.intake is not None:
+            neighbour.intake.end()
+            neighbour.intake = None
+        neighbour.announcer.down()
+        neighbour.offerer.down()
+        neighbour.has_offered = False
+
+    def open_link(self, neighbour: Neighbour, session: Session, number: int, credit: int) -> LinkConsumer:
+        """A neighbour begins to take events."""
+        node, cursor = neighbour.node, self._active(neighbour)
+
+        def leads_to(first: str) -> bool:
+            return self._topology.way(first) == node
+
+        return LinkConsumer(cursor, session, number, credit, self._numbers, leads_to)
+
+    # What is wanted
+
+    def subscribed(self, subscription: Subscription) -> None:
+        """Announce what a client of this node wants."""
+        for neighbour in self._known.others(None):
+            neighbour.wants.add(subscription, subscription.filter, subscription.passive)
+
+    def unsubscribed(self, subscription: Subscription) -> None:
+        """Announce it no longer."""
+        for neighbour in self._known.others(None):
+            neighbour.wants.remove(subscription)
+
+    def advertised(self, advertisement: Advertisement) -> None:
+        """Offer what a client of this node advertises."""
+        if not self._offers_all:
+            self._offers[advertisement] = advertisement.filter
+            for neighbour in self._known.others(None):
+                neighbour.offerer.add(advertisement, advertisement.filter, passive=False)
+
+    def withdrawn(self, advertisement: Advertisement) -> None:
+        """Offer it no longer."""
+        if self._offers.pop(advertisement, None) is not None:
+            for neighbour in self._known.others(None):
+                neighbour.offerer.remove(advertisement)
+
+    def change_table(self, neighbour: Neighbour, change: TableChange) -> Steps[dict[str, Any]]:
+        """A neighbour wants more, or less; the reply leaves when that is stored."""
+        self._active(neighbour)
+        table, principal = neighbour.table, self._principal(neighbour)
+        assert table is not None
+        if change.reset:
+            table.stale = dict.fromkeys(table.entries)
+        for text, passive in change.add:
+            if table.add(text, passive, principal):
+                self._announce(neighbour, text)
+            yield
+        gone = list(change.remove)
+        if change.done and table.stale is not None:
+            gone += table.stale
+            table.stale = None
+        for text in gone:
+            self._forget(neighbour, text)
+            yield
+        if change.done:
+            neighbour.is_settled = not change.digest or change.digest == table.digest
+            self._settle()
+        return {"digest": table.digest}
+
+    def change_offers(self, neighbour: Neighbour, change: TableChange) -> Steps[dict[str, Any]]:
+        """A neighbour offers more, or less."""
+        self._active(neighbour)
+        wants = neighbour.wants
+        if change.reset:
+            neighbour.stale_offers = dict.fromkeys(wants.offers)
+        if len(wants.offers) + len(change.add) > OFFERS_MAX:
+            raise Refused("limit", f"a neighbour has at most {OFFERS_MAX} offers")
+        for text, _ in change.add:
+            if neighbour.stale_offers is not None:
+                neighbour.stale_offers.pop(text, None)
+            if wants.offer(text):
+                for other in self._known.others(neighbour):
+                    other.offerer.add((neighbour.node, text), wants.offers[text], passive=False)
+            yield
+        gone = list(change.remove)
+        if change.done and neighbour.stale_offers is not None:
+            gone += neighbour.stale_offers
+            neighbour.stale_offers = None
+        for text in gone:
+            self._withdraw(neighbour, text)
+            yield
+        if change.done:
+            neighbour.has_offered = True
+            self._settle()
+            self.answered(neighbour)
+        return {"digest": wants.digest}
+
+    def _withdraw(self, neighbour: Neighbour, text: str) -> None:
+        """A neighbour does not offer something any more."""
+        if neighbour.wants.withdraw(text):
+            for other in self._known.others(neighbour):
+                other.offerer.remove((neighbour.node, text))
+
+    def _principal(self, neighbour: Neighbour) -> Principal:
+        """Return the rights of a neighbour by the current rules."""
+        return self._broker.authenticator.principal_of(neighbour.name) or NOBODY
+
+    def _announce(self, neighbour: Neighbour, text: str) -> None:
+        """Announce to the others what a neighbour wants."""
+        assert neighbour.table is not None
+        entry = neighbour.table.entries[text]
+        for other in self._known.others(neighbour):
+            other.wants.add((neighbour.node, text), entry.granted, entry.passive)
+
+    def _forget(self, neighbour: Neighbour, text: str) -> None:
+        """A neighbour does not want something any more."""
+        assert neighbour.table is not None
+        if neighbour.table.remove(text):
+            for other in self._known.others(neighbour):
+                other.wants.remove((neighbour.node, text))
+
+    def _settle(self) -> None:
+        """See to which neighbours less may be announced than before."""
+        active = self._known.others(None)
+        for neighbour in active:
+            neighbour.announcer.may_narrow = all(one.is_settled or one is neighbour for one in active)
+            neighbour.offerer.may_narrow = all(one.has_offered or one is neighbour for one in active)
+
+    def review(self) -> None:
+        """The rules may have changed: what neighbours were granted is looked up again."""
+        for neighbour in self._known.others(None):
+            assert neighbour.table is not None
+            if neighbour.table.review(self._principal(neighbour)):
+                for text in neighbour.table.entries:
+                    self._announce(neighbour, text)
+
+    # Events
+
+    def _refusal(self, neighbour: Neighbour, batch: RelayedBatch) -> str:
+        """Why events are not taken from a neighbour; empty if they are."""
+        first = batch.first.node
+        if first == self._broker.node:
+            return "own"
+        way = self._topology.way(first)
+        if way is not None and way != neighbour.node:
+            return "way"
+        name = self._topology.name_of(first)
+        source = batch.origin.source if batch.origin is not None else None
+        if name is not None and (source or "").rpartition("@")[2] not in (name, first):
+            return "source"
+        return ""
+
+    def _confirmed_beyond(self, neighbour: Neighbour, level: int) -> int:
+        """The position here that all other neighbours have confirmed at a level."""
+        cursors = [cursor for cursor in self._known.cursors if cursor is not neighbour.cursor]
+        return min((cursor.confirmed(level) for cursor in cursors), default=self._broker.position)
+
+    # Ticks
+
+    def work(self) -> None:
+        """Announce what has changed."""
+        for neighbour in self._known.others(None):
+            for announcer in (neighbour.offerer, neighbour.announcer):
+                if not announcer.is_working and announcer.is_due:
+                    announcer.is_working = True
+                    self._broker.background.begin(_announcing(announcer))
+
+    def durable(self, mark: int) -> None:
+        """Acknowledge to neighbours what is on disk."""
+        for neighbour in self._known:
+            if neighbour.intake is not None:
+                neighbour.intake.durable(mark)
+
+
+def _announcing(announcer: Announcer) -> Steps[None]:
+    """Work out what is to be announced, and send it."""
+    yield from islice(announcer.steps(), STEPS_MAX)
+    announcer.is_working = False
+    announcer.flush()

@@ -1,0 +1,311 @@
+"""The overlay of a node: its links to others, the tree they agree on, and what they announce to each other.
+
+    subscribed here, or announced by a neighbour ──► covering set of each other neighbour ──► its table there
+    published here, or relayed by a neighbour    ──► the exchange ──► LinkConsumer of each other neighbour
+
+`linking.py` makes links of connections. On each the nodes compare what they know of all nodes
+(`topology.py`), from which all compute the same tree. `routing.py` lets events go over the links of the tree;
+a link that would close a cycle stands by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import inf
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tidings.errors import Refused, TidingsError, UserError
+from tidings.event import Batch
+from tidings.event.wire import check
+from tidings.overlay.linking import Greeting, Linking
+from tidings.overlay.neighbours import KnownNeighbours, Link, Neighbour
+from tidings.overlay.numbers import Numbers
+from tidings.overlay.records import Digest, NodeRecord, Stamps
+from tidings.overlay.relaying import LinkConsumer
+from tidings.overlay.routing import TOLERATE, Routing, TableChange
+from tidings.overlay.topology import Topology
+from tidings.overlay.topology_effects import (
+    Effect,
+    IdentityClash,
+    NodesExceeded,
+    SendDigest,
+    SendRecords,
+    SendStamps,
+    StoreAdjacency,
+    TakeEpoch,
+    TreeChanged,
+)
+from tidings.overlay.tracing import TraceRequest, follow, local_matches, traced
+from tidings.overlay.waiting import Holding, after, ask, joined
+from tidings.peers.peering import Peering
+from tidings.protocol.arguments import InForce
+from tidings.protocol.broker import Broker
+from tidings.protocol.messages import Reverse
+from tidings.protocol.service import IncomingRequest, Service
+from tidings.protocol.session import Session
+from tidings.replies import Deferred
+from tidings.steps import Steps
+from tidings.store.interface import Operation, RecordKind
+
+
+class TopologyNews(Struct, frozen=True):
+    """The arguments of `link.topology`: what the caller knows of nodes; one of the three."""
+
+    digest: Digest | None = None
+    stamps: Stamps | None = None
+    records: tuple[NodeRecord, ...] = ()
+
+
+class InForceRequest(Struct, frozen=True):
+    """The arguments of `in_force` and `link.in_force`: whether offers are meant, or what is wanted."""
+
+    of_offers: bool = False
+
+
+class NoArguments(Struct, frozen=True):
+    """The arguments of a request that has none."""
+
+
+class Adjacency(Struct, frozen=True):
+    """The stored record of this node's links."""
+
+    record: bytes
+
+
+ADJACENCY: RecordKind[tuple[str], Adjacency] = RecordKind("adjacency", Adjacency)
+
+
+class Overlay(Service):
+    """Service that joins this node to others. `system` is its id as a client of them, in this life."""
+
+    def __init__(
+        self, broker: Broker, peering: Peering, system: str, leaf: bool = False, offers_all: bool = True
+    ) -> None:
+        self._broker = broker
+        self._log = peering.dialling.log
+        self.numbers = Numbers(broker)
+        stored = ADJACENCY.known(broker.state).values()
+        known = [msgspec.msgpack.decode(one.record, type=NodeRecord) for one in stored]
+        self.topology = Topology(broker.node, broker.name, self.numbers.epoch, leaf, known)
+        self.neighbours = KnownNeighbours(self._later, self._refused)
+        known_here = self.neighbours, self.topology, self.numbers
+        self.routing = Routing(broker, *known_here, self._later, offers_all)
+        self.linking = Linking(broker, peering, self.neighbours, system)
+        self.linking.on_up, self.linking.on_down = self._up, self._down
+        self.linking.on_answer = self.routing.answered
+        self._holding = Holding(lambda: self.neighbours.cursors, max(0, TOLERATE - 1))
+        broker.open_link = self._open_link
+        self.frames = {Reverse: self.linking.reversed}
+        self.operations = {
+            "link.hello": (Greeting, self.linking.greeted),
+            "link.table": (TableChange, self._change_table),
+            "link.offers": (TableChange, self._change_offers),
+            "link.topology": (TopologyNews, self._learn),
+            "link.in_force": (InForceRequest, self._ask_behind),
+            "link.trace": (TraceRequest, self._trace_on),
+            "in_force": (InForceRequest, self._ask_all),
+            "held": (NoArguments, self._wait_held),
+            "topology": (NoArguments, self._tell_topology),
+            "topology.trace": (TraceRequest, self._trace),
+        }
+
+    def __iter__(self) -> Iterator[Neighbour]:
+        return iter(self.neighbours)
+
+    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+        def done(_now: float) -> None:
+            act()
+            self._work()
+
+        self._broker.timers.at(self._broker.now + delay_s, done)
+
+    def _refused(self, node: str, problem: str) -> None:
+        self._broker.count("announcements_refused")
+        self._log("warning", "a neighbour takes no filters", node=node, problem=problem)
+
+    # Links
+
+    def _up(self, neighbour: Neighbour) -> None:
+        """A link is there: compare what both know of all nodes, and go on over it if it is active."""
+        self.numbers.keep()
+        wall_us, now = int(self._broker.wall * 1e6), self._broker.now
+        try:
+            effects = self.topology.link_up(neighbour.node, wall_us, now)
+        except UserError as error:
+            self._log("warning", "no link to a node", node=neighbour.node, problem=str(error))
+            self.linking.part(neighbour)
+            return
+        if neighbour.is_active:
+            self.routing.join(neighbour)
+        self._carry_out(effects)
+
+    def _down(self, neighbour: Neighbour, link: Link) -> None:
+        self.routing.leave(neighbour)
+        if link.is_up:
+            self._carry_out(self.topology.link_down(neighbour.node, self._broker.now))
+
+    def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
+        """A session has ended; it may be that of a neighbour."""
+        self.linking.parted(session)
+
+    def _open_link(self, session: Session, number: int, credit: int) -> LinkConsumer:
+        return self.routing.open_link(self.linking.caller(session), session, number, credit)
+
+    def _change_table(self, asked: IncomingRequest, change: TableChange) -> Steps[dict[str, Any]]:
+        return self.routing.change_table(self.linking.caller(asked.session), change)
+
+    def _change_offers(self, asked: IncomingRequest, change: TableChange) -> Steps[dict[str, Any]]:
+        return self.routing.change_offers(self.linking.caller(asked.session), change)
+
+    def review(self) -> None:
+        """The rules may have changed."""
+        self.routing.review()
+
+    # The tree
+
+    def _learn(self, asked: IncomingRequest, news: TopologyNews) -> None:
+        """A neighbour tells what it knows of nodes."""
+        node, topology, now = self.linking.caller(asked.session).node, self.topology, self._broker.now
+        if news.digest is not None:
+            self._carry_out(topology.hear_digest(node, news.digest, now))
+        elif news.stamps is not None:
+            self._carry_out(topology.hear_stamps(node, news.stamps))
+        else:
+            self._carry_out(topology.hear(node, news.records, now))
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case SendDigest(node, digest):
+                    self._tell(node, TopologyNews(digest=digest))
+                case SendStamps(node, stamps):
+                    self._tell(node, TopologyNews(stamps=stamps))
+                case SendRecords(node, records):
+                    self._tell(node, TopologyNews(records=records))
+                case StoreAdjacency(record):
+                    self._broker.store(ADJACENCY.set(("own",), Adjacency(msgspec.msgpack.encode(record))))
+                case TakeEpoch(epoch):
+                    self.numbers.begin(epoch)
+                case IdentityClash(node, _):
+                    self._log("error", "another node has this node's id: a copied directory", heard_from=node)
+                case NodesExceeded(node, _):
+                    self._log("error", "too many nodes or links: records are refused", heard_from=node)
+                case TreeChanged():
+                    self.routing.follow_tree()
+        if self.topology.wake_at < inf:
+            self._broker.timers.at(self.topology.wake_at, self._wake)
+
+    def _wake(self, now: float) -> None:
+        self._carry_out(self.topology.wake(now))
+
+    def _tell(self, node: str, news: TopologyNews) -> None:
+        neighbour = self.neighbours.get(node)
+        if neighbour is None or neighbour.link is None:
+            return
+        arguments = {name: value for name, value in msgspec.structs.asdict(news).items() if value}
+        call = neighbour.link.connection.request("link.topology", msgspec.to_builtins(arguments), "forget")
+        call.then(lambda _told: None, partial(self._untold, neighbour))
+        neighbour.link.flush()
+
+    def _untold(self, neighbour: Neighbour, error: TidingsError) -> None:
+        if neighbour.is_up:
+            self._log("warning", "a neighbour takes no records", node=neighbour.node, problem=str(error))
+
+    # Waiting for the network
+
+    def _ask_all(self, _asked: IncomingRequest, request: InForceRequest) -> Deferred[Any]:
+        """From which numbers on all that the clients of this node want, or offer, is in force."""
+        return self._in_force(None, request.of_offers).map(msgspec.to_builtins)
+
+    def _ask_behind(self, asked: IncomingRequest, request: InForceRequest) -> Deferred[Any]:
+        """The same of all that a neighbour has announced, at this node and those behind it."""
+        neighbour = self.linking.caller(asked.session)
+        found = self._in_force(neighbour, request.of_offers)
+        if request.of_offers:  # it is to know what they want of it
+            found = after(found, neighbour.announcer.barrier)
+        return found.map(msgspec.to_builtins)
+
+    def _in_force(self, asking: Neighbour | None, of_offers: bool) -> Deferred[InForce]:
+        broker = self._broker
+        own = InForce({broker.name or broker.node: (self.numbers.epoch, broker.position)})
+        others = self.neighbours.others(asking)
+        asked = [ask(one, of_offers, self._names_behind(one), self._later) for one in others]
+        self._work()
+        return joined(own, asked)
+
+    def _names_behind(self, neighbour: Neighbour) -> list[str]:
+        behind = self.topology.behind(neighbour.node) or {neighbour.node}
+        return sorted(self.topology.name_of(node) or node for node in behind)
+
+    def _wait_held(self, _asked: IncomingRequest, _none: NoArguments) -> Deferred[None]:
+        """Wait until all that was published here so far is held by the neighbours that want it."""
+        return self._holding.wait(self._broker.position)
+
+    # Ticks
+
+    def finish_tick(self) -> None:
+        """Announce what has changed, and have the links send."""
+        self._work()
+
+    def _work(self) -> None:
+        self.routing.work()
+        self._flush()
+
+    def _flush(self) -> None:
+        for link, neighbour in self.linking:
+            if neighbour.intake is not None:
+                neighbour.intake.confirm_beyond()
+            link.flush()
+        self._holding.look()
+
+    def durable(self, mark: int) -> None:
+        """Acknowledge to neighbours what is on disk."""
+        self.routing.durable(mark)
+        self._flush()
+
+    def failed(self, lost: list[Operation]) -> list[Operation]:
+        """Commits were not made: neighbours are to send again what was in them."""
+        for link, neighbour in self.linking:
+            self.linking.part(neighbour)
+            link.hang_up()
+        return lost
+
+    # For people
+
+    def _tell_topology(self, asked: IncomingRequest, _none: NoArguments) -> dict[str, Any]:
+        """Return what is known of all nodes."""
+        asked.session.principal.check_manage()
+        return {
+            "node": self._broker.node,
+            "records": msgspec.to_builtins(self.topology.records),
+            "tree": sorted([one, other] for _, one, other in self.topology.tree.edges),
+            **self.status(),
+        }
+
+    def _trace(self, asked: IncomingRequest, request: TraceRequest) -> Deferred[dict[str, Any]]:
+        """Return which way an event would take."""
+        asked.session.principal.check_manage()
+        return self._traced(None, request)
+
+    def _trace_on(self, asked: IncomingRequest, request: TraceRequest) -> Deferred[dict[str, Any]]:
+        return self._traced(self.linking.caller(asked.session), request)
+
+    def _traced(self, came_from: Neighbour | None, request: TraceRequest) -> Deferred[dict[str, Any]]:
+        broker = self._broker
+        check(request.raw)
+        batch = Batch(request.raw)
+        if len(batch) != 1:
+            raise Refused("protocol", f"one event is traced at a time, not {len(batch)}")
+        of_links = {cursor.subscription for cursor in self.neighbours.cursors}
+        local = local_matches(broker, batch, of_links.__contains__)
+        others = [one for one in self.neighbours if one is not came_from]
+        hops = [follow(one, batch, request.hops, self._later) for one in others]
+        return traced(broker.name or broker.node, int(broker.wall * 1e6), local, hops)
+
+    def status(self) -> dict[str, Any]:
+        """How the links stand."""
+        return {"links": [neighbour.status(self._broker.position) for neighbour in self.neighbours]}

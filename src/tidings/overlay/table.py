@@ -1,0 +1,129 @@
+"""The table of a neighbour: the filters of what it wants from this node.
+
+A change of the table is stored with the tick in which it comes, and confirmed after that commit: so events
+that are published from then on are judged by it, also after a restart. A filter that the neighbour was not
+granted matches nothing, or as much of it as was granted, and is still in the table as it was sent.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from tidings.errors import Refused
+from tidings.filters import Filter
+from tidings.overlay.covering import digest_of, number_of_text
+from tidings.overlay.relaying import LinkCursor
+from tidings.protocol.access import Principal
+from tidings.protocol.broker import Broker
+from tidings.store.interface import RecordKind
+
+ENTRIES_MAX = 1_000_000
+"""Filters in the table of one neighbour."""
+
+
+class TableEntry(Struct, frozen=True, omit_defaults=True):
+    """The stored record of one filter of a neighbour."""
+
+    filter: str
+    passive: bool = False
+
+
+TABLE: RecordKind[tuple[str, str], TableEntry] = RecordKind("neighbour-filter", TableEntry)
+
+
+class Entry(NamedTuple):
+    """A filter of a table: as it was sent, and as far as it was granted."""
+
+    passive: bool
+    granted: Filter
+
+
+class NeighbourTable:
+    """Filters that one neighbour wants; its cursor matches them."""
+
+    def __init__(self, broker: Broker, node: str, cursor: LinkCursor) -> None:
+        self._broker = broker
+        self._node = node
+        self._cursor = cursor
+        self._sum = 0  # of the numbers of all entries
+        self._granted: dict[Filter, int] = {}  # how many entries match this
+        self.entries: dict[str, Entry] = {}
+        self.stale: dict[str, None] | None = None
+        """While a whole table is being received: the filters of the last one that have not come again."""
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def digest(self) -> str:
+        """Digest of the table, equal for equal tables."""
+        return f"{digest_of(self._sum):x}"
+
+    def restore(self, text: str, passive: bool, principal: Principal) -> None:
+        """Enter a filter that is stored already."""
+        self._enter(text, Entry(passive, principal.reach(Filter(text))))
+        self._sum += number_of_text(text, passive)
+
+    def add(self, text: str, passive: bool, principal: Principal) -> bool:
+        """Enter a filter, unless it is there; whether it was not. FilterError for what is no filter."""
+        if self.stale is not None:
+            self.stale.pop(text, None)
+        known = self.entries.get(text)
+        if known is not None:
+            if known.passive is passive:
+                return False
+            self.remove(text)
+        elif len(self.entries) >= ENTRIES_MAX:
+            raise Refused("limit", f"a neighbour has at most {ENTRIES_MAX} filters")
+        self.restore(text, passive, principal)
+        self._broker.store(TABLE.set(self._key(text), TableEntry(text, passive)))
+        return True
+
+    def remove(self, text: str) -> bool:
+        """Remove a filter; whether it was there."""
+        if text not in self.entries:
+            return False
+        entry = self._leave(text)
+        self._sum -= number_of_text(text, entry.passive)
+        self._broker.store(TABLE.drop(self._key(text)))
+        return True
+
+    def _enter(self, text: str, entry: Entry) -> None:
+        """Match what was granted of a filter."""
+        self.entries[text] = entry
+        exchange, subscription = self._broker.exchange, self._cursor.subscription
+        count = self._granted[entry.granted] = self._granted.get(entry.granted, 0) + 1
+        if count == 1:
+            exchange.extend(subscription, entry.granted)
+        if not entry.passive:
+            exchange.demand(subscription, entry.granted)
+
+    def _leave(self, text: str) -> Entry:
+        entry = self.entries.pop(text)
+        exchange, subscription = self._broker.exchange, self._cursor.subscription
+        count = self._granted.pop(entry.granted) - 1
+        if count:
+            self._granted[entry.granted] = count
+        else:
+            exchange.retract(subscription, entry.granted)
+        if not entry.passive:
+            exchange.release(subscription, entry.granted)
+        return entry
+
+    def _key(self, text: str) -> tuple[str, str]:
+        """The key of the record: a digest, as a filter may be longer than keys are."""
+        return self._node, blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def review(self, principal: Principal) -> bool:
+        """Grant what may be had by the current rules; whether anything has changed."""
+        is_changed = False
+        for text, entry in list(self.entries.items()):
+            granted = principal.reach(Filter(text))
+            if granted != entry.granted:
+                self._leave(text)
+                self._enter(text, Entry(entry.passive, granted))
+                is_changed = True
+        return is_changed

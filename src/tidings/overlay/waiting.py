@@ -1,0 +1,114 @@
+"""Waiting for the network: until a subscription is in force everywhere, and until events are held elsewhere.
+
+A subscription is *in force* for the events that a node takes in from a number on: all above it come. A node
+asks each neighbour, behind what it has announced to it; the neighbour asks its own other neighbours in the
+same way, and answers when all have. On a tree that ends by itself. A link that is cut answers nothing, so it
+is named as missing, with all nodes behind it.
+
+An advertisement is in force when each node has announced back what its subscribers want of it.
+
+An event is *held* when every neighbour that wants it has stored it, and all that want it within
+`tolerate` - 1 further hops: from then on it survives the deaths of as many nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from tidings.errors import TidingsError
+from tidings.overlay.neighbours import Later, Neighbour
+from tidings.overlay.relaying import LinkCursor
+from tidings.protocol.arguments import InForce
+from tidings.replies import Deferred, gathered
+
+ANSWER_S = 20.0
+"""How long a neighbour may take to answer for all that lies behind it; then it is missing."""
+
+
+def ask(neighbour: Neighbour, of_offers: bool, missing: list[str], later: Later) -> Deferred[InForce]:
+    """Ask a neighbour from which numbers on all that was announced to it so far is in force.
+
+    `of_offers`: whether what is offered is meant, or what is wanted.
+    """
+    reply: Deferred[InForce] = Deferred()
+    silent = InForce(missing=missing)
+    link = neighbour.link
+
+    def fail(_error: TidingsError | None = None) -> None:
+        reply.resolve(silent)
+
+    def answered(told: Any) -> None:
+        try:
+            reply.resolve(msgspec.convert(told, InForce))
+        except msgspec.ValidationError:
+            fail()
+
+    def known(_none: None) -> None:
+        if link is None or neighbour.link is not link:
+            fail()
+            return
+        call = link.connection.request("link.in_force", {"of_offers": of_offers}, "fail")
+        call.then(answered, fail)
+        link.flush()
+
+    if link is None or not link.is_up:
+        fail()
+    else:
+        announcer = neighbour.offerer if of_offers else neighbour.announcer
+        announcer.barrier().then(known, fail)
+        later(ANSWER_S, fail)
+    return reply
+
+
+def joined(own: InForce, replies: Iterable[Deferred[InForce]]) -> Deferred[InForce]:
+    """Return what this node and all that were asked say, when all have answered."""
+
+    def join(told: list[InForce]) -> InForce:
+        nodes = dict(own.nodes)
+        for one in told:
+            nodes |= one.nodes
+        return InForce(nodes, sorted(name for one in told for name in one.missing))
+
+    return gathered(list(replies)).map(join)
+
+
+def after(reply: Deferred[InForce], barrier: Callable[[], Deferred[None]]) -> Deferred[InForce]:
+    """Return a reply that comes when this one has come, and then a barrier is passed."""
+    passed: Deferred[InForce] = Deferred()
+
+    def found(told: InForce) -> None:
+        barrier().then(lambda _none: passed.resolve(told), passed.fail)
+
+    reply.then(found, passed.fail)
+    return passed
+
+
+class Holding:
+    """Calls that wait until what was published before them is held; `cursors` are those of neighbours."""
+
+    def __init__(self, cursors: Callable[[], Iterable[LinkCursor]], level: int) -> None:
+        self._cursors = cursors
+        self._level = level
+        self._waiting: list[tuple[int, Deferred[None]]] = []
+
+    def wait(self, position: int) -> Deferred[None]:
+        """Return a reply that comes when all up to this position is held."""
+        reply: Deferred[None] = Deferred()
+        self._waiting.append((position, reply))
+        self.look()
+        return reply
+
+    def look(self) -> None:
+        """Reply to those whose events are held by now."""
+        if not self._waiting:
+            return
+        held = [cursor.confirmed(self._level) for cursor in self._cursors()]
+        waiting, self._waiting = self._waiting, []
+        for position, reply in waiting:
+            if all(one >= position for one in held):
+                reply.resolve(None)
+            elif not reply.is_over:
+                self._waiting.append((position, reply))

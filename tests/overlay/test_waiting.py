@@ -1,0 +1,64 @@
+"""Subscriptions in force, and events that are held elsewhere."""
+
+from __future__ import annotations
+
+from overlay.network import Network
+
+
+def test_a_subscriber_learns_from_which_number_of_each_node_it_is_in_force() -> None:
+    net = Network(("a", "b"), ("b", "c"))
+    source = net.app("c")
+    net.app("c").subscribe("", durable="keeps")
+    net.run()
+    source.publish(1, 2)
+    app = net.app("a")
+    app.subscribe("x > 0")
+    told = app.ask("in_force")
+    net.run()
+    (in_force,) = told
+    assert sorted(in_force["nodes"]) == ["a", "b", "c"]
+    assert in_force["nodes"]["c"] == [net["c"].core.overlay.numbers.epoch, 2]
+    assert in_force["missing"] == []
+
+
+def test_what_is_published_after_a_subscription_is_in_force_comes_at_once() -> None:
+    net = Network(*((f"n{one}", f"n{one + 1}") for one in range(7)))
+    app, source = net.app("n0"), net.app("n7")
+    listening = app.subscribe("x > 0")
+    told = app.ask("in_force")
+    while not told:
+        net.run(0.001)
+    source.publish(1, delivery="transient")
+    net.run()
+    assert listening.values == [1]
+
+
+def test_nodes_behind_a_cut_are_missing() -> None:
+    net = Network(("a", "b"), ("b", "c"), ("c", "d"))
+    app = net.app("a")
+    app.subscribe("x > 0")
+    net.cut("b", "c")
+    net.run(10)
+    told = app.ask("in_force")
+    net.run()
+    assert told == [{"nodes": told[0]["nodes"], "missing": ["c", "d"]}]
+    assert sorted(told[0]["nodes"]) == ["a", "b"]
+
+
+def test_an_event_is_held_when_the_neighbours_that_want_it_have_it() -> None:
+    net = Network(("a", "b"), ("a", "c"))
+    net.app("b").subscribe("x > 0", durable="mine")
+    app = net.app("a")
+    net.run()
+    app.publish(1)
+    told = app.ask("held")
+    net.run()
+    assert told == [None], "c does not want it"
+    net.cut("a", "b")
+    app.publish(2)
+    told = app.ask("held")
+    net.run()
+    assert told == []
+    net.heal("a", "b")
+    net.run(60)
+    assert told == [None]
