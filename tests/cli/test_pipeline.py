@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cli.commands import run_command
 from msgspec.structs import replace
+from tidings.pipeline.report import Report
 from typer.main import get_command
 
 from tidings.cli.app import app
@@ -21,7 +22,6 @@ from tidings.cli.pipeline import print_tables, print_total, spark_config
 from tidings.pipeline.city.pipeline import CITY
 from tidings.pipeline.city.rules import Common, TypeLimits
 from tidings.pipeline.city.settings import CitySettings
-from tidings.pipeline.report import Report
 from tidings.pipeline.running import BatchProgress, Total
 
 pytest.importorskip("pyspark")

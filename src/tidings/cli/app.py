@@ -59,6 +59,7 @@ COMMANDS = {
     "session": ("links:sessions", "Show and end the sessions of a node's clients."),
     "log": ("log:app", "Read and manage the log of a node."),
     "peer": ("links:peers", "Show the other nodes that a node knows."),
+    "topology": ("topology:app", "Show the nodes of the network and their links, as the node knows them."),
     "security": ("security:app", "Make and check the security directory of a node."),
     "user": ("user:app", "Manage the users of a node and their credentials."),
     "sensor": ("sensor:app", "Show sensor networks, and send readings to a gateway."),

@@ -16,11 +16,13 @@ from contextlib import suppress
 from math import inf
 from typing import Self
 
+import msgspec
 from msgspec import Struct
 
 from tidings.client.sessions import Page, fetch_pages, read_as
 from tidings.errors import Disconnected, NoAnswer, Refused, UserError
 from tidings.filters import Filter
+from tidings.protocol.arguments import InForce
 from tidings.protocol.subscriber import ClientAdvertisement
 from tidings.transport.link import Link, Wait
 
@@ -53,6 +55,14 @@ class Interest:
     def filters(self) -> tuple[Filter, ...]:
         """The filters of the subscriptions that want it now; MissingExtra if one needs an extra."""
         return tuple(Filter(text) for text in self._texts)
+
+    async def in_force(self, *, timeout_s: float | None = None) -> InForce:
+        """Wait until all nodes of the network know of this advertisement, and have told what they want of it.
+
+        A node that can't be reached is named as `missing`. At a node without links this returns at once.
+        """
+        told = await self._link.call("in_force", {"of_offers": True}, timeout_s, "again")
+        return msgspec.convert(told, InForce)
 
     async def __aenter__(self) -> Self:
         if self._offer is not None:

@@ -24,7 +24,7 @@ from tidings.client import opening
 from tidings.client.advertisements import Interest as AsyncInterest
 from tidings.client.advertisements import Offered
 from tidings.client.advertisements import Offers as AsyncOffers
-from tidings.client.bus import CALL_S
+from tidings.client.bus import CALL_S, Safety
 from tidings.client.bus import Bus as AsyncBus
 from tidings.client.crew import GRACE_S
 from tidings.client.encryption import Keyring
@@ -73,7 +73,7 @@ from tidings.filters import Filter
 from tidings.log.arguments import CollapseTerms
 from tidings.log.chunks import Part, ReplyPart
 from tidings.peers.registry import ForwardOrder
-from tidings.protocol.arguments import OnSlow
+from tidings.protocol.arguments import InForce, OnSlow
 from tidings.queues.description import Description, Property
 from tidings.queues.types import Volatile
 
@@ -207,6 +207,7 @@ class Bus(Root[AsyncBus]):
         /,
         *,
         timeout_s: float | None = None,
+        safe: Safety = "stored",
         **fields: object,
     ) -> None:
         """Publish an event, or one made of a type, attributes and header fields.
@@ -214,13 +215,14 @@ class Bus(Root[AsyncBus]):
         `data=` puts a model into the event, which `Event.data` returns.
         On return a transient event is in the bounded send buffer, a reliable or persistent one on the node's
         disk; if the node refuses it, `publish` raises NotAllowed. Refused transient events are logged with
-        `logging` and counted by `refused`.
+        `logging` and counted by `refused`. With `safe="held"` a reliable or persistent event is also on the
+        disks of the neighbour nodes that want it: it then survives the loss of this node.
 
         A reliable or persistent event that is not accepted in time, or whose call is cancelled, is withdrawn
         if it was not sent; otherwise the error has `may_be_accepted`. The same Event can be published again
         after an error: it keeps its number, so the node takes it once.
         """
-        self._runner.run(self._inner.publish(event, attributes, timeout_s=timeout_s, **fields))
+        self._runner.run(self._inner.publish(event, attributes, timeout_s=timeout_s, safe=safe, **fields))
 
     def publish_all(self, events: Iterable[Event], *, timeout_s: float | None = None) -> None:
         """Publish many events, and wait once for those that are not transient.
@@ -428,6 +430,14 @@ class Bus(Root[AsyncBus]):
         """Return the node's status: counters, depths, and what is known of its process."""
         return self._runner.run(self._inner.status(timeout_s=timeout_s))
 
+    def topology(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return what the node knows of all nodes of its network: records, the tree, and its own links."""
+        return self._runner.run(self._inner.topology(timeout_s=timeout_s))
+
+    def trace(self, event: Event, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return which way an event would take from the node on, hop by hop; nothing is published."""
+        return self._runner.run(self._inner.trace(event, timeout_s=timeout_s))
+
     def stop_node(self, *, timeout_s: float | None = None) -> None:
         """Ask the node to stop in good order, as SIGTERM does; returns when it has begun.
 
@@ -542,6 +552,14 @@ class Subscription(BlockingContext[AsyncSubscription]):
     def leave(self) -> None:
         """End it without acknowledging anything further; the node keeps a durable subscription."""
         self._runner.run(self._inner.leave())
+
+    def in_force(self, *, timeout_s: float | None = None) -> InForce:
+        """Wait until all nodes of the network know of this subscription, and return since which event.
+
+        All later reliable events that match come exactly once. A node that can't be reached is named as
+        `missing`; it learns of the subscription when it can. At a node without links this returns at once.
+        """
+        return self._runner.run(self._inner.in_force(timeout_s=timeout_s))
 
     def take(self) -> list[Event]:
         """Return all events that are decoded already; waits for at least one.
@@ -663,6 +681,13 @@ class Interest(BlockingContext[AsyncInterest]):
     def filters(self) -> tuple[Filter, ...]:
         """The filters of the subscriptions that want it now; MissingExtra if one needs an extra."""
         return self._inner.filters
+
+    def in_force(self, *, timeout_s: float | None = None) -> InForce:
+        """Wait until all nodes of the network know of this advertisement, and have told what they want of it.
+
+        A node that can't be reached is named as `missing`. At a node without links this returns at once.
+        """
+        return self._runner.run(self._inner.in_force(timeout_s=timeout_s))
 
     def wait_wanted(self) -> None:
         """Wait until a subscription wants it."""

@@ -23,7 +23,7 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Any, Self, Unpack, overload
+from typing import Any, Literal, Self, Unpack, get_args, overload
 
 from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
 from tidings.client.crew import CONCURRENCY_MAX, GRACE_S, Stop, until_signalled
@@ -45,6 +45,7 @@ from tidings.errors import Disconnected, NoAnswer, UserError
 from tidings.event import Event
 from tidings.event.typed import Typed, TypedModel
 from tidings.event.values import plain_moment
+from tidings.event.wire import encode_events
 from tidings.filters import Filter
 from tidings.ids import new_system
 from tidings.peers.registry import ForwardOrder
@@ -65,6 +66,8 @@ PREFETCH = 16_384
 PREFETCH_DURABLE = 4_096
 """The same for durable subscriptions: up to so many are redelivered after a client has died."""
 
+Safety = Literal["stored", "held"]
+"""Where an event is when `publish` returns: on the disk of its node, or of its neighbours, too."""
 NodeFinder = Callable[[AsyncExitStack], Awaitable[ConnectTo]]
 """Finds or starts the node; the bus closes the stack when it ends."""
 
@@ -191,6 +194,7 @@ class Bus(BusQueues):
         /,
         *,
         timeout_s: float | None = None,
+        safe: Safety = "stored",
         **fields: object,
     ) -> None:
         """Publish an event, or one made of a type, attributes and header fields.
@@ -198,7 +202,8 @@ class Bus(BusQueues):
         `data=` puts a model into the event, which `Event.data` returns.
         On return a transient event is in the bounded send buffer, a reliable or persistent one on the node's
         disk; if the node refuses it, `publish` raises NotAllowed. Refused transient events are logged with
-        `logging` and counted by `refused`.
+        `logging` and counted by `refused`. With `safe="held"` a reliable or persistent event is also on the
+        disks of the neighbour nodes that want it: it then survives the loss of this node.
 
         A reliable or persistent event that is not accepted in time, or whose call is cancelled, is withdrawn
         if it was not sent; otherwise the error has `may_be_accepted`. The same Event can be published again
@@ -215,11 +220,15 @@ class Bus(BusQueues):
             link.flush_soon()
             self._publish(event)
             return
+        if safe not in get_args(Safety):
+            raise UserError(f"safe is {' or '.join(map(repr, get_args(Safety)))}, not {safe!r}")
         counter = self._core.unsure.take(event, "", 0) if self._core.unsure.known else 0
         if not counter:
             link.flush_soon()
             counter = self._publish(event)
         await link.wait_done(counter, timeout_s, "publish", event)
+        if safe == "held":
+            await link.call("held", {}, timeout_s, "again")
 
     async def publish_all(self, events: Iterable[Event], *, timeout_s: float | None = None) -> None:
         """Publish many events, and wait once for those that are not transient.
@@ -474,6 +483,17 @@ class Bus(BusQueues):
         """Return the node's status: counters, depths, and what is known of its process."""
         status: dict[str, Any] = await self._link.call("status", {}, timeout_s, "again")
         return status
+
+    async def topology(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return what the node knows of all nodes of its network: records, the tree, and its own links."""
+        topology: dict[str, Any] = await self._link.call("topology", {}, timeout_s, "again")
+        return topology
+
+    async def trace(self, event: Event, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return which way an event would take from the node on, hop by hop; nothing is published."""
+        arguments = {"raw": encode_events([event])}
+        traced: dict[str, Any] = await self._link.call("topology.trace", arguments, timeout_s, "again")
+        return traced
 
     async def stop_node(self, *, timeout_s: float | None = None) -> None:
         """Ask the node to stop in good order, as SIGTERM does; returns when it has begun.

@@ -18,12 +18,14 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Literal, NamedTuple, Self, TypedDict
 
+import msgspec
+
 from tidings.errors import Disconnected, FilterError, MissingExtra, NoAnswer, Refused, UserError
 from tidings.event import Batch, Event
 from tidings.filters import Filter
 from tidings.filters.notes import HEADER_VALUES, KnownValues
 from tidings.peers.registry import ForwardOrder
-from tidings.protocol.arguments import OnSlow
+from tidings.protocol.arguments import InForce, OnSlow
 from tidings.protocol.subscriber import ClientSubscription, Wanted
 from tidings.replies import Deferred
 from tidings.transport.link import TURN_EVENTS, Link, Wait
@@ -135,6 +137,15 @@ class Subscription:
         left = self._link.core.unsubscribe(self._inner)
         self._link.flush_soon()
         return left
+
+    async def in_force(self, *, timeout_s: float | None = None) -> InForce:
+        """Wait until all nodes of the network know of this subscription, and return since which event.
+
+        All later reliable events that match come exactly once. A node that can't be reached is named as
+        `missing`; it learns of the subscription when it can. At a node without links this returns at once.
+        """
+        told = await self._link.call("in_force", {}, timeout_s, "again")
+        return msgspec.convert(told, InForce)
 
     # The iterator
 

@@ -1,0 +1,86 @@
+"""`tidings topology`: the nodes of a network and their links, and the way of an event between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from tidings.cli.connection import bus_of, connects
+from tidings.cli.events import read_body, read_fields
+from tidings.cli.options import Address, Fields, Json
+from tidings.cli.printing import print_json, shown
+from tidings.event import Event
+from tidings.overlay.drawing import svg, text
+from tidings.overlay.records import NodeRecord
+
+app = typer.Typer(invoke_without_command=True)
+
+Svg = Annotated[
+    Path | None, typer.Option("--svg", metavar="FILE", help="Draw the network to this file, as SVG.")
+]
+TracedKind = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the event.")]
+
+
+@app.callback()
+@connects
+async def topology(
+    context: typer.Context, draw_to: Svg = None, node: Address = None, json: Json = False
+) -> None:
+    """Show the nodes of the network and their links, as the node knows them."""
+    if context.invoked_subcommand is not None:
+        return
+    async with bus_of(node) as bus:
+        told = await bus.topology()
+    records = msgspec.convert(told["records"], list[NodeRecord])
+    if draw_to is not None:
+        draw_to.write_text(svg(records, told["node"]))
+    if json:
+        print_json(told)
+    elif draw_to is None:
+        typer.echo(text(records, told["node"]))
+        for line in _links(told["links"]):
+            typer.echo(line)
+
+
+def _links(links: list[dict[str, Any]]) -> Iterator[str]:
+    for link in links:
+        name, state = shown(link["name"] or link["node"]), link["state"]
+        tables = f"wants {link['wanted']} filters, is announced {link['announced']}"
+        waiting = f", {link['behind']} positions behind" if link["behind"] else ""
+        yield f"link to {name}: {state}; {tables}{waiting}"
+
+
+@app.command()
+@connects
+async def trace(kind: TracedKind, fields: Fields = None, node: Address = None, json: Json = False) -> None:
+    """Show which way an event would take: tidings topology trace air.pm10 value=41.2
+
+    Nothing is published. Each hop is shown with the filter by which the event passes, or with the reason why
+    it does not.
+    """
+    event = Event(kind, **read_body(read_fields(fields or [])))
+    async with bus_of(node) as bus:
+        told = await bus.trace(event)
+    if json:
+        print_json(told)
+        return
+    for line in _traced(told, told["at_us"], 0):
+        typer.echo(line)
+
+
+def _traced(told: dict[str, Any], begun_us: int, depth: int) -> Iterator[str]:
+    """Yield the lines of one node and of those behind it."""
+    indent = "  " * depth
+    late_ms = (told["at_us"] - begun_us) / 1e3
+    count = told["subscriptions"]
+    many = "" if count == 1 else "s"
+    yield f"{indent}{shown(told['node'])}: {count} subscription{many} ({late_ms:+.1f} ms)"
+    for hop in told["hops"]:
+        passed = f" by: {shown(hop['passed'])}" if "passed" in hop else ""
+        yield f"{indent}  to {shown(hop['to'])}{passed}{': ' + shown(hop['why']) if 'why' in hop else ''}"
+        if "there" in hop:
+            yield from _traced(hop["there"], begun_us, depth + 2)
