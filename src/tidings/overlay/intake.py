@@ -63,12 +63,14 @@ class Intake:
         self._beyond: list[deque[Taken]] = [deque() for _ in range(tolerate)]  # not confirmed at this level
         self._levels = [0] * tolerate
         self._told: list[int] = []
+        self._is_over = False
         self.received = 0
         self.subscription: ClientSubscription = connection.subscribe(Wanted(link=True), self, PREFETCH)
         self.subscription.begun.then(self._begun, lambda _error: ended())
 
     def end(self) -> None:
-        """Take no more, over a link that stands by from now on."""
+        """Take no more, not even what has arrived: the neighbour sends again what is not acknowledged to it."""
+        self._is_over = True
         self._connection.unsubscribe(self.subscription)
 
     def _begun(self, told: object) -> None:
@@ -93,6 +95,8 @@ class Intake:
         self._ended()
 
     def _taking(self, batch: Batch, positions: Sequence[int] | None) -> Steps[None]:
+        if self._is_over:
+            return
         if not isinstance(batch, RelayedBatch):
             raise CodecError("$", "Deliver is not for a node")
         check_growing(batch.numbers, 0)
@@ -101,7 +105,12 @@ class Intake:
         if refusal:
             self._broker.count("relays_refused", len(batch), refusal)
         else:
-            yield from self._broker.relay(batch, check(batch.raw), self._link, self._session)
+            relaying = self._broker.relay(batch, check(batch.raw), self._link, self._session)
+            for _ in relaying:
+                yield
+                if self._is_over:
+                    relaying.close()  # what came before it may be lost, and must be counted before it
+                    return
         self._connection.consume(self.subscription, len(batch))
         if positions:
             self._unsafe.append(Taken(self._broker.promise, positions[-1], self._broker.position))
