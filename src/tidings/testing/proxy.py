@@ -44,6 +44,8 @@ class Proxy:
         self._loses_answers = False
         self.connections: int = 0
         """How many connections it has accepted so far, refused ones included."""
+        self.bytes_passed: int = 0
+        """Bytes that it has passed on so far, in both directions."""
 
     @property
     def address(self) -> str:
@@ -182,6 +184,7 @@ class Proxy:
             await self._flows.wait()
             if not (is_answer and self._loses_answers):
                 writer.write(data)
+                self.bytes_passed += len(data)
                 await writer.drain()
         await self._flows.wait()
         writer.close()
