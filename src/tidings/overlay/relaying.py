@@ -19,10 +19,11 @@ from typing import Protocol
 
 from tidings.event import Batch, Event
 from tidings.event.relayed import FirstNode, RelayedBatch, restored
-from tidings.exchange import Rows
-from tidings.ids import ForwardedOrigin
+from tidings.exchange import Positions, Rows
+from tidings.ids import ForwardedOrigin, Origin
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 from tidings.protocol.broker import Broker
+from tidings.protocol.consumer import CREDITED_SIZE_MAX, DroppingConsumer
 from tidings.protocol.cursors import Cursor, Options
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Relay
@@ -32,6 +33,8 @@ from tidings.store.interface import Durable, StoredBatch
 
 OWNER = "\x1flink"
 """Owner of the cursors of neighbours: no client can have this name."""
+WAITING_MAX = 1_000_000
+"""Transient events that wait for a neighbour, within the bytes that a slow client has."""
 LINK_OPTIONS = Options(link=True, passive=True).encode()
 
 
@@ -94,8 +97,11 @@ class LinkCursor(Cursor):
         return self.confirmed(len(self.levels) - 1)
 
 
-class LinkConsumer(StoredConsumer):
-    """Delivers to a neighbour what it wants; `leads_to` tells whether it is the way to a node."""
+class LinkConsumer(StoredConsumer, DroppingConsumer):
+    """Delivers to a neighbour what it wants; `leads_to` tells whether it is the way to a node.
+
+    Transient events wait for its credit as those of clients do, beside what is read from the store.
+    """
 
     cursor: LinkCursor
 
@@ -117,6 +123,34 @@ class LinkConsumer(StoredConsumer):
         self.cursor.confirm(positions)
 
     # What is sent
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """Send what is new. What is stored comes from the store, if it must wait."""
+        if positions is not None:
+            StoredConsumer.deliver(self, batch, rows, positions)
+        elif not self.waiting and len(rows) <= self.credit and self.session.has_room:
+            self.send(batch, rows)
+        else:
+            self._wait(self._numbered(batch, rows))
+            self.release()
+            self.trim()
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        """As for a client with credit that is slow to read: many clients wait behind a link."""
+        return WAITING_MAX, CREDITED_SIZE_MAX
+
+    def _numbered(self, batch: Batch, rows: Rows) -> RelayedBatch:
+        """Rows that wait, under the numbers that they have on all links."""
+        if isinstance(batch, RelayedBatch):
+            part = batch.part(rows)
+            assert isinstance(part, RelayedBatch)
+            return part
+        first, base = self._numbers.volatile(batch)
+        origin = batch.origin or Origin()
+        origin = ForwardedOrigin(origin.system, origin.epoch, self._named(origin.source))
+        numbered = RelayedBatch(batch.raw, origin, first, array("Q", range(base, base + len(batch))))
+        return numbered if len(rows) == len(batch) else numbered.take(rows)
 
     def send(
         self, batch: Batch, rows: Rows, positions: Sequence[int] | None = None, redelivered: bool = False
