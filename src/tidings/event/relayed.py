@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -35,6 +36,9 @@ class _Provenance(Struct, array_like=True, frozen=True):
     numbers: bytes
 
 
+GrowingNumbers: TypeAlias = "array[int] | range"
+"""Numbers of events; a range where each follows the one before, as most do."""
+
 _decode = msgspec.msgpack.Decoder(_Provenance).decode
 
 
@@ -51,7 +55,7 @@ class RelayedBatch(Batch):
         raw: bytes,
         origin: Origin | None,
         first: FirstNode,
-        numbers: array[int],
+        numbers: GrowingNumbers,
         age_us: int = 0,
         offsets: array[int] | None = None,
     ) -> None:
@@ -67,7 +71,7 @@ class RelayedBatch(Batch):
     def slice(self, start: int, end: int) -> RelayedBatch:
         return self._with(super().slice(start, end), self.numbers[start:end])
 
-    def _with(self, part: Batch, numbers: array[int]) -> RelayedBatch:
+    def _with(self, part: Batch, numbers: GrowingNumbers) -> RelayedBatch:
         taken = RelayedBatch(part.raw, self.origin, self.first, numbers, self.age_us)
         taken._events = part._events
         return taken
@@ -81,7 +85,7 @@ class RelayedBatch(Batch):
         """First node and numbers, as they are stored beside the events."""
         first = self.first
         return msgspec.msgpack.encode(
-            _Provenance(first.node, first.epoch, first.is_volatile, self.numbers.tobytes())
+            _Provenance(first.node, first.epoch, first.is_volatile, array("Q", self.numbers).tobytes())
         )
 
 

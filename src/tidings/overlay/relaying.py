@@ -12,7 +12,6 @@ last of them.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from struct import pack
 from typing import Protocol
@@ -149,7 +148,7 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
         first, base = self._numbers.volatile(batch)
         origin = batch.origin or Origin()
         origin = ForwardedOrigin(origin.system, origin.epoch, self._named(origin.source))
-        numbered = RelayedBatch(batch.raw, origin, first, array("Q", range(base, base + len(batch))))
+        numbered = RelayedBatch(batch.raw, origin, first, range(base, base + len(batch)))
         return numbered if len(rows) == len(batch) else numbered.take(rows)
 
     def send(
@@ -164,16 +163,17 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
         self.broker.count("relayed", len(rows))
 
     def _relay(self, batch: Batch, rows: Rows, positions: Sequence[int] | None, redelivered: bool) -> Relay:
-        origin, age_us, numbers = batch.origin, 0, None
+        origin, age_us = batch.origin, 0
+        numbers: bytes | int | None = None
         source = None if origin is None else origin.source
         if isinstance(batch, RelayedBatch):
             first, age_us = batch.first, batch.age_us
-            numbers = _packed([batch.numbers[row] for row in rows])
+            numbers = _travelling(batch.numbers, rows)
         elif positions is not None:
             first, source = self._numbers.stored(positions[0]), self._named(source)
         else:
             first, base = self._numbers.volatile(batch)
-            source, numbers = self._named(source), _packed([base + int(row) for row in rows])
+            source, numbers = self._named(source), _travelling(range(base, base + len(batch)), rows)
         return Relay(
             self.number,
             None if origin is None else origin.system,
@@ -201,7 +201,7 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
             origin = ForwardedOrigin(stored.system, stored.epoch, stored.source)
             return restored(stored.raw, origin, stored.provenance, age_us)
         origin = ForwardedOrigin(stored.system, stored.epoch, self._named(stored.source))
-        numbers = array("Q", range(stored.first, stored.first + stored.count))
+        numbers = range(stored.first, stored.first + stored.count)
         return RelayedBatch(stored.raw, origin, self._numbers.stored(stored.first), numbers, age_us)
 
     def _wanted(self, batch: Batch, rows: range, stored: StoredBatch) -> list[int]:
@@ -222,6 +222,13 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
 def at_node(source: str | None, node: str) -> str:
     """Return a source as other nodes call it: `alice@kitchen`."""
     return f"{(source or '')[: NAME_LENGTH_MAX - len(node) - 1]}@{node}"
+
+
+def _travelling(numbers: Sequence[int], rows: Rows) -> bytes | int:
+    """Return the numbers of some rows as a frame has them: the first, if all others follow it one by one."""
+    if isinstance(numbers, range) and int(rows[-1]) - int(rows[0]) + 1 == len(rows):
+        return numbers[int(rows[0])]
+    return _packed([numbers[row] for row in rows])
 
 
 def _packed(numbers: Sequence[int]) -> bytes:

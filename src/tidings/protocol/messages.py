@@ -277,15 +277,15 @@ class Reverse(ProtocolMessage, frozen=True, gc=False):
 class Relay(Deliver, frozen=True, gc=False):
     """Events for a neighbour node: a delivery that says which node took them in, and under which numbers.
 
-    `numbers` are None where they are the positions, at the first node itself. `age_us` is the part of their
-    lives that is used up.
+    `numbers` are None where they are the positions, at the first node itself; one number is the first of
+    numbers that follow each other. `age_us` is the part of their lives that is used up.
     """
 
     KIND = 20
     HAS_EVENTS = True
     first_node: str = ""
     first_epoch: int = 0
-    numbers: bytes | None = None
+    numbers: bytes | int | None = None
     is_volatile: bool = False
     age_us: int = 0
 

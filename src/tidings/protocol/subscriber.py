@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from tidings.errors import CodecError, EventError, TidingsError
 from tidings.event import Batch
-from tidings.event.relayed import FirstNode, RelayedBatch
+from tidings.event.relayed import FirstNode, GrowingNumbers, RelayedBatch
 from tidings.event.wire import count_in_head
-from tidings.ids import ForwardedOrigin, Origin, check_system
+from tidings.ids import NUMBER_MAX, ForwardedOrigin, Origin, check_system
 from tidings.protocol.arguments import Wanted as Wanted
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Acknowledge, Credit, Deliver, Relay, unpack_numbers
@@ -207,8 +207,13 @@ def _relayed(message: Relay, raw: bytes) -> RelayedBatch:
         check_system(message.first_node)
     except EventError as error:
         raise CodecError("$.Relay.first", error.problem) from None
-    packed = message.positions if message.numbers is None else message.numbers
-    numbers = unpack_numbers(packed or b"", count_in_head(raw), "$.Relay.numbers")
+    packed, count = message.positions if message.numbers is None else message.numbers, count_in_head(raw)
+    if isinstance(packed, int):
+        if not 0 < packed <= NUMBER_MAX - count:
+            raise CodecError("$.Relay.numbers", f"{packed} is no number of an event")
+        numbers: GrowingNumbers = range(packed, packed + count)
+    else:
+        numbers = unpack_numbers(packed or b"", count, "$.Relay.numbers")
     origin = ForwardedOrigin(message.system, message.epoch, message.source)
     first = FirstNode(message.first_node, message.first_epoch, message.is_volatile)
     return RelayedBatch(raw, origin, first, numbers, max(0, message.age_us))
