@@ -1,7 +1,7 @@
-"""What many nodes cost: filters that come over few links, beside as many of local clients.
+"""What many nodes cost: filters that come over few links beside local ones, and events over real links.
 
-Everything is made from SEED and measured on one thread, the two sides of a ratio in turns; times are
-processor time, the least of ROUNDS.
+The filters are made from SEED and matched on one thread, the two sides of a ratio in turns; times are
+processor time, the least of ROUNDS. What goes over links is measured by `overlay_links.py`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from benchmarks import overlay_links, peers
 from benchmarks.figures import Figure, Report, gather
 from tidings import Event, Filter
 from tidings.event import Batch
 from tidings.matching import Index, prepare
+from tidings.node import compiled
 
 SEED = 20261116
 ROUNDS = 7
@@ -30,15 +32,20 @@ Figures = dict[str, Any]
 
 
 def run(quick: bool, report: Report) -> Figures:
-    """Measure everything, telling lines of progress; quick: a tenth of the filters."""
+    """Measure everything, telling lines of progress; quick: a tenth of the filters and of the load."""
     prepare()
     size = FILTERS // (10 if quick else 1)
+    has_compiled, has_nats = compiled.is_installed(), peers.is_installed("nats")
     report(f"{size:,} filters, {LINKS} links, batches of {BATCH} events, seed {SEED}")
-    return gather(_all(size), {"quick": quick, "seed": SEED, "filters": size, "links": LINKS}, report)
+    if not has_nats:
+        report("nats-server is not installed: left out")
+    facts = {"quick": quick, "compiled": has_compiled, "nats": has_nats, "seed": SEED}
+    return gather(_all(size, quick, has_compiled), {**facts, "filters": size, "links": LINKS}, report)
 
 
-def _all(size: int) -> Iterator[Figure]:
+def _all(size: int, quick: bool, has_compiled: bool) -> Iterator[Figure]:
     yield from _indexed(size)
+    yield from overlay_links.figures(size, quick, has_compiled)
 
 
 def wanted(size: int) -> Iterator[Filter]:

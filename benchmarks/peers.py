@@ -6,6 +6,7 @@ All listen on free ports of the loopback address, and are stopped by their proce
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -51,6 +52,12 @@ class Broker:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
 
+    @property
+    def processor_s(self) -> float:
+        """Processor time that the process has taken so far, all threads together."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def wait_log(self, words: str) -> None:
         """Wait until these words stand in its log."""
         _wait(lambda: words in self.log.read_text(errors="replace"), self.process, self.log)
@@ -85,6 +92,25 @@ def peer(name: str) -> Iterator[Broker]:
         command = [program, *_flags(name, port, Path(home))]
         with running(name, port, command) as broker:
             yield broker
+
+
+@contextlib.contextmanager
+def leaf_pair() -> Iterator[tuple[Broker, Broker]]:
+    """Two servers of NATS with a link between them: a hub, and a leaf node that has dialled it."""
+    program = _program("nats")
+    assert program is not None
+    hub, link, leaf = free_port(), free_port(), free_port()
+    with tempfile.TemporaryDirectory(prefix="tidings-bench-") as home, contextlib.ExitStack() as stack:
+        brokers = []
+        for port, part in (
+            (hub, f'listen: "{HOST}:{link}"'),
+            (leaf, f'remotes: [{{url: "nats://{HOST}:{link}"}}]'),
+        ):
+            file = Path(home) / f"{port}.conf"
+            file.write_text(f'listen: "{HOST}:{port}"\nleafnodes {{ {part} }}\n')
+            brokers.append(stack.enter_context(running("nats", port, [program, "-c", str(file)])))
+        brokers[1].wait_log("Leafnode connection created")
+        yield brokers[0], brokers[1]
 
 
 def _flags(name: str, port: int, home: Path) -> list[str]:

@@ -23,7 +23,8 @@ COLOURS = {
 COLOURS["closures"] = COLOURS["activemq"] = "#8c8c8c"
 COLOURS["before"] = COLOURS["rabbitmq"] = "#b5b5b5"
 COLOURS["a source that does nothing"] = "#8c8c8c"
-COLOURS["TLS"] = COLOURS["rule"] = COLOURS["tidings"]
+COLOURS["one node"] = COLOURS["one server"] = "#8c8c8c"
+COLOURS["two nodes"] = COLOURS["hub and leaf"] = COLOURS["TLS"] = COLOURS["rule"] = COLOURS["tidings"]
 WIDTH, LABEL, BAR, GAP = 860, 300, 13, 12
 HEIGHT = 360
 IN_2011 = {1: 110_000, 10: 43_000}
@@ -100,6 +101,15 @@ def secured(figures: dict[str, Any]) -> list[Group]:
         if one["unit"].startswith("×")
     ]
     return groups + rates(figures)
+
+
+def linked(figures: dict[str, Any]) -> list[Group]:
+    """Events a second: the two that each ratio is of."""
+    return [
+        (one["name"], [Bar(who.removesuffix(", events/s"), rate) for who, rate in one["beside"].items()])
+        for one in figures["workloads"]
+        if one["unit"] == "×" and all(who.endswith("events/s") for who in one["beside"])
+    ]
 
 
 def gateway(figures: dict[str, Any]) -> list[Group]:
@@ -207,6 +217,7 @@ def main() -> None:
         ("gateway", gateway, "Through a gateway", "a second, more is better"),
         ("pipeline", rates, "The log, and Spark that reads it", "a second, more is better"),
         ("fair", fair, "The longest that a good client waits for an answer", "ms, less is better"),
+        ("overlay", linked, "Through two nodes in line, and through one", "events a second, more is better"),
         ("secure", secured, "With TLS, with rules, and to another node", "a second, more is better"),
     ):
         file = RESULTS / f"{name}.json"

@@ -4,18 +4,36 @@ import json
 
 import pytest
 
-from benchmarks import overlay
+from benchmarks import overlay, overlay_links, peers
+from tidings.node import compiled
 
 
+@pytest.mark.slow
 def test_a_small_run_measures_every_workload(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlay, "FILTERS", 2_000)
     monkeypatch.setattr(overlay, "ROUNDS", 1)
     monkeypatch.setattr(overlay, "BATCH", 100)
+    monkeypatch.setattr(overlay_links, "COUNT", 50_000)
+    monkeypatch.setattr(overlay_links, "LENGTH", 3)
+    monkeypatch.setattr(compiled, "is_installed", lambda: False)
     lines: list[str] = []
     figures = overlay.run(True, lines.append)
-    assert [workload["name"] for workload in figures["workloads"]] == [
+    names = [workload["name"] for workload in figures["workloads"]]
+    assert names == [
         "filters of links beside local ones, batches",
         "filters of links beside local ones, single events",
+        *["two servers of NATS in line over one"] * peers.is_installed("nats"),
+        "two nodes in line over one, batch frames",
+        "processor time of an event to a link over one between clients, batch frames",
+        "processor time of an event from a link over one between clients, batch frames",
+        "two nodes in line over one, one event a frame",
+        "processor time of an event to a link over one between clients, one event a frame",
+        "processor time of an event from a link over one between clients, one event a frame",
+        "added by a hop at 50,000 events/s, median",
+        "reliable events, two nodes in line over one",
+        "3 nodes in line",
+        "a new link is ready",
+        "bytes that an unchanged link exchanges after a cut",
     ]
     assert str(figures["seed"]) in lines[0]
     assert json.loads(json.dumps(figures)) == figures
