@@ -43,6 +43,17 @@ def test_a_folder_is_read_even_if_the_environment_names_a_node() -> None:
     assert command.place_of(None, None) == {"node": "127.0.0.1:7300"}
 
 
+def test_a_node_that_is_away_is_told_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidings.pipeline.session.spark_session", None)
+    (tmp_path / "cases.toml").write_text("[filters]\nhigh = 'value > 40'\n")
+    code, _, errors = run_command(
+        "pipeline", "backtest", str(tmp_path / "cases.toml"), "--node", "127.0.0.1:1"
+    )
+    assert (code, "no node answers at" in errors) == (2, True), errors
+
+
 def test_a_report_is_a_table_with_samples(capsys: pytest.CaptureFixture[str]) -> None:
     command.print_report(report(result("high", 3, samples=[{"position": 4}]), result("never", 0)), json=False)
     lines = capsys.readouterr().out.splitlines()

@@ -187,6 +187,15 @@ def test_a_graph_is_drawn_as_mermaid_and_as_svg(quotes: str, tmp_path: Path) -> 
     assert "must end with" in run_command("pipeline", "draw", quotes, "--to", "quotes.png")[2]
 
 
+def test_a_file_that_can_not_be_written_is_told(quotes: str, tmp_path: Path) -> None:
+    (tmp_path / "folder.svg").mkdir()
+    for name, problem in (("missing/q.svg", "No such file or directory"), ("folder.svg", "Is a directory")):
+        code, _, errors = run_command("pipeline", "draw", quotes, "--to", str(tmp_path / name))
+        assert (code, f"{name} can't be written: {problem}" in errors) == (2, True), errors
+    code, _, errors = run_command("pipeline", "init", str(tmp_path / "missing" / "air.toml"))
+    assert (code, "air.toml can't be written: No such file" in errors) == (2, True), errors
+
+
 def test_the_picture_and_the_project_of_the_city_are_those_of_its_graph() -> None:
     pytest.importorskip("pyspark")
     _, output, _ = run_command("pipeline", "draw", "city", "--svg")

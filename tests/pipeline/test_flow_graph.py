@@ -326,6 +326,24 @@ def test_a_python_file_gives_the_one_graph_that_it_makes(tmp_path: Path) -> None
         load(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x = 1\nx = (\n", r"flow\.py, line 2: SyntaxError: '\(' was never closed"),
+        ("\nimport nothing_of_this_name\n", r"flow\.py, line 2: ModuleNotFoundError: No module named"),
+        ("def f():\n    return {}['a']\nf()\n", r"flow\.py, line 2: KeyError: 'a'"),
+        (
+            "from tidings.flows import history\nhistory('a').select('y > 1')\n",
+            r"flow\.py, line 2: select after 'a': there is no column 'y'",
+        ),
+    ],
+)
+def test_an_error_in_a_python_file_has_its_line(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(text)
+    with pytest.raises(FlowError, match=told):
+        load(tmp_path / "flow.py")
+
+
 @pytest.mark.parametrize("name", ["missing.toml", "missing.py", "nothing"])
 def test_what_is_no_graph_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(FlowError, match=name):

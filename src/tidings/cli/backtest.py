@@ -11,9 +11,9 @@ import typer
 
 from tidings.cli.graph import Node
 from tidings.cli.options import CREDENTIALS, Json, credential_options, options_of, read_moment, with_options
-from tidings.cli.pipeline import SPARK, app, spark_config
+from tidings.cli.pipeline import SPARK, app, check_nodes, spark_config
 from tidings.cli.printing import add_row, count_text, new_table, print_json, print_table, progress_line
-from tidings.errors import UserError
+from tidings.errors import TidingsError, UserError
 
 if TYPE_CHECKING:
     from tidings.pipeline.backtest.run import BacktestReport, CaseResult
@@ -67,6 +67,7 @@ def backtest(
     from tidings.pipeline.backtest.cases import read_cases
     from tidings.pipeline.backtest.run import backtest as run_backtest
     from tidings.pipeline.options import read_options
+    from tidings.pipeline.running import failure
     from tidings.pipeline.session import check_packages, spark_session
     from tidings.pipeline.settings import OPTIONS
 
@@ -79,12 +80,18 @@ def backtest(
     check_packages()
     read_options(given, "batch")
     config = spark_config(conf or [], archive)
+    if path is None:
+        check_nodes(given, master)
     with progress_line(not json) as show:
         show("starting Spark")
         spark = spark_session(master, "tidings backtest", **config)
         try:
             show(f"counting the matches of {count_text(len(cases.cases), 'case')}")
             report = run_backtest(spark, cases, given, samples=samples, seed=seed)
+        except TidingsError:
+            raise
+        except Exception as error:  # of Spark's, with one of ours somewhere in it
+            raise failure(error, "back-test") from error
         finally:
             spark.stop()
     print_report(report, json)

@@ -157,6 +157,7 @@ def _right(gap: Gap | None) -> str:
 def draw(name: Name, to: ToFile = None, svg: AsSvg = False, json: Json = False) -> None:
     """Draw a pipeline, as Mermaid or SVG; without --to it is printed."""
     from tidings.pipeline import drawing
+    from tidings.pipeline.project import write_text
 
     if to is not None and to.suffix not in SUFFIXES:
         raise UserError(f"--to {to}: the name must end with {' or '.join(SUFFIXES)}")
@@ -164,7 +165,7 @@ def draw(name: Name, to: ToFile = None, svg: AsSvg = False, json: Json = False) 
     is_svg = svg if to is None else to.suffix == ".svg"
     picture = drawing.svg(plan) if is_svg else drawing.mermaid(plan)
     if to is not None:
-        to.write_text(picture, encoding="utf-8")
+        write_text(to, picture)
     count = len(plan.sources) + len(plan.steps)
     if json:
         print_json({"pipeline": plan.name, "boxes": count, "picture": picture if to is None else str(to)})

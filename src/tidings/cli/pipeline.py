@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -201,14 +202,14 @@ def check_run(pipeline: Pipeline, settings: RunSettings, use: Use) -> Plan:
     return plan
 
 
-def check_nodes(settings: RunSettings, master: str | None) -> None:
-    """Raise Disconnected if a node is not there, as far as this machine can tell."""
+def check_nodes(options: Mapping[str, str], master: str | None) -> None:
+    """Raise Disconnected if a node in the options is not there, as far as this machine can tell."""
     from tidings.cli.connection import find_node
     from tidings.pipeline.options import reach_of
 
     if (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
         return  # Spark runs elsewhere, and may reach what this machine does not
-    for address in reach_of(settings.reach()).nodes:
+    for address in reach_of(options).nodes:
         find_node(address)
 
 
@@ -228,7 +229,7 @@ def run_query(
     from tidings.pipeline.continuous import ContinuousRun, run_continuously
     from tidings.pipeline.running import stopped_by_signals
 
-    check_nodes(settings, master)
+    check_nodes(settings.reach(), master)
     run = ContinuousRun(
         pipeline=pipeline,
         settings=settings,
@@ -283,7 +284,7 @@ def run_tables(
     """Run the declarative project once; its steps as they end, and what the tables hold then."""
     from tidings.pipeline.declarative import DeclarativeRun, run_once
 
-    check_nodes(settings, master)
+    check_nodes(settings.reach(), master)
     folder = checkpoint or FOLDER.format(pipeline.name)
     run = DeclarativeRun(
         pipeline=pipeline, settings=settings, folder=folder, master=master, dry=dry_run, config=config

@@ -123,7 +123,15 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
     """Write files into a folder, and replace those that are there."""
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
+        write_text(folder / path, text)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that the user has named; UserError if it can't be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} can't be written: {error.strerror}") from None
 
 
 # New projects and graphs
@@ -158,7 +166,7 @@ def write_graph(path: Path, where: str) -> Path:
         **{what: f"{types}.{what}" for what in ("high", "means", "late")},
     }
     quoted = {key: _quoted(text) for key, text in texts.items()}
-    path.write_text(_GRAPH.format(file=path, types=types, **quoted), encoding="utf-8")
+    write_text(path, _GRAPH.format(file=path, types=types, **quoted))
     return path
 
 

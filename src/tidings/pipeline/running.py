@@ -229,13 +229,13 @@ def _lag(sources: Any) -> int | None:
         return None
 
 
-def failure(error: Exception) -> Exception:
+def failure(error: Exception, what: str = "pipeline") -> Exception:
     """Return an error of Spark in one line; a message of tidings somewhere inside it comes first."""
     if isinstance(error, PeerError):
         return error
     text = str(error)
     found = _OURS.findall(text)
     if found:
-        return PeerError(f"the pipeline failed: {found[-1][1].strip()}")
+        return PeerError(f"the {what} failed: {found[-1][1].strip()}")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return PeerError(f"the pipeline failed: {lines[0] if lines else type(error).__name__}")
+    return PeerError(f"the {what} failed: {lines[0] if lines else type(error).__name__}")
