@@ -24,8 +24,9 @@ from pipeline.random_graphs import some_graph, some_rows, toml_of
 
 from tidings import Event, blocking
 from tidings.flows import Graph, load
+from tidings.pipeline import declarative
 from tidings.pipeline.continuous import ContinuousRun, start
-from tidings.pipeline.declarative import DONE, ROWS, TableChanges
+from tidings.pipeline.declarative import DONE, ROWS, DeclarativeRun, TableChanges, run_once
 from tidings.pipeline.known import find, plan_of
 from tidings.pipeline.plan import Step
 from tidings.pipeline.running import BatchProgress, watch
@@ -166,17 +167,18 @@ def tables(node: Running, path: str, home: Path) -> dict[str, int]:
     """Rows in the tables after a run of the declarative project of a graph."""
     code = "from tidings.cli import main; main()"
     typed = ("pipeline", "run", path, "--node", node.address, "--checkpoint", str(home), "--json")
+    typed += ("--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.shuffle.partitions=2")
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
     environment |= {"PYTHONPATH": str(ROOT / "src"), "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
         [sys.executable, "-c", code, *typed],
         env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        capture_output=True,
         text=True,
-        check=True,
+        check=False,
         timeout=patience(600),
     )
+    assert done.returncode == 0, done.stderr[-3000:]
     return dict(json.loads(done.stdout.splitlines()[-1])["tables"])
 
 
@@ -249,6 +251,29 @@ def _timed(cell: Any) -> Any:
     """A cell in JSON as it is in a row; texts of these rows are no times."""
     is_time = isinstance(cell, str) and cell[:2] == "20"
     return datetime.fromisoformat(cell) if is_time else cell
+
+
+def test_the_server_of_a_declarative_run_listens_on_this_machine_only(
+    quotes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config: dict[str, str] = {}
+
+    class Started(Exception):
+        """Spark would be started."""
+
+    def note(_master: str, _name: str, **given: str) -> None:
+        config.update(given)
+        raise Started
+
+    monkeypatch.setattr(declarative, "spark_session", note)
+    monkeypatch.setattr(declarative, "_check_port", lambda: None)
+    pipeline = find(quotes)
+    run = DeclarativeRun(
+        pipeline=pipeline, settings=pipeline.settings, folder=str(tmp_path / "tables"), master="local[1]"
+    )
+    with pytest.raises(Started):
+        run_once(run, print)
+    assert config["spark.connect.grpc.binding.address"] == "127.0.0.1"
 
 
 class Interrupted(Exception):

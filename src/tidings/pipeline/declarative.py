@@ -111,7 +111,9 @@ def _session(run: DeclarativeRun, settings: RunSettings) -> SparkSession:
         _check_port()
         config = {"spark.api.mode": "connect", "spark.log.level": "ERROR", **config}
     if master.startswith("local"):
-        config = {"spark.ui.enabled": "false", **_catalog(Path(run.folder)), **config}
+        # Else its server, which runs what it is sent, listens on all interfaces.
+        own = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.ui.enabled": "false"}
+        config = {**own, **_catalog(Path(run.folder)), **config}
     with warnings.catch_warnings():  # it warns of each setting that it can't change in a running session
         warnings.simplefilter("ignore", UserWarning)
         return spark_session(master, f"tidings {run.pipeline.name}", **config)
