@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import neighbours, peers, pipeline_size
 from benchmarks.figures import Figure, Report, gather
 from benchmarks.pipeline_load import ReadingWire, append, append_lists
+from benchmarks.processor import used_s
 from tidings.client import blocking
 from tidings.errors import PeerError
 from tidings.node import compiled
@@ -169,8 +170,10 @@ def _read(stage: Stage, spark: SparkSession, part: str, options: dict[str, str])
     rates = {name: stage.count / took_s for name, took_s in took.items()}
     beside = {"a source that does nothing": rates["idle"]}
     yield Figure(f"read by Spark, {part}", "rows/s", rates["all"], 1e6, beside)
+    used = {name: used_s(partial(took_s, frames[name])) for name in ("pushed", "left to Spark")}
     ratio, beside = took["left to Spark"] / took["pushed"], {"s pushed": took["pushed"]}
-    beside["s left to Spark"] = took["left to Spark"]
+    beside |= {"s left to Spark": took["left to Spark"]}
+    beside |= {"× in processor time": used["left to Spark"] / used["pushed"]}
     yield Figure(f"a filter that 1 % match, pushed to the log, {part}", "× Spark's", ratio, 5.0, beside)
 
 
