@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +25,8 @@ from tidings.errors import ConfigError, TidingsError
 from tidings.pipeline import reader_lease
 from tidings.pipeline.offsets import Offset, later
 
+SOURCE = str(Path(__file__).parents[2] / "src")
+
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Running]:
@@ -36,6 +41,12 @@ def stream() -> Iterator[Make]:
 
 
 # Without Spark: what the driver's process does
+
+
+def test_a_stream_plans_its_batches_without_pandas() -> None:
+    """Spark starts a process for it at each start of a query, which would take longer to import pandas."""
+    program = "import sys, tidings.pipeline.stream; assert 'pandas' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": SOURCE}, check=True)
 
 
 def test_a_query_begins_behind_what_there_is_and_reads_what_comes(node: Running, stream: Make) -> None:

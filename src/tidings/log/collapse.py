@@ -53,7 +53,6 @@ GROUPS_MAX = 100_000
 START, NODE = "start", "node"
 """Columns of a partial row beside its key and rules: the begin of the window, and the node."""
 WHOLE: Final = pa.decimal128(38, 0)
-_UNIT: Final = pa.scalar(Decimal(UNIT), pa.decimal128(10, 0))
 
 _TYPES: Final = {
     "tinyint": pa.int8(),
@@ -270,7 +269,10 @@ def _units(column: Any) -> Any:
     if not coarse.any():
         return units
     whole = pa.array(np.rint(np.where(coarse, numbers, 0.0)).astype(np.int64), mask=~coarse)
-    scaled = pc.multiply(whole.cast(pa.decimal128(19, 0)), _UNIT)
+    # Made here, and not once: the first scalar that Arrow makes of a Python object imports pandas, which is
+    # much of what a Spark stream would import to plan its batches.
+    unit = pa.scalar(Decimal(UNIT), pa.decimal128(10, 0))
+    scaled = pc.multiply(whole.cast(pa.decimal128(19, 0)), unit)
     return pc.coalesce(units.cast(WHOLE), scaled.cast(WHOLE))
 
 
