@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tidings.event.values import Value
 from tidings.filters.fold import Fold
 from tidings.filters.tokens import BINDING, KEYWORDS, NAME
-from tidings.filters.tree import Condition, Expression, FunctionCall, Negative, Or
+from tidings.filters.tree import Condition, Expression, FunctionCall, Literal, Name, Negative, Or
 
 _PLAIN_NAME = re.compile(rf"{NAME}\Z")
 _SIGN = 2
@@ -55,6 +55,9 @@ class _Writer(Fold[str, WrittenExpression]):
         return f"{self._not}{self._text(left)} {operator} {self._text(right)}"
 
     def between(self, operand: Expression, low: Expression, high: Expression) -> str:
+        if type(operand) is Name and type(low) is Literal and type(high) is Literal:  # most, quicker
+            ends = f"{write_literal(low.value)} AND {write_literal(high.value)}"
+            return f"{write_name(operand.name)} {self._not}BETWEEN {ends}"
         return f"{self._text(operand)} {self._not}BETWEEN {self._text(low)} AND {self._text(high)}"
 
     def among(self, name: str, values: tuple[Value, ...]) -> str:
