@@ -1,4 +1,4 @@
-"""What many nodes cost: filters that come over few links beside local ones, and events over real links.
+"""What many nodes cost: filters that come over few links, covering sets, and events over real links.
 
 The filters are made from SEED and matched on one thread, the two sides of a ratio in turns; times are
 processor time, the least of ROUNDS. What goes over links is measured by `overlay_links.py`.
@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks import overlay_links, peers
 from benchmarks.figures import Figure, Report, gather
+from benchmarks.overlay_covering import covered
 from tidings import Event, Filter
 from tidings.event import Batch
 from tidings.matching import Index, prepare
@@ -45,6 +46,7 @@ def run(quick: bool, report: Report) -> Figures:
 
 def _all(size: int, quick: bool, has_compiled: bool) -> Iterator[Figure]:
     yield from _indexed(size)
+    yield from covered(size, SEED)
     yield from overlay_links.figures(size, quick, has_compiled)
 
 

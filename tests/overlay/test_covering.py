@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.filters.conditions import dense_filters, events, filters
 from tidings import Event, Filter
-from tidings.overlay import boxes, covering
+from tidings.overlay import covering, piles
 from tidings.overlay.covering import Announced, Changes, CoveringSet, digest_of, number_of
 from tidings.steps import finish
 
@@ -158,10 +158,10 @@ class CrowdedCovering(Covering):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(boxes, "FEW", 1)
-        self.patch.setattr(boxes, "NODE_MAX", 2)
-        self.patch.setattr(boxes, "BLOCK", 2)
-        self.patch.setattr(boxes, "WAYS_MAX", 1)
+        self.patch.setattr(piles, "FEW", 1)
+        self.patch.setattr(piles, "NODE_MAX", 3)
+        self.patch.setattr(piles, "BLOCK", 2)
+        self.patch.setattr(piles, "WAYS_MAX", 1)
         self.patch.setattr(covering, "STEP", 1)
 
     def teardown(self) -> None:

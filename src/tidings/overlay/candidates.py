@@ -4,7 +4,7 @@ A filter is filed in two roles. As one that covers, each of its alternatives sta
 condition that every alternative it covers must have as well, or ensure. This is a residue, such as a LIKE or
 a topic pattern, or else one value of an attribute, such as `type = 'air.pm10'`; of a list, each value. As one
 that is covered, its first alternative stands under each of its values and residues, and under the first value
-of each list. Under each of these is a pile of boxes (`boxes.py`), in which those around or within another are
+of each list. Under each of these is a pile of boxes (`piles.py`), in which those around or within another are
 found.
 
 A string may ensure a residue: `topic = 'a.b'` is covered by `TOPIC(topic, 'a.*')`. The patterns that fit a
@@ -26,7 +26,8 @@ from tidings.filters.topics import DOTS, SLASHES
 from tidings.filters.tree import Condition, FunctionCall, Not
 from tidings.matching.clue_tables import Ends, TextParts, TopicLevels
 from tidings.matching.clues import ClueTable, Keys, clues_of
-from tidings.overlay.boxes import Box, Pile, Point
+from tidings.overlay.boxes import Box, Point
+from tidings.overlay.piles import Pile
 
 STRING_KIND = 1
 Place = Point | Condition | None

@@ -21,6 +21,7 @@ the same `Changes`.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -174,7 +175,9 @@ class CoveringSet:
     """
 
     def __init__(self) -> None:
-        self._noted: dict[Hashable, _Noted] = {}
+        self._noted: OrderedDict[Hashable, _Noted] = (
+            OrderedDict()
+        )  # the first is taken quickly, as of no dict
         self._wanted: dict[Hashable, _Entry | None] = {}
         self._entries: dict[tuple[Filter, bool], list[_Entry]] = {}
         self._roots: dict[bool, Candidates[_Entry]] = {False: Candidates(), True: Candidates()}  # by passive
@@ -240,8 +243,8 @@ class CoveringSet:
         """Do what is noted, for ever, one key after another."""
         while True:
             if self._noted:
-                key = next(iter(self._noted))
-                noted, former = self._noted.pop(key), self._wanted.pop(key, None)
+                key, noted = self._noted.popitem(last=False)
+                former = self._wanted.pop(key, None)
                 self._is_between = False
                 if noted is not None:  # first, so that what the former one covered finds a cover
                     yield from self._come(key, *noted)

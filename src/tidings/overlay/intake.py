@@ -69,7 +69,7 @@ class Intake:
         self.subscription.begun.then(self._begun, lambda _error: ended())
 
     def end(self) -> None:
-        """Take no more, not even what has arrived: the neighbour sends again what is not acknowledged to it."""
+        """Take no more, not even what has arrived: the neighbour sends again what is not acknowledged."""
         self._is_over = True
         self._connection.unsubscribe(self.subscription)
 
@@ -109,8 +109,8 @@ class Intake:
             relaying = self._broker.relay(batch, check(batch.raw), self._link, self._session)
             for _ in relaying:
                 yield
-                if self._is_over:
-                    relaying.close()  # what came before it may be lost, and must be counted before it
+                if self._is_over:  # what came before it may be lost, and must be counted before it
+                    relaying.close()  # type: ignore[unreachable]  # it may be over since then
                     return
         self._connection.consume(self.subscription, len(batch))
         if positions:
