@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import overlay, overlay_links, peers
+from benchmarks import overlay, overlay_covering, overlay_links, peers
 from tidings.node import compiled
 
 
@@ -13,6 +13,8 @@ def test_a_small_run_measures_every_workload(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(overlay, "FILTERS", 2_000)
     monkeypatch.setattr(overlay, "ROUNDS", 1)
     monkeypatch.setattr(overlay, "BATCH", 100)
+    monkeypatch.setattr(overlay_covering, "SCANNED", 50)
+    monkeypatch.setattr(overlay_covering, "CHANGED", 10)
     monkeypatch.setattr(overlay_links, "COUNT", 50_000)
     monkeypatch.setattr(overlay_links, "LENGTH", 3)
     monkeypatch.setattr(compiled, "is_installed", lambda: False)
@@ -22,6 +24,11 @@ def test_a_small_run_measures_every_workload(monkeypatch: pytest.MonkeyPatch) ->
     assert names == [
         "filters of links beside local ones, batches",
         "filters of links beside local ones, single events",
+        *(
+            f"covering set, {measured}, {workload}"
+            for workload in overlay_covering.WORKLOADS
+            for measured in ("built", "one change, beside a tenth")
+        ),
         *["two servers of NATS in line over one"] * peers.is_installed("nats"),
         "two nodes in line over one, batch frames",
         "processor time of an event to a link over one between clients, batch frames",
