@@ -24,7 +24,7 @@ from quick_java import QUICK_JAVA
 from tidings.node.compiled import CACHE, CACHE_VARIABLE, lasting_place
 
 EXAMPLES = 50
-"""Generated examples of a property in an ordinary run, unless it says otherwise."""
+"""Generated examples of a property at an effort of 1, unless it says otherwise."""
 MEMORY = Path("/dev/shm")  # where Linux has files in memory
 MEMORY_MIN = 2 << 30
 """Bytes that must be free there to be used for the files of tests."""

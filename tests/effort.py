@@ -1,16 +1,20 @@
 """How much tests do, and how long they wait for what must happen before they call it a failure.
 
-TIDINGS_EFFORT=20, as `make soak` has it, means twenty times as many examples, storms and kills, and whole
-sizes where a test is made smaller otherwise. TIDINGS_SEED chooses other ones. The limits on time are ample on
-a quiet machine; on a slow or busy one TIDINGS_PATIENCE=3 makes all of them three times as long. None of them
-is a time that a test measures.
+Tests say how often they repeat something at an effort of 1: examples, storms, kills. An ordinary run does
+less than half of that. TIDINGS_EFFORT=20, as `make soak` has it, means twenty times as much, and whole sizes
+where a test is made smaller otherwise. TIDINGS_SEED chooses other random choices. Limits on time are ample
+on a quiet machine; on a slow or busy one TIDINGS_PATIENCE=3 makes all of them three times as long. None of
+them is a time that a test measures.
 """
 
 from __future__ import annotations
 
+import math
 import os
 
-EFFORT = int(os.environ.get("TIDINGS_EFFORT", "1"))
+ORDINARY = 0.4
+"""The effort of `make test`."""
+EFFORT = float(os.environ.get("TIDINGS_EFFORT", ORDINARY))
 PATIENCE = float(os.environ.get("TIDINGS_PATIENCE", "1"))
 SEED = int(os.environ.get("TIDINGS_SEED", "20261115"))
 """Where random choices begin that hypothesis does not make."""
@@ -18,9 +22,9 @@ IS_SOAK = EFFORT > 1
 """Whether this is the long run."""
 
 
-def often(count: int) -> int:
-    """How many of something that is done so often in an ordinary run."""
-    return count * EFFORT
+def often(count: int, at_least: int = 1) -> int:
+    """How many of something that is done so often at an effort of 1."""
+    return max(at_least, math.ceil(count * EFFORT))
 
 
 def patience(seconds: float) -> float:
@@ -28,7 +32,12 @@ def patience(seconds: float) -> float:
     return seconds * PATIENCE
 
 
+def lasting(seconds: float) -> float:
+    """So many seconds of a quiet machine at an effort of 1, for what takes longer at a greater one."""
+    return patience(seconds * max(1.0, EFFORT))
+
+
 ANSWER_S = patience(180.0)
 """For something that runs already, to answer."""
-TEST_S = patience(600.0 * EFFORT)
+TEST_S = lasting(600.0)
 """For a whole test with all that it prepares, unless it is marked with another limit."""

@@ -6,6 +6,7 @@ import weakref
 from math import inf
 
 import pytest
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -95,7 +96,7 @@ class AgainstSorting(RuleBasedStateMachine):
 
 
 TestAgainstSorting = AgainstSorting.TestCase
-TestAgainstSorting.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestAgainstSorting.settings = settings(max_examples=often(100), stateful_step_count=40, deadline=None)
 
 
 @given(st.lists(st.tuples(KEYS, st.integers(0, 50)), max_size=200), st.integers(0, 5))

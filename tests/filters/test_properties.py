@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from effort import often
 from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,7 +64,7 @@ def test_the_normal_form_takes_what_the_condition_takes(filter: Filter, sample: 
         assert admitted(filter.normal, event) == filter.matches(event), event
 
 
-@settings(max_examples=30)
+@settings(max_examples=often(30))
 @given(dense_filters, many_dense_events, limits)
 def test_a_normal_form_past_its_limit_takes_what_the_condition_takes(
     filter: Filter, sample: list[Event], most: int
@@ -138,7 +139,7 @@ def test_a_merged_filter_covers_both_and_nothing_more_when_exact(
     check_merged(one.merge(other), one, other, sample)
 
 
-@settings(max_examples=30)
+@settings(max_examples=often(30))
 @given(dense_filters, dense_filters, many_dense_events, limits)
 def test_a_filter_that_is_merged_past_its_limit_covers_both(
     one: Filter, other: Filter, sample: list[Event], most: int

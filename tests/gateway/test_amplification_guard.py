@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -187,7 +188,7 @@ def test_a_number_is_new_until_it_is_taken_and_again_after_it_was_refused(
 
 
 @given(st.integers(-3, 3), st.integers(1, 2_000), st.lists(st.integers(0, WINDOW - 1), min_size=1))
-@settings(max_examples=25)
+@settings(max_examples=often(25))
 def test_the_last_numbers_are_known_also_where_a_network_begins_anew(
     first: int, step: int, repeats: list[int]
 ) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from effort import ANSWER_S, EFFORT, SEED, patience
+from effort import ANSWER_S, SEED, lasting
 from guarantees.mortal import MortalNode
 from node.peers import Start
 from security.places import SECRET, cheap
@@ -21,7 +21,7 @@ from tidings.security.directory import SecurityDirectory, edited
 from tidings.security.passwords import Token, hash_token, make_token
 from tidings.security.provision import EVERYDAY, Admin, add_allowance, allowance, make_security, make_sibling
 
-HANGS_S = patience(180.0 * EFFORT)
+HANGS_S = lasting(180.0)
 """After this a run is taken to hang."""
 ADMIN = "admin"
 PATIENCE_S = ANSWER_S

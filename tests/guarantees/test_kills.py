@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from effort import EFFORT, SEED, often, patience
+from effort import SEED, lasting, often
 from guarantees.crowd import Crowd, Reader
 from guarantees.mortal import MortalNode
 from node.peers import Peer, Start, peer_of, run
@@ -20,7 +20,7 @@ from tidings import Event
 KILLS = often(8)
 PROMISES_MAX = 300
 """The most events that are promised between two kills."""
-HANGS_S = patience(180.0 * EFFORT)
+HANGS_S = lasting(180.0)
 """After this the run is taken to hang."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from effort import EFFORT, SEED, often, patience
+from effort import SEED, lasting, often
 from guarantees.mortal import MortalNode
 from guarantees.queue_crowd import JOBS, LEFT, RIGHT, QueueCrowd
 from node.peers import Start, run
@@ -19,7 +19,7 @@ from tidings.errors import QueueNotFound
 KILLS = often(5)
 DONE_MAX = 150
 """The most messages that are dealt with between two kills."""
-HANGS_S = patience(120.0 * EFFORT)
+HANGS_S = lasting(120.0)
 """After this the run is taken to hang."""
 
 

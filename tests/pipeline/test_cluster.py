@@ -23,7 +23,7 @@ from tidings.security.passwords import hash_token, make_token
 
 VICTIMS = ("worker", "driver", "node", *(("executor",) if IS_SOAK else ()))
 """A worker that is killed takes its executor with it."""
-ROUNDS = often(len(VICTIMS))
+ROUNDS = often(len(VICTIMS), at_least=len(VICTIMS))
 EVENTS = 300
 """Events of a round, all of them in one batch or two."""
 ACCESS = """
