@@ -33,9 +33,10 @@ docs: $(READY)
 	@echo "== docs"
 	@$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees -b html docs build/docs
 
-# The same tests with many times as many generated examples, storms and kills; TIDINGS_EFFORT says how many times.
+# The tests that repeat something, with many times as many generated examples, storms and kills; TIDINGS_EFFORT says
+# how many times. What came of it is printed at the end, and in build/soak.md.
 soak: $(READY) $(CLASSES)
-	@$(WITH_JAVA) TIDINGS_EFFORT=$${TIDINGS_EFFORT:-20} $(PYTEST)
+	@$(WITH_JAVA) TIDINGS_EFFORT=$${TIDINGS_EFFORT:-20} $(PYTEST) -p tests.soaking
 
 bench: $(READY)
 	@mkdir -p benchmarks/results
