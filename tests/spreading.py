@@ -1,8 +1,8 @@
 """How tests are spread over the workers of pytest-xdist: `python -m pytest -n 4 -p tests.spreading`.
 
-The tests of one file go to one worker, so that what the file prepares is prepared once, and those of
-`tests/pipeline` go to three: each worker that ran some of them would start a Spark of its own, but all of
-them on one would last longer than everything else.
+The tests of one file go to one worker, so that what the file prepares is prepared once, and all of
+`tests/pipeline` go to one: each worker that ran some of them would start a Spark of its own, and what is slow
+in Spark is what it does for the first time.
 What takes longest is handed out first, so that no worker begins with it when the others are done.
 `--dist loadgroup` would be the usual way, but pytest 9.2 has other ids than pytest-xdist 3.8 writes its
 groups into, and without a word no group is kept together (pytest-dev/pytest-xdist, issue 1386).
@@ -14,9 +14,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-SHARING = "tests/pipeline/test_"
-"""The files whose tests share a Spark, by where they stand in the alphabet."""
-SHARES = (f"{SHARING}a", f"{SHARING}f", f"{SHARING}p")
+SHARING = "tests/pipeline/"
+"""Where the files are whose tests share a Spark."""
 LONGEST = (
     "::test_the_declarative_project",  # two of them, one after the other: they need Spark Connect's port
     "tests/pipeline/test_tutorial.py",
@@ -36,8 +35,7 @@ def scope_of(nodeid: str) -> str:
     for one in LONGEST:
         if one in nodeid:
             return one
-    file, _, _ = nodeid.partition("::")
-    return max(one for one in SHARES if one <= file) if file.startswith(SHARING) else file
+    return SHARING if nodeid.startswith(SHARING) else nodeid.partition("::")[0]
 
 
 class InOrder(LoadScopeScheduling):
@@ -49,7 +47,7 @@ class InOrder(LoadScopeScheduling):
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Called by pytest in each worker, when it knows all tests."""
-    first = [*SHARES, *LONGEST]  # the shares take longest of all
+    first = [SHARING, *LONGEST]  # what shares a Spark takes longest of all
     ranks = {scope: rank for rank, scope in enumerate(first)}
     items.sort(key=lambda item: ranks.get(scope_of(item.nodeid), len(first)))
 

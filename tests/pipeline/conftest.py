@@ -1,7 +1,7 @@
 """One Spark for the tests of this folder in a process: to start it takes longer than most of them together.
 
-Under pytest-xdist, `-p tests.spreading` sends the tests of this folder to three workers, so that three Sparks
-are started and not one for each worker. `--dist loadgroup` does not: `tests/spreading.py` says why.
+Under pytest-xdist, `-p tests.spreading` sends the tests of this folder to one worker, so that one Spark is
+started and not one for each worker. `--dist loadgroup` does not: `tests/spreading.py` says why.
 """
 
 from __future__ import annotations
