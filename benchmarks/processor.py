@@ -26,8 +26,11 @@ def used_s(work: Callable[[], Any]) -> float:
 
 
 def busiest_s(work: Callable[[], Any], word: bytes) -> float:
-    """Seconds of the busiest child with this word in its command, with its own children, during some work."""
-    own = [pid for pid in family(os.getpid()) if word in _command(pid)]
+    """Seconds of the busiest child with this word in its command, with its own children, during some work.
+
+    If none has, they are those of this process.
+    """
+    own = [pid for pid in family(os.getpid()) if word in _command(pid)] or [os.getpid()]
     before = {pid: spent_s(pid) for pid in own}
     work()
     return max(spent_s(pid) - spent for pid, spent in before.items())
