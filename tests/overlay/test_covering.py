@@ -203,6 +203,12 @@ def test_a_covered_filter_is_not_announced() -> None:
     assert shown(made("value > 5", "value > 7", "value > 6 AND a = 1")) == ["value > 5"]
 
 
+def test_a_filter_covers_what_its_alternatives_cover_together() -> None:
+    for order in (1, -1):
+        wanted = ["a = 1 AND b = 2 OR a IS NOT NULL", "a = 5", "a < 3 AND b > 1"][::order]
+        assert shown(made(*wanted)) == ["a = 1 AND b = 2 OR a IS NOT NULL"]
+
+
 def test_filters_that_come_later_replace_those_they_cover() -> None:
     covering_set = made("type = 't' AND value > 7", "type = 't' AND value > 9", "type = 'u'")
     covering_set.add("wide", Filter("type = 't'"))

@@ -95,7 +95,7 @@ class _Entry:
         """Whether the other need not be announced if this one is, for all that is known without doubt."""
         if self.passive > other.passive:
             return False
-        if len(other.normal) == len(self.simple) == 1:
+        if len(other.normal) == len(self.normal) == 1:
             if not self.box.is_around(other.box):
                 return False
             if self.box.is_exact:

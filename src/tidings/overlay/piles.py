@@ -75,6 +75,8 @@ def _extremes(leasts: list[Ends], mosts: list[Ends]) -> tuple[Ends, Ends]:
 class _Tree:
     """Boxes of the same attributes; without nodes while they are few."""
 
+    __slots__ = ("_axis", "_few", "_is_by_high", "_leaves", "_root", "names", "number")
+
     def __init__(self, names: tuple[str, ...], number: int) -> None:
         self.names = names
         self.number = number
