@@ -61,6 +61,28 @@ ben has nothing left to do
 0 squared is 0
 left on the board: 0
 """,
+    "object_location": """\
+ledger: north | stock: south
+ledger: east
+all: ledger at east mail at west
+""",
+    "service_discovery": """\
+printing: none
+printing: type = 'printed.page' AND dpi <= 600
+printing: type = 'printed.page' AND dpi <= 600, type = 'printed.photo' AND dpi <= 2400
+at 1200 dpi: type = 'printed.photo' AND dpi <= 2400
+printing: type = 'printed.page' AND dpi <= 600
+""",
+    "rfid": """\
+alarm: front coat-2
+alarm: back hat-2
+hat-1 has not crossed the link: none of 1 filters matches
+""",
+    "media_stream": """\
+every frame: 50 in order: True
+bytes: 204800
+the slow viewer: at most 2 frames: True and the last is 49
+""",
     "queue_type": "kept: 7 8 9\n",
     "callback": "air.pm10 41\nair.pm10 55\nair.pm10 61\n",
 }
