@@ -26,7 +26,9 @@ from typer.testing import CliRunner
 
 import tidings
 from tidings.cli.app import app
-from tidings.client import Bus, Subscription, Transaction, message, queue, worker
+from tidings.client import Bus, Interest, Subscription, Transaction, message, queue, worker
+from tidings.client.advertisements import Offers
+from tidings.client.listener import Listener
 from tidings.client.runner import Runner
 from tidings.client.space import Watch
 from tidings.errors import TidingsError
@@ -239,7 +241,7 @@ def test_every_example_for_those_who_come_from_elsewhere_works() -> None:
 
 
 async def carry_out(examples: list[str]) -> None:
-    assert len(examples) > 80
+    assert len(examples) > 180
     async with tidings.open() as bus:
 
         async def answer(request: tidings.Event) -> None:
@@ -270,9 +272,11 @@ async def carry_out_one(result: Any) -> None:
     if isinstance(result, Subscription):
         await result.__aenter__()
         await result.leave()
-    elif isinstance(result, Transaction | Watch | message.Take | worker.Messages):
+    elif isinstance(result, Transaction | Watch | Interest | Listener | message.Take | worker.Messages):
         async with result:
             pass
+    elif isinstance(result, Offers):
+        await anext(result)
     elif inspect.isawaitable(result):
         await result
 
