@@ -36,7 +36,7 @@ docs: $(READY)
 # The tests that repeat something, with many times as many generated examples, storms and kills; TIDINGS_EFFORT says
 # how many times. What came of it is printed at the end, and in build/soak.md.
 soak: $(READY) $(CLASSES)
-	@$(WITH_JAVA) TIDINGS_EFFORT=$${TIDINGS_EFFORT:-20} $(PYTEST) -p tests.soaking
+	@$(WITH_JAVA) TIDINGS_EFFORT=$${TIDINGS_EFFORT:-12} $(PYTEST) -p tests.soaking
 
 bench: $(READY)
 	@mkdir -p benchmarks/results

@@ -1,4 +1,4 @@
-"""The long run: `TIDINGS_EFFORT=20 python -m pytest -n 4 -p tests.spreading -p tests.soaking`.
+"""The long run: `TIDINGS_EFFORT=12 python -m pytest -n 4 -p tests.spreading -p tests.soaking`.
 
 Only the tests that do more at a greater effort are run: properties of hypothesis, and all that use `often` or
 `IS_SOAK` of `tests/effort.py`, themselves, through a fixture or through another name of a module of tests.
@@ -25,13 +25,14 @@ TESTS = Path(__file__).parent
 REPORT = TESTS.parent / "build" / "soak.md"
 SCALING = frozenset({"often", "IS_SOAK"})
 """The names of `tests/effort.py` by which a test does more at a greater effort."""
-_STARTED = pytest.StashKey[float]()
+_BEGIN = pytest.StashKey[tuple[float, str]]()
+"""When the run began, and with which commit: another may be there at the end."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Called by pytest before hypothesis reads its options: one seed repeats the whole run."""
-    config.stash[_STARTED] = time.monotonic()
+    config.stash[_BEGIN] = time.monotonic(), _commit()
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(SEED)
 
@@ -104,21 +105,21 @@ def _used(statement: ast.stmt) -> set[str]:
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
     """Called by pytest at the end, in the process that started the workers."""
-    minutes = (time.monotonic() - config.stash[_STARTED]) / 60
-    text = outcome(terminalreporter.stats, minutes)
+    began, commit = config.stash[_BEGIN]
+    text = outcome(terminalreporter.stats, commit, (time.monotonic() - began) / 60)
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text(text)
     terminalreporter.write_sep("=", f"for docs/results.md, also in {REPORT.relative_to(TESTS.parent)}")
     terminalreporter.write(text)
 
 
-def outcome(stats: Mapping[str, Sequence[Any]], minutes: float) -> str:
+def outcome(stats: Mapping[str, Sequence[Any]], commit: str, minutes: float) -> str:
     """What was run, what came of it, and the names of tests that failed."""
     kinds = {kind: stats.get(kind, []) for kind in ("passed", "failed", "error", "skipped")}
     counts = ", ".join(f"{len(reports):,} {kind}" for kind, reports in kinds.items() if reports)
     failed = [report.nodeid for report in (*kinds["failed"], *kinds["error"])]
     lines = [
-        f"`make soak` with `TIDINGS_EFFORT={EFFORT:g}` and `TIDINGS_SEED={SEED}` at commit {_commit()}, in",
+        f"`make soak` with `TIDINGS_EFFORT={EFFORT:g}` and `TIDINGS_SEED={SEED}` at commit {commit}, in",
         f"{minutes:.0f} minutes on {os.cpu_count()} cores: {counts or 'nothing was run'}.",
         *(f"- `{name}`" for name in failed),
     ]

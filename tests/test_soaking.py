@@ -72,9 +72,9 @@ def test_every_file_that_uses_the_effort_has_something_to_run() -> None:
 
 def test_the_outcome_names_seed_commit_counts_and_failures() -> None:
     failed = SimpleNamespace(nodeid="tests/test_it.py::test_by_fixture")
-    text = outcome({"passed": [None] * 1200, "failed": [failed]}, 61.4)
+    text = outcome({"passed": [None] * 1200, "failed": [failed]}, "abc1234", 61.4)
     assert "TIDINGS_EFFORT=" in text
     assert "TIDINGS_SEED=" in text
-    assert " at commit " in text
+    assert " at commit abc1234, in" in text
     assert "in\n61 minutes" in text
     assert "1,200 passed, 1 failed.\n- `tests/test_it.py::test_by_fixture`\n" in text
