@@ -231,7 +231,8 @@ class Overlay(Service):
 
     def _in_force(self, asking: Neighbour | None, of_offers: bool) -> Deferred[InForce]:
         broker = self._broker
-        own = InForce({broker.name or broker.node: (self.numbers.epoch, broker.position)})
+        is_alone = self.topology.names.get(broker.name) is not None  # two nodes may have one name
+        own = InForce({broker.name if is_alone else broker.node: (self.numbers.epoch, broker.position)})
         others = self.neighbours.others(asking)
         asked = [ask(one, of_offers, self._names_behind(one), self._later) for one in others]
         self._work()
