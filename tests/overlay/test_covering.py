@@ -225,6 +225,14 @@ def test_filters_that_were_covered_are_announced_with_the_removal_of_their_cover
     assert shown(changes.removed) == ["value > 5"]
 
 
+def test_filters_are_announced_when_all_that_covered_them_are_gone() -> None:
+    covering_set = made("value > 5", "value > 7", "value > 6 AND a = 1", "value > 1")
+    covering_set.remove("value > 5")
+    assert not settled(covering_set)
+    covering_set.remove("value > 1")
+    assert shown(settled(covering_set).added) == ["value > 6 AND a = 1", "value > 7"]
+
+
 def test_half_of_a_change_is_never_returned() -> None:
     wanted = [f"value > 5 AND a = {number}" for number in range(50)]
     covering_set = made("value > 5", *wanted)
@@ -250,6 +258,17 @@ def test_steps_that_were_closed_are_resumed_by_the_next_ones() -> None:
 
 def test_a_passive_filter_never_stands_for_a_demanding_one() -> None:
     assert shown(made("value > 7", passive=["value > 5"])) == ["value > 5 (passive)", "value > 7"]
+
+
+def test_a_passive_filter_stands_for_no_demanding_one_that_had_the_same_cover() -> None:
+    for order in (1, -1):
+        wanted = [("value > 5", True), ("value > 7", False), ("value > 1", False)]
+        covering_set = CoveringSet()
+        for text, passive in wanted[::order]:
+            covering_set.add(text, Filter(text), passive)
+        settled(covering_set)
+        covering_set.remove("value > 1")
+        assert shown(settled(covering_set).added) == ["value > 5 (passive)", "value > 7"]
 
 
 def test_a_demanding_filter_stands_for_passive_ones() -> None:
