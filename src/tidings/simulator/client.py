@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from tidings.errors import TidingsError
 from tidings.event import Batch, Delivery, Event
 from tidings.ids import StoredIds
 from tidings.protocol.connection import Connection
 from tidings.protocol.subscriber import ClientSubscription, Wanted
-from tidings.simulator.account import StormAccount
+from tidings.simulator.account import EventIdentity, StormAccount
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.world import End, World
 from tidings.timers import Backoff
@@ -126,10 +126,20 @@ class SimulatedClient:
         self.world.clock.after(WAKE_S, self._wake)
 
 
+class PublisherAccount(Protocol):
+    """Account of what is published."""
+
+    def published(self, identity: EventIdentity, event: Event) -> None:
+        """Note that a publisher has sent an event."""
+
+    def accepted(self, identity: EventIdentity) -> None:
+        """Note that the node has accepted an event."""
+
+
 class Publisher(SimulatedClient):
     """Client that publishes events, numbered in their attribute `n`, and notes which were accepted."""
 
-    def __init__(self, world: World, name: str, node: SimulatedNode, account: StormAccount) -> None:
+    def __init__(self, world: World, name: str, node: SimulatedNode, account: PublisherAccount) -> None:
         self.account = account
         self._made = 0
         self._noted = 0
@@ -146,6 +156,15 @@ class Publisher(SimulatedClient):
         if not self.is_up or publications.is_full:
             return
         self._made += 1
+        event = self._event(delivery, size)
+        counter = self.connection.publish(event)
+        if delivery != "transient":
+            self.node.watch.publishing(self.name, self._epoch, counter)
+        self.account.published((self.name, self._epoch, counter), event)
+        self.pump()
+
+    def _event(self, delivery: Delivery, size: int) -> Event:
+        """Make the next event."""
         moment = datetime.fromtimestamp(self.world.clock.now, UTC)
         attributes: dict[str, Any] = {
             "n": self._made,
@@ -154,12 +173,7 @@ class Publisher(SimulatedClient):
             "text": "x" * size,
         }
         subject = f"s{self._made % SUBJECTS}" if self._made % SUBJECTS else None
-        event = Event(f"storm.{self.name}", attributes, time=moment, delivery=delivery, subject=subject)
-        counter = self.connection.publish(event)
-        if delivery != "transient":
-            self.node.watch.publishing(self.name, self._epoch, counter)
-        self.account.published((self.name, self._epoch, counter), event)
-        self.pump()
+        return Event(f"storm.{self.name}", attributes, time=moment, delivery=delivery, subject=subject)
 
     def arrived(self) -> None:
         """Note the events that were accepted."""

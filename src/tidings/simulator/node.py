@@ -42,7 +42,7 @@ class SimulatedNode:
     """Simulated node. `sync_s` and `read_s` are the longest times that its disk takes to commit and to read.
 
     `step_s` is the duration of a step of work on the clock of the turns; 0 for a watch that needs all input
-    to be processed as it arrives.
+    to be processed as it arrives. `ahead_s` is the error of its wall clock at first.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class SimulatedNode:
         watch: DiskWatch | None = None,
         step_s: float = STEP_S,
         settings: CoreSettings | None = None,
+        ahead_s: float = 0.0,
     ) -> None:
         self.world = world
         self._step_s = step_s
@@ -63,7 +64,7 @@ class SimulatedNode:
         self.watch = watch or DiskWatch()
         self.sync_s = self.read_s = 0.01
         self.is_up = False
-        self.ahead_s = 0.0  # error of its wall clock
+        self.ahead_s = ahead_s  # error of its wall clock
         self._life = 0  # counts starts: actions that one life has scheduled are not done in the next
         self.start()
 
