@@ -168,9 +168,16 @@ class Routing:
 
     def join(self, neighbour: Neighbour) -> None:
         """Exchange events over an active link that is up."""
+        self._keep_name(neighbour)
+        self._take_from(neighbour)
+        self.answered(neighbour)
+        assert neighbour.link is not None
+        neighbour.link.flush()
+
+    def _take_from(self, neighbour: Neighbour) -> None:
+        """Ask a neighbour for events."""
         link = neighbour.link
         assert link is not None
-        self._keep_name(neighbour)
         neighbour.intake = Intake(
             self._broker,
             link.connection,
@@ -179,10 +186,8 @@ class Routing:
             TOLERATE,
             partial(self._refusal, neighbour),
             partial(self._confirmed_beyond, neighbour),
-            lambda: self._later(REJOIN_S, partial(self._rejoin, neighbour, link)),
+            lambda: self._later(REJOIN_S, partial(self._take_again, neighbour, link)),
         )
-        self.answered(neighbour)
-        link.flush()
 
     def _keep_name(self, neighbour: Neighbour) -> None:
         """Store the name by which the rights of a neighbour are looked up, also before it comes again."""
@@ -200,11 +205,12 @@ class Routing:
         if neighbour.has_offered and neighbour.announcer.state == "down":
             neighbour.announcer.up(link.connection, link.table_digest)
 
-    def _rejoin(self, neighbour: Neighbour, link: Link) -> None:
-        """Ask again for events, which the neighbour did not relay yet."""
+    def _take_again(self, neighbour: Neighbour, link: Link) -> None:
+        """Ask again for events, which the neighbour did not relay yet; what was announced holds."""
         if neighbour.link is link and neighbour.intake is not None:
-            self.leave(neighbour)
-            self.join(neighbour)
+            neighbour.intake.end()
+            self._take_from(neighbour)
+            link.flush()
 
     def leave(self, neighbour: Neighbour) -> None:
         """Exchange no more events, for now."""
