@@ -105,6 +105,11 @@ class Intake:
         refusal = self._refusal(batch)
         if refusal:
             self._broker.count("relays_refused", len(batch), refusal)
+            if refusal == "way" and positions:
+                # A node that has just started may not know all links yet: it asks again a little later.
+                self._is_over = True
+                self._ended()
+                return
         else:
             relaying = self._broker.relay(batch, check(batch.raw), self._link, self._session)
             for _ in relaying:
