@@ -17,7 +17,7 @@ from tidings.cli.printing import print_json, print_result, progress_line
 from tidings.sensors.city import KINDS, Load
 from tidings.sensors.link import place_of
 from tidings.sensors.simulation import CityTally, Simulation
-from tidings.simulator import peer_storm, queue_storm, storm
+from tidings.simulator import overlay_storm, peer_storm, queue_storm, storm
 from tidings.simulator.city import city
 
 app = typer.Typer(no_args_is_help=True)
@@ -29,6 +29,10 @@ Duration = Annotated[
 ]
 Nodes = Annotated[
     int, typer.Option(min=1, max=5, metavar="N", help="The number of nodes; clients use the queues of all.")
+]
+LinkedNodes = Annotated[
+    int | None,
+    typer.Option("--nodes", min=2, max=7, metavar="N", help="The number of nodes; without it, 3 to 7."),
 ]
 Networks = Annotated[int, typer.Option(min=1, metavar="N", help="The number of networks.")]
 Sensors = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Sensors of each network.")]
@@ -80,6 +84,22 @@ def run_queue_storms(
     """
     run = queue_storm if nodes == 1 else partial(peer_storm, nodes=nodes)
     _run(run, seed, runs, duration_s, json)
+
+
+@app.command("overlay")
+def run_overlay_storms(
+    seed: Seed = 0,
+    runs: Runs = 10,
+    duration_s: Duration = 15.0,
+    nodes: LinkedNodes = None,
+    json: Json = False,
+) -> None:
+    """Run linked nodes through the same storms, while subscriptions at all of them come and go.
+
+    A durable subscription in force gets each reliable event once and in order, wherever it was published;
+    then everything is healed: all nodes must agree on one tree and on what is wanted, and keep nothing.
+    """
+    _run(partial(overlay_storm, nodes=nodes or 0), seed, runs, duration_s, json)
 
 
 def _run(run: Callable[[int, float], object], first: int, runs: int, duration_s: float, json: bool) -> None:

@@ -1,0 +1,304 @@
+"""Storm over an overlay: nodes that are linked by a tree and a few links more, and applications at each.
+
+Links are slow, cut and parted, nodes and applications crash, disks are full and clocks go wrong, while events
+are published at all nodes and subscriptions come and go. When all is healed, every promised event has
+arrived once and in order (`overlay_account.py`), all nodes agree on one tree, their tables are those of the
+subscriptions that are there, nothing is kept for a link, and new events flow between all nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from msgspec import Struct
+
+from tidings.filters import Filter
+from tidings.node.assembly import CoreSettings
+from tidings.overlay.covering import CoveringSet
+from tidings.overlay.relaying import LinkCursor
+from tidings.peers.registry import Neighbours
+from tidings.protocol.cursors import Cursor
+from tidings.protocol.subscriber import Wanted
+from tidings.simulator.client import SimulatedClient
+from tidings.simulator.node import SimulatedNode, address_of
+from tidings.simulator.overlay_account import OverlayAccount, OverlayWatch
+from tidings.simulator.overlay_client import Application
+from tidings.simulator.storm import STORM_S, Weather, run_storm
+from tidings.simulator.world import SimulatedLink, World
+from tidings.transport.credentials import Credentials
+
+NODES_MIN = 3
+NODES_MAX = 7
+NAMES = ("ash", "birch", "cedar", "elm", "fir", "hazel", "oak")
+"""Names of the nodes, and so their largest number."""
+APPS_MAX = 9
+"""Applications of all nodes together; each node has one at least."""
+ACT_S = 0.4
+"""Mean time between two actions of an application."""
+QUIET_S = 5.0
+"""Time for the nodes to link, and for the first subscriptions to be announced."""
+CALM_S = 75.0
+"""Time for everything to recover."""
+PROBE_S = 12.0
+"""Time for a subscription to be announced to all nodes, or for an event to reach all."""
+AHEAD_S = (0.0, 0.0, 1.0, 7_200.0)
+"""Largest errors of wall clocks at first; each storm chooses one."""
+TRIMS = (1, 20, 1_000)
+"""Positions after which the stream is trimmed; each node chooses one."""
+
+Edge = tuple[str, str]
+"""Names of the node that dials and of the one that is dialled."""
+
+
+class OverlayWeather(Weather):
+    """Weather that prefers links between nodes."""
+
+    def __init__(
+        self,
+        world: World,
+        nodes: Sequence[SimulatedNode],
+        apps: Sequence[Application],
+        links: Sequence[SimulatedLink],
+    ) -> None:
+        self._apps = apps
+        self._links = links
+        super().__init__(world, nodes, apps, self._burst_somewhere)
+
+    def _burst_somewhere(self) -> SimulatedClient:
+        app = self.world.random.choice(self._apps)
+        app.burst(10)
+        return app
+
+    def _link(self) -> SimulatedLink:
+        return self.world.random.choice(self._links) if self.world.random.random() < 0.8 else super()._link()
+
+
+class OverlayVerdict(Struct, frozen=True):
+    """Outcome of a storm."""
+
+    seed: int
+    trace: str
+    nodes: int
+    links: int
+    published: int
+    accepted: int
+    promised: int
+    delivered: int
+    marked: int
+    subscriptions: int
+    relayed: int
+    linked: int
+    steps: int
+    faults: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.nodes} nodes with {self.links} links, {self.faults} faults, {self.published} events "
+            f"published, {self.accepted} accepted, {self.promised} promised to subscriptions elsewhere and "
+            f"here, {self.delivered} deliveries to {self.subscriptions} subscriptions"
+        )
+
+
+class OverlayStorm:
+    """Run of a storm: `rage`, then `calm`; `nodes` is their number, 0 for one that the seed chooses."""
+
+    def __init__(self, seed: int, nodes: int = 0) -> None:
+        self.world = World(seed)
+        random = self.world.random
+        names = NAMES[: nodes or random.randint(NODES_MIN, NODES_MAX)]
+        self.edges = self._edges(names)
+        self.nodes = self._nodes(names)
+        self.account = OverlayAccount({node.name: node for node in self.nodes})
+        self.apps = [self._app(node, 0) for node in self.nodes]
+        for number in range(random.randint(0, APPS_MAX - len(self.nodes))):
+            self.apps.append(self._app(random.choice(self.nodes), number + 1))
+        late = [edge for edge in self.edges[len(names) - 1 :] if random.random() < 0.5]
+        for edge in late:
+            self.world.network.part(self.world.network.link(*edge))
+        self._run(QUIET_S)
+        for app in self.apps:
+            for _ in range(random.randint(0, 2)):
+                app.subscribe_somehow(is_durable=random.random() < 0.7)
+        self._run(random.choice((0.1, QUIET_S)))
+        links = [self.world.network.link(*edge) for edge in self.edges]
+        self.weather = OverlayWeather(self.world, self.nodes, self.apps, links)
+        self._late = [self.world.network.link(*edge) for edge in late]
+
+    def _edges(self, names: Sequence[str]) -> list[Edge]:
+        """Choose a tree, in which some dial and some are dialled, and a few edges more."""
+        random = self.world.random
+        tree = [(name, random.choice(names[:place])) for place, name in enumerate(names) if place]
+        edges = [(one, other) if random.random() < 0.5 else (other, one) for one, other in tree]
+        taken = {frozenset(edge) for edge in edges}
+        pairs = [(one, other) for one in names for other in names if one < other]
+        others = [edge for edge in pairs if frozenset(edge) not in taken]
+        count = min(len(others), random.choice((0, 1, 1, 2)))
+        return edges + random.sample(others, count)
+
+    def _nodes(self, names: Sequence[str]) -> list[SimulatedNode]:
+        random = self.world.random
+        ahead_s = random.choice(AHEAD_S)
+        both = [(far, near) for near, far in self.edges if random.random() < 0.2]
+        nodes = []
+        for name in names:
+            dialled = {far: address_of(far) for near, far in [*self.edges, *both] if near == name}
+            settings = CoreSettings(name=name, peers=Neighbours(dialled, Credentials()))
+            watch = OverlayWatch(random.choice(TRIMS))
+            node = SimulatedNode(
+                self.world, name, watch, settings=settings, ahead_s=random.uniform(-ahead_s, ahead_s)
+            )
+            watch.node = node
+            nodes.append(node)
+        return nodes
+
+    def _app(self, node: SimulatedNode, number: int) -> Application:
+        return Application(self.world, f"{node.name}-{number}", node, self.account)
+
+    def _run(self, seconds: float) -> None:
+        self.world.clock.run(self.world.clock.now + seconds)
+
+    # The storm
+
+    def rage(self, duration_s: float = STORM_S) -> None:
+        """Publish, subscribe and break things for a while."""
+        random = self.world.random
+        for app in self.apps:
+            self.world.clock.after(0.0, partial(self._act, app))
+        for link in self._late:
+            self.world.clock.after(random.uniform(0, duration_s), partial(self.world.network.heal, link))
+        self.weather.rage(duration_s)
+
+    def _act(self, app: Application) -> None:
+        if self.weather.is_raging:
+            app.act()
+            self.world.clock.after(self.world.random.expovariate(1 / ACT_S), partial(self._act, app))
+
+    # What holds afterwards
+
+    def calm(self) -> OverlayVerdict:
+        """Heal everything, and check what was promised and how the nodes stand."""
+        self.weather.calm(CALM_S)
+        for app in self.apps:
+            assert app.connection.publications.is_empty, f"{app.name} still waits"
+        missing = self.account.missing()
+        assert not missing, f"{len(missing)} events are missing, the first: {missing[:3]}"
+        self._check_trees()
+        self._check_tables()
+        self._check_kept()
+        for node in self.nodes:
+            self.account.check_log(node)
+        self._check_flow()
+        return self._verdict()
+
+    def _check_trees(self) -> None:
+        """Check that all nodes know the same tree of all nodes, and use the links that are in it."""
+        trees = {node.name: node.core.overlay.topology.tree for node in self.nodes}
+        edges = trees[self.nodes[0].name].edges
+        for name, tree in trees.items():
+            assert tree.edges == edges, f"{name} knows another tree than {self.nodes[0].name}"
+            assert len(tree) == len(self.nodes), f"{name} knows {len(tree)} nodes"
+        for node in self.nodes:
+            for neighbour in node.core.overlay:
+                assert neighbour.is_up, f"the link of {node.name} to {neighbour.name} is not there"
+                is_in_tree = neighbour.node in trees[node.name].neighbours
+                assert neighbour.is_active is is_in_tree, f"{neighbour.name} is active at {node.name}, or not"
+
+    def _check_tables(self) -> None:
+        """Check that each table has the covering set of all subscriptions behind the neighbour, no more."""
+        names = {node.broker.node: node.name for node in self.nodes}
+        for node in self.nodes:
+            for neighbour in node.core.overlay:
+                behind = {names[one] for one in node.core.overlay.topology.behind(neighbour.node)}
+                wanted = self._wanted_at(behind)
+                found: set[tuple[str, bool]] = set()
+                if neighbour.table is not None:
+                    found = {(text, entry.passive) for text, entry in neighbour.table.entries.items()}
+                told = f"{sorted(found)}; it is {sorted(wanted)}"
+                assert found == wanted, f"{node.name} believes that {neighbour.name} wants {told}"
+
+    def _wanted_at(self, names: set[str]) -> set[tuple[str, bool]]:
+        covering = CoveringSet()
+        for one in self.account.subscriptions:
+            if one.node in names:
+                covering.add(one, Filter(one.wanted.filter), one.wanted.passive)
+        for cursor in self._revived:
+            if cursor.broker.name in names:
+                covering.add(cursor, cursor.filter, cursor.subscription.passive)
+        for _ in covering.steps():
+            pass
+        covering.take_changes()
+        return {(str(one.filter), one.passive) for one in covering}
+
+    @property
+    def _revived(self) -> list[Cursor]:
+        """Durable subscriptions that a late request of an application's former life has made again."""
+        known = {(one.name.partition("/")[0], one.wanted.durable) for one in self.account.subscriptions}
+        cursors = [cursor for node in self.nodes for cursor in node.broker.cursors.named]
+        return [one for one in cursors if not isinstance(one, LinkCursor) and one.key not in known]
+
+    def _check_kept(self) -> None:
+        """Check that nothing is kept for anybody, as all have had everything."""
+        revived = self._revived
+        for node in self.nodes:
+            position = node.broker.position
+            for cursor in node.broker.cursors.named:
+                if cursor in revived:
+                    continue
+                what = "link to" if isinstance(cursor, LinkCursor) else "subscription"
+                kept = position - cursor.released
+                assert kept == 0, f"{node.name} keeps {kept} positions for the {what} {cursor.name}"
+
+    def _check_flow(self) -> None:
+        """Check that what is published at any node now reaches each node, and leaves no trace."""
+        for kind, durable in (("transient", None), ("reliable", "probe")):
+            probes = [app.subscribe(Wanted(durable=durable)) for app in self._first_apps()]
+            self._run(PROBE_S)
+            self._check_tables()
+            before, refused = set(self.account.events), self._refused()
+            for app in self._first_apps():
+                app.publish("transient" if kind == "transient" else "reliable")
+            self._run(PROBE_S)
+            for identity in set(self.account.events) - before:
+                for probe in probes:
+                    where = f"{self.account.places[identity[0]]} to {probe.noted.node}"
+                    assert identity in probe.noted.had, f"a {kind} event does not get from {where}"
+            assert self._refused() == refused, "events were relayed to nodes that refuse them"
+            for app, probe in zip(self._first_apps(), probes, strict=True):
+                app.unsubscribe(probe)
+            self._run(PROBE_S)
+            self._check_tables()
+        self._check_kept()
+
+    def _refused(self) -> int:
+        """Relayed events that nodes have refused so far, in their current lives."""
+        counts = [node.broker.tallies for node in self.nodes]
+        return sum(times for one in counts for (what, _), times in one.items() if what == "relays_refused")
+
+    def _first_apps(self) -> list[Application]:
+        return self.apps[: len(self.nodes)]
+
+    def _verdict(self) -> OverlayVerdict:
+        account, tallies = self.account, [node.broker.tallies for node in self.nodes]
+        every = [*account.subscriptions, *account.ended]
+        return OverlayVerdict(
+            seed=self.world.seed,
+            trace=self.world.trace,
+            nodes=len(self.nodes),
+            links=len(self.edges),
+            published=len(account.events),
+            accepted=len(account.taken),
+            promised=sum(len(one.promised) for one in account.subscriptions),
+            delivered=sum(len(one.had) for one in every),
+            marked=sum(one.marked for one in every),
+            subscriptions=len(every),
+            relayed=sum(one["relayed", ""] for one in tallies),
+            linked=sum(one["links_up", ""] for one in tallies),
+            steps=self.world.clock.steps,
+            faults=self.weather.faults,
+        )
+
+
+def overlay_storm(seed: int, duration_s: float = STORM_S, nodes: int = 0) -> OverlayVerdict:
+    """Run one storm over linked nodes; AssertionError names the broken rule, and the seed that repeats it."""
+    return run_storm(OverlayStorm(seed, nodes), duration_s)

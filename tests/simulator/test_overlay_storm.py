@@ -1,0 +1,142 @@
+"""Storms over linked nodes, seed by seed: what holds in them, and what they find in nodes that err."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+import pytest
+from effort import often
+
+from tidings.event import Batch
+from tidings.exchange import Exchange, Need
+from tidings.overlay import announcing, routing
+from tidings.overlay.intake import Intake
+from tidings.overlay.relaying import LinkConsumer, LinkCursor
+from tidings.overlay.table import TableEntry
+from tidings.overlay.topology import Topology
+from tidings.protocol.broker import Broker
+from tidings.protocol.connection import Connection
+from tidings.simulator import overlay_storm
+from tidings.simulator.overlay_storm import OverlayStorm
+from tidings.store.interface import RecordKind
+
+SEEDS = range(often(20))
+SHORT_S = 6.0
+FOUND_WITHIN = 25
+"""Storms in which each fault must show."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_in_force_arrives_once_and_in_order_wherever_it_is_published(seed: int) -> None:
+    verdict = overlay_storm(seed, SHORT_S)
+    assert verdict.accepted
+    assert verdict.delivered
+
+
+def test_much_of_what_can_happen_does() -> None:
+    verdicts = [overlay_storm(seed, SHORT_S) for seed in range(1_000_000, 1_000_004)]
+    for name in ("promised", "delivered", "marked", "relayed", "subscriptions", "faults"):
+        assert sum(getattr(verdict, name) for verdict in verdicts) > 50, name
+    assert len({verdict.nodes for verdict in verdicts}) > 1
+
+
+def test_the_same_seed_is_the_same_storm_and_another_one_is_not() -> None:
+    first, second, other = (overlay_storm(seed, 2.0, nodes=3) for seed in (7, 7, 8))
+    assert first == second
+    assert first.trace != other.trace
+    assert first.nodes == 3
+
+
+def test_the_nodes_of_a_storm_are_linked_by_a_tree_and_some_links_stand_by() -> None:
+    storms = [OverlayStorm(seed) for seed in range(4)]
+    for storm in storms:
+        states = [one["state"] for node in storm.nodes for one in node.broker.status()["links"]]
+        assert states.count("up") == 2 * (len(storm.nodes) - 1)
+    assert any(len(storm.edges) >= len(storm.nodes) for storm in storms)
+
+
+# Mistakes, each of which some storm finds
+
+
+def acknowledge_at_once(self: Intake, _mark: int) -> None:
+    DURABLE(self, inf)  # type: ignore[arg-type]
+
+
+def remove_first(added: list[Any], removed: list[str], is_reset: bool = False) -> Iterator[dict[str, Any]]:
+    if removed:
+        yield {"add": [], "reset": False, "remove": removed, "done": False}
+    yield from PIECES(added, [], is_reset)
+
+
+def match_all(self: Exchange, batch: Batch, _origin: Any = None) -> Any:
+    return MATCH(self, batch)
+
+
+def lead_nowhere(self: LinkConsumer, *arguments: Any) -> None:
+    CONSUMER(self, *arguments)
+    self._leads_to = lambda _node: False
+
+
+def forget_what_is_under_way(self: LinkConsumer) -> None:
+    self.cursor.acknowledge(self.broker.position)
+    DETACH(self)
+
+
+def confirm_first(self: Connection, subscription: Any, positions: list[int]) -> None:
+    ready, subscription.output = subscription.output, list
+    CONFIRM(self, subscription, positions)
+    subscription.output = ready
+
+
+def begin_again(self: Topology, neighbour: str, since: int, now: float) -> Any:
+    """Take the age of a link from the clock each time that it comes."""
+    known = self.own.links
+    if any(link.neighbour == neighbour for link in known):
+        LINK_REMOVED(self, neighbour, now)
+    return LINK_UP(self, neighbour, since, now)
+
+
+class Forgotten(RecordKind[Any, Any]):
+    """Records that are not there after a start."""
+
+    def known(self, state: Any) -> dict[Any, Any]:
+        return {}
+
+
+DURABLE, PIECES, MATCH = Intake.durable, announcing._pieces, Exchange.match
+CONSUMER, DETACH, CONFIRM = LinkConsumer.__init__, LinkConsumer.detach, Connection.confirm
+LINK_UP, LINK_REMOVED = Topology.link_up, Topology.link_removed
+FORGOTTEN = Forgotten("neighbour-filter", TableEntry)
+Change = tuple[Any, str, Any]
+FAULTS: dict[str, tuple[list[Change], str]] = {
+    "acknowledges before the commit": ([(Intake, "durable", acknowledge_at_once)], "missing"),
+    "removes filters before it adds others": ([(announcing, "_pieces", remove_first)], "missing"),
+    "takes what it has had": ([(Broker, "_had", lambda *_: 0)], "twice|after"),
+    "forgets tables when it starts": ([(routing, "TABLE", FORGOTTEN)], "missing|wants"),
+    "sends events back where they came from": (
+        [(Exchange, "match", match_all), (LinkConsumer, "__init__", lead_nowhere)],
+        "relayed to|are missing",
+    ),
+    "keeps nothing for a link that is cut": ([(LinkCursor, "need", lambda *_: Need.NOTHING)], "missing"),
+    "forgets what was under way": ([(LinkConsumer, "detach", forget_what_is_under_way)], "missing"),
+    "confirms before it acknowledges": ([(Connection, "confirm", confirm_first)], "keeps"),
+    "reads the age of links off the clock": ([(Topology, "link_up", begin_again)], "missing|tree|active"),
+}  # fmt: skip
+
+
+def storms(count: int) -> None:
+    for seed in range(count):
+        overlay_storm(seed, SHORT_S)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_nodes_that_err_are_found_out(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes, finding = FAULTS[fault]
+    for owner, name, wrong in changes:
+        monkeypatch.setattr(owner, name, wrong, raising=False)
+    with pytest.raises(AssertionError, match=finding) as failed:
+        storms(FOUND_WITHIN)
+    (note,) = failed.value.__notes__
+    assert note.startswith("seed ")
