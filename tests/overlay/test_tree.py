@@ -82,10 +82,10 @@ def test_a_neighbour_whose_link_stands_by_has_nothing_behind_it() -> None:
     assert tree.way("elsewhere") is None
 
 
-def test_an_edge_is_a_link_that_both_ends_name_since_the_earlier_moment() -> None:
+def test_an_edge_is_a_link_that_both_ends_name_since_the_later_moment() -> None:
     records = [
         NodeRecord("a", "", 1, 1, (LinkRecord("b", 7), LinkRecord("c", 5))),
         NodeRecord("b", "", 1, 1, (LinkRecord("a", 3, is_up=False), LinkRecord("z", 1))),
         NodeRecord("c", "", 1, 1),
     ]
-    assert edges_of(records) == edges_of(records[::-1]) == [(3, "a", "b")]
+    assert edges_of(records) == edges_of(records[::-1]) == [(7, "a", "b")]

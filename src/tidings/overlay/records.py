@@ -52,7 +52,7 @@ class LinkRecord(Struct, frozen=True, gc=False, array_like=True):
 
     neighbour: str
     since: int
-    """When it was established first, in µs; of what both ends say, the smaller counts."""
+    """When it was established first, in µs; of what both ends say, the larger counts."""
     is_up: bool = True
 
 

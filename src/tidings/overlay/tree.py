@@ -20,7 +20,10 @@ Edge = tuple[int, str, str]
 
 
 def edges_of(records: Iterable[NodeRecord]) -> list[Edge]:
-    """Return the links that the records of both ends name, since the earlier of the moments these say."""
+    """Return the links that the records of both ends name, since the later of the moments these say.
+
+    An end that has just started, with a clock that is behind, may not know how old the other links are.
+    """
     said: dict[tuple[str, str], int] = {}  # by the end that was met first, and the other
     edges: list[Edge] = []
     for record in records:
@@ -32,7 +35,7 @@ def edges_of(records: Iterable[NodeRecord]) -> list[Edge]:
                 said[node, neighbour] = link.since
             else:
                 ends = (node, neighbour) if node < neighbour else (neighbour, node)
-                edges.append((min(since, link.since), *ends))
+                edges.append((max(since, link.since), *ends))
     return edges
 
 
