@@ -471,3 +471,10 @@ def test_a_node_that_is_in_reach_again_is_sent_to_all_and_not_forgotten() -> Non
     assert sent(core.wake(10.0 + LOOK_S), "c") == [x]
     assert core.wake_at == inf
     assert core.way("x") == "b"
+
+
+def test_a_new_link_is_younger_than_all_that_were_known_before_a_restart() -> None:
+    core = Topology("a", "a", 1, newest=1_000)
+    core.link_up("b", 5, 0.0)
+    assert [link.since for link in core.own.links] == [1_001]
+    assert core.newest == 1_001

@@ -74,9 +74,11 @@ class Adjacency(Struct, frozen=True):
     """The stored record of this node's links."""
 
     record: bytes
+    newest: int = 0  # the age of the youngest link that was known
 
 
 ADJACENCY: RecordKind[tuple[str], Adjacency] = RecordKind("adjacency", Adjacency)
+_OWN = ("own",)
 
 
 class Overlay(Service):
@@ -88,9 +90,11 @@ class Overlay(Service):
         self._broker = broker
         self._log = peering.dialling.log
         self.numbers = Numbers(broker)
-        stored = ADJACENCY.known(broker.state).values()
-        known = [msgspec.msgpack.decode(one.record, type=NodeRecord) for one in stored]
-        self.topology = Topology(broker.node, broker.name, self.numbers.epoch, leaf, known)
+        stored = ADJACENCY.known(broker.state).get(_OWN)
+        known = [] if stored is None else [msgspec.msgpack.decode(stored.record, type=NodeRecord)]
+        self._newest = 0 if stored is None else stored.newest  # as it is stored
+        about = broker.node, broker.name, self.numbers.epoch
+        self.topology = Topology(*about, leaf, known, newest=self._newest)
         self.neighbours = KnownNeighbours(self._later, self._refused)
         known_here = self.neighbours, self.topology, self.numbers
         self.routing = Routing(broker, *known_here, self._later, offers_all)
@@ -187,7 +191,7 @@ class Overlay(Service):
                 case SendRecords(node, records):
                     self._tell(node, TopologyNews(records=records))
                 case StoreAdjacency(record):
-                    self._broker.store(ADJACENCY.set(("own",), Adjacency(msgspec.msgpack.encode(record))))
+                    self._store(record)
                 case TakeEpoch(epoch):
                     self.numbers.begin(epoch)
                 case IdentityClash(node, _):
@@ -196,8 +200,15 @@ class Overlay(Service):
                     self._log("error", "too many nodes or links: records are refused", heard_from=node)
                 case TreeChanged():
                     self.routing.follow_tree()
+                    if self.topology.newest > self._newest:
+                        self._store(self.topology.own)
         if self.topology.wake_at < inf:
             self._broker.timers.at(self.topology.wake_at, self._wake)
+
+    def _store(self, record: NodeRecord) -> None:
+        """Store this node's links, and how young the youngest of all is."""
+        self._newest = self.topology.newest
+        self._broker.store(ADJACENCY.set(_OWN, Adjacency(msgspec.msgpack.encode(record), self._newest)))
 
     def _wake(self, now: float) -> None:
         self._carry_out(self.topology.wake(now))

@@ -72,8 +72,12 @@ class Topology:
         leaf: bool = False,
         known: Iterable[NodeRecord] = (),
         address: str = "",
+        newest: int = 0,
     ) -> None:
-        """`known` has the record that was stored last (StoreAdjacency), and may have others."""
+        """`known` has the record that was stored last (StoreAdjacency), and may have others.
+
+        `newest` is what that was in the last life: a new link must be younger than all that were known then.
+        """
         self.node = node
         self.clashes = 0
         """Newer records of this node that came from others."""
@@ -82,6 +86,7 @@ class Topology:
         self.repeated = 0
         """Digests and stamps that a neighbour has sent twice over one connection; they are passed over."""
         self._known = KnownRecords()
+        self._known.newest = newest
         self._pacing = Pacing()
         self._unasked: dict[str, set[int]] = {}  # of each connected neighbour: what it may still ask
         self._clashes_at: deque[float] = deque(maxlen=CLASHES_MAX)
@@ -111,6 +116,11 @@ class Topology:
     def records(self) -> list[NodeRecord]:
         """The newest record of each node that is known, also of such as are out of reach."""
         return list(self._known)
+
+    @property
+    def newest(self) -> int:
+        """Latest moment since when a link is there, in any record so far."""
+        return self._known.newest
 
     @property
     def connected(self) -> list[str]:
