@@ -39,3 +39,17 @@ def test_a_node_that_asks_again_for_events_goes_on_announcing() -> None:
     net.app("b").publish(1)
     net.run()
     assert far.values == [1]
+
+
+def test_a_link_that_stands_by_stays_so_while_a_node_starts_again() -> None:
+    net = Network(("a", "b"), ("b", "d"), ("d", "c"), ("c", "a"), seed=2)
+    near, far = next(
+        (name, one.name) for name in net.names for one in net[name].core.overlay if not one.is_active
+    )
+    net[near].crash()
+    net[near].start()
+    for _ in range(200):
+        net.run(0.01)
+        assert not any(one.is_active for one in net[near].core.overlay if one.name == far)
+        assert not net.neighbour(far, near).is_active
+    assert sum(one.is_up for one in net[near].core.overlay) == 2

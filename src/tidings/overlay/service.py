@@ -70,15 +70,15 @@ class NoArguments(Struct, frozen=True):
     """The arguments of a request that has none."""
 
 
-class Adjacency(Struct, frozen=True):
-    """The stored record of this node's links."""
+class StoredNode(Struct, frozen=True):
+    """What is stored of a node and its links."""
 
-    record: bytes
-    newest: int = 0  # the age of the youngest link that was known
+    record: NodeRecord
+    newest: int = 0  # with this node's own: the age of the youngest link that was known
 
 
-ADJACENCY: RecordKind[tuple[str], Adjacency] = RecordKind("adjacency", Adjacency)
-_OWN = ("own",)
+NODES: RecordKind[tuple[str], StoredNode] = RecordKind("overlay-node", StoredNode)
+"""All nodes that are known, by their ids: a node that starts again has the tree that it had."""
 
 
 class Overlay(Service):
@@ -90,11 +90,11 @@ class Overlay(Service):
         self._broker = broker
         self._log = peering.dialling.log
         self.numbers = Numbers(broker)
-        stored = ADJACENCY.known(broker.state).get(_OWN)
-        known = [] if stored is None else [msgspec.msgpack.decode(stored.record, type=NodeRecord)]
-        self._newest = 0 if stored is None else stored.newest  # as it is stored
+        self._stored = {node: stored for (node,), stored in NODES.known(broker.state).items()}
+        known = [stored.record for stored in self._stored.values()]
+        newest = max((stored.newest for stored in self._stored.values()), default=0)
         about = broker.node, broker.name, self.numbers.epoch
-        self.topology = Topology(*about, leaf, known, newest=self._newest)
+        self.topology = Topology(*about, leaf, known, newest=newest)
         self.neighbours = KnownNeighbours(self._later, self._refused)
         known_here = self.neighbours, self.topology, self.numbers
         self.routing = Routing(broker, *known_here, self._later, offers_all)
@@ -191,7 +191,7 @@ class Overlay(Service):
                 case SendRecords(node, records):
                     self._tell(node, TopologyNews(records=records))
                 case StoreAdjacency(record):
-                    self._store(record)
+                    self._store(StoredNode(record, self.topology.newest))
                 case TakeEpoch(epoch):
                     self.numbers.begin(epoch)
                 case IdentityClash(node, _):
@@ -200,15 +200,28 @@ class Overlay(Service):
                     self._log("error", "too many nodes or links: records are refused", heard_from=node)
                 case TreeChanged():
                     self.routing.follow_tree()
-                    if self.topology.newest > self._newest:
-                        self._store(self.topology.own)
+                    self._store_nodes()
         if self.topology.wake_at < inf:
             self._broker.timers.at(self.topology.wake_at, self._wake)
 
-    def _store(self, record: NodeRecord) -> None:
-        """Store this node's links, and how young the youngest of all is."""
-        self._newest = self.topology.newest
-        self._broker.store(ADJACENCY.set(_OWN, Adjacency(msgspec.msgpack.encode(record), self._newest)))
+    def _store(self, node: StoredNode) -> None:
+        self._stored[node.record.node] = node
+        self._broker.store(NODES.set((node.record.node,), node))
+
+    def _store_nodes(self) -> None:
+        """Store the nodes whose links have changed, so that the tree is known at the next start.
+
+        A node that knew only some links would let those be active that stand by.
+        """
+        newest, known = self.topology.newest, {record.node: record for record in self.topology.records}
+        for record in known.values():
+            node = StoredNode(record, newest if record.node == self._broker.node else 0)
+            stored = self._stored.get(record.node)
+            if stored is None or _shape(stored) != _shape(node):
+                self._store(node)
+        for gone in self._stored.keys() - known.keys():
+            del self._stored[gone]
+            self._broker.store(NODES.drop((gone,)))
 
     def _wake(self, now: float) -> None:
         self._carry_out(self.topology.wake(now))
@@ -321,3 +334,9 @@ class Overlay(Service):
     def status(self) -> dict[str, Any]:
         """How the links stand."""
         return {"links": [neighbour.status(self._broker.position) for neighbour in self.neighbours]}
+
+
+def _shape(node: StoredNode) -> tuple[Any, ...]:
+    """Return what of a stored node matters for the tree."""
+    record = node.record
+    return record.leaf, node.newest, [(link.neighbour, link.since) for link in record.links]
