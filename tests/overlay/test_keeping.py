@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from overlay.network import Network
+from typing import Any
+
+from overlay.network import App, Network
 
 
 def test_nothing_is_kept_for_a_neighbour_that_has_stored_everything() -> None:
@@ -18,3 +20,28 @@ def test_nothing_is_kept_for_a_neighbour_that_has_stored_everything() -> None:
     cursor = net.neighbour("a", "b").cursor
     assert cursor is not None
     assert cursor.released == net["a"].broker.position
+
+
+def test_a_neighbour_that_is_gone_for_good_is_forgotten_with_what_waits_for_it() -> None:
+    net = Network(("a", "b"), ("b", "c"))
+    net.app("c").subscribe("x > 0", durable="mine")
+    app = net.app("b")
+    net.run()
+    (there,) = _asked(net, app, "c")
+    assert "stop that node first" in str(there)
+    net["c"].crash()
+    net.run(120)
+    net.app("a").publish(1, 2, 3)
+    net.run()
+    assert net.neighbour("b", "c").status(net["b"].broker.position)["kept"] == 3
+    assert _asked(net, app, "c") == [None]
+    assert [one.name for one in net["b"].core.overlay] == ["a"]
+    assert net.table("a", of="b") == []
+    (unknown,) = _asked(net, app, "c")
+    assert "no link" in str(unknown)
+
+
+def _asked(net: Network, app: App, node: str) -> list[Any]:
+    told = app.ask("topology.remove", node=node)
+    net.run()
+    return told

@@ -12,7 +12,7 @@ import typer
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.events import read_body, read_fields
 from tidings.cli.options import Address, Fields, Json
-from tidings.cli.printing import print_json, shown
+from tidings.cli.printing import print_json, print_result, shown
 from tidings.event import Event
 from tidings.overlay.drawing import svg, text
 from tidings.overlay.records import NodeRecord
@@ -22,6 +22,7 @@ app = typer.Typer(invoke_without_command=True)
 Svg = Annotated[
     Path | None, typer.Option("--svg", metavar="FILE", help="Draw the network to this file, as SVG.")
 ]
+Gone = Annotated[str, typer.Argument(metavar="NAME", help="The name or id of the neighbour.")]
 TracedKind = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the event.")]
 
 
@@ -70,6 +71,18 @@ async def trace(kind: TracedKind, fields: Fields = None, node: Address = None, j
         return
     for line in _traced(told, told["at_us"], 0):
         typer.echo(line)
+
+
+@app.command()
+@connects
+async def remove(neighbour: Gone, node: Address = None, json: Json = False) -> None:
+    """Forget a neighbour that is gone for good, and drop the events that wait for it.
+
+    While the link to it is there this is refused.
+    """
+    async with bus_of(node) as bus:
+        await bus.remove_link(neighbour)
+    print_result({"removed": neighbour}, f"removed the link to {shown(neighbour)}", json)
 
 
 def _traced(told: dict[str, Any], begun_us: int, depth: int) -> Iterator[str]:

@@ -438,6 +438,14 @@ class Bus(Root[AsyncBus]):
         """Return which way an event would take from the node on, hop by hop; nothing is published."""
         return self._runner.run(self._inner.trace(event, timeout_s=timeout_s))
 
+    def remove_link(self, node: str, *, timeout_s: float | None = None) -> None:
+        """Have the node forget a neighbour, by its name or id, and drop the events that wait for it.
+
+        It is for a node that is gone for good; while its link is there this is refused. Takes the right to
+        manage everything.
+        """
+        self._runner.run(self._inner.remove_link(node, timeout_s=timeout_s))
+
     def stop_node(self, *, timeout_s: float | None = None) -> None:
         """Ask the node to stop in good order, as SIGTERM does; returns when it has begun.
 

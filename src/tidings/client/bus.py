@@ -495,6 +495,14 @@ class Bus(BusQueues):
         traced: dict[str, Any] = await self._link.call("topology.trace", arguments, timeout_s, "again")
         return traced
 
+    async def remove_link(self, node: str, *, timeout_s: float | None = None) -> None:
+        """Have the node forget a neighbour, by its name or id, and drop the events that wait for it.
+
+        It is for a node that is gone for good; while its link is there this is refused. Takes the right to
+        manage everything.
+        """
+        await self._link.call("topology.remove", {"node": node}, timeout_s)
+
     async def stop_node(self, *, timeout_s: float | None = None) -> None:
         """Ask the node to stop in good order, as SIGTERM does; returns when it has begun.
 

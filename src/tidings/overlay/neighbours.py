@@ -128,6 +128,10 @@ class KnownNeighbours:
         found.name = name or found.name
         return found
 
+    def forget(self, node: str) -> None:
+        """Forget a neighbour."""
+        del self._neighbours[node]
+
     def others(self, neighbour: Neighbour | None) -> list[Neighbour]:
         """Return those with active links, save one."""
         return [one for one in self._neighbours.values() if one.is_active and one is not neighbour]

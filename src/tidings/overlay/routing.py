@@ -133,6 +133,12 @@ class Routing:
                 neighbour.offerer.add((other.node, text), offer, passive=False)
         return neighbour.table
 
+    def forget(self, neighbour: Neighbour) -> None:
+        """Keep nothing for a neighbour any more."""
+        if neighbour.is_active:
+            self._dismiss(neighbour)
+            self._settle()
+
     def _dismiss(self, neighbour: Neighbour) -> None:
         """Let a link stand by: nothing goes over it, in either direction."""
         cursor, table = neighbour.cursor, neighbour.table

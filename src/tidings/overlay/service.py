@@ -66,6 +66,12 @@ class InForceRequest(Struct, frozen=True):
     of_offers: bool = False
 
 
+class RemoveRequest(Struct, frozen=True):
+    """The arguments of `topology.remove`: the name or id of a neighbour."""
+
+    node: str
+
+
 class NoArguments(Struct, frozen=True):
     """The arguments of a request that has none."""
 
@@ -114,6 +120,7 @@ class Overlay(Service):
             "in_force": (InForceRequest, self._ask_all),
             "held": (NoArguments, self._wait_held),
             "topology": (NoArguments, self._tell_topology),
+            "topology.remove": (RemoveRequest, self._remove),
             "topology.trace": (TraceRequest, self._trace),
         }
 
@@ -310,6 +317,19 @@ class Overlay(Service):
             "tree": sorted([one, other] for _, one, other in self.topology.tree.edges),
             **self.status(),
         }
+
+    def _remove(self, asked: IncomingRequest, request: RemoveRequest) -> None:
+        """Forget a neighbour that is gone for good, and what is kept for it."""
+        asked.session.principal.check_manage_all("remove a link")
+        named = [one for one in self.neighbours if request.node in (one.name, one.node)]
+        if not named:
+            raise Refused("not-found", f"there is no link to {request.node!r}")
+        for neighbour in named:
+            if neighbour.link is not None:
+                raise Refused("exists", f"the link to {request.node!r} is there; stop that node first")
+            self.routing.forget(neighbour)
+            self.neighbours.forget(neighbour.node)
+            self._carry_out(self.topology.link_removed(neighbour.node, self._broker.now))
 
     def _trace(self, asked: IncomingRequest, request: TraceRequest) -> Deferred[dict[str, Any]]:
         """Return which way an event would take."""
