@@ -36,7 +36,7 @@ def wrapped(frames: list[bytes]) -> list[bytes]:
 class TunnelledSession:
     """The session of a neighbour that this node has dialled; its frames leave with those of the connection.
 
-    `touch` has the driver send; `give_up` ends the connection, if the session has ended.
+    `touch` has the driver send; `ended` is called when the session has ended and its last words have left.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class TunnelledSession:
         connection: Connection,
         caller: PeerInfo,
         touch: Callable[[], None],
-        give_up: Callable[[], None],
+        ended: Callable[[], None],
     ) -> None:
         self._broker = broker
         self._connection = connection
-        self._give_up = give_up
+        self._ended = ended
         self.session = broker.connect(broker.now, caller)
         broker.tunnels[self.session] = touch
         connection.reverse = self
@@ -64,22 +64,37 @@ class TunnelledSession:
         while more := self.session.output():
             frames += more
         if self.session.is_closed and not len(self.session.outbox):
-            self._give_up()
+            self._ended()
         return wrapped(frames)
 
     def lost(self) -> None:
-        """The connection is gone."""
-        self._connection.reverse = None
+        """The connection is gone, or goes on without the neighbour as a client."""
+        self._connection.reverse = NoReverse()
         self._broker.tunnels.pop(self.session, None)
         self.session.lost(self._broker.now)
 
 
-class TunnelledConnection:
-    """The connection to a neighbour that has dialled this node; its frames leave in those of the session."""
+class NoReverse:
+    """The end of a tunnel that is not used any more: what is still under way is dropped."""
 
-    def __init__(self, connection: Connection, session: Session) -> None:
+    def receive(self, _data: bytes) -> None:
+        """Drop it."""
+
+    def output(self) -> list[bytes]:
+        """Send nothing."""
+        return []
+
+
+class TunnelledConnection:
+    """The connection to a neighbour that has dialled this node; its frames leave in those of the session.
+
+    `ended` is called when the neighbour, or this node, has ended it.
+    """
+
+    def __init__(self, connection: Connection, session: Session, ended: Callable[[], None]) -> None:
         self.connection = connection
         self._session = session
+        self._ended = ended
         connection.connect(session.broker.now)
 
     def receive(self, data: bytes) -> None:
@@ -91,7 +106,7 @@ class TunnelledConnection:
         for frame in wrapped(self.connection.output()):
             self._session.post(frame)
         if self.connection.is_given_up:
-            self._session.close("protocol", "the reverse connection has ended")
+            self._ended()
 
     def lost(self) -> None:
         """The session is gone."""

@@ -52,6 +52,7 @@ class Linking:
         self._known = known
         self._system = system
         self._links: dict[Session, tuple[Link, Neighbour]] = {}  # by the near session
+        self._declined: dict[Session, None] = {}  # of links that were not made
         self.on_up: Callable[[Neighbour], None] = lambda _neighbour: None
         self.on_answer: Callable[[Neighbour], None] = lambda _neighbour: None
         self.on_down: Callable[[Neighbour, Link], None] = lambda _neighbour, _link: None
@@ -86,8 +87,23 @@ class Linking:
             connection.is_given_up = True
             outbound.look()
 
-        tunnel = TunnelledSession(self._broker, connection, caller, outbound.touch, hang_up)
+        ended = partial(self._ended, neighbour, hang_up)
+        tunnel = TunnelledSession(self._broker, connection, caller, outbound.touch, ended)
         self._greet(self._enter(neighbour, Link(connection, tunnel.session, tunnel, outbound.touch, hang_up)))
+
+    def _ended(self, neighbour: Neighbour, hang_up: Callable[[], None]) -> None:
+        """What runs through the tunnel has ended: a link is made again, with a new connection.
+
+        If there was no link yet, one of the nodes does not let the other in: it is a client as before.
+        """
+        link = neighbour.link
+        if link is not None and link.is_up:
+            hang_up()
+        elif link is not None:
+            problem = link.connection.failure or Refused("not-allowed", "it is not let in here")
+            self._declined[link.session] = None
+            self.part(neighbour)
+            self._not_linked(neighbour.node, problem)
 
     def _enter(self, neighbour: Neighbour, link: Link) -> tuple[Link, Neighbour]:
         neighbour.link = link
@@ -169,7 +185,10 @@ class Linking:
             self.part(neighbour)
             if not former.is_dialled:
                 former.hang_up()
-        tunnel = TunnelledConnection(self._connection(session), session)
+        lost = partial(session.close, "protocol", "the reverse connection has ended")
+        tunnel = TunnelledConnection(
+            self._connection(session), session, partial(self._ended, neighbour, lost)
+        )
         hang_up = partial(session.close, "exists", "the node has come again")
         return self._enter(neighbour, Link(tunnel.connection, session, tunnel, tunnel.flush, hang_up))
 
@@ -183,6 +202,8 @@ class Linking:
     def reversed(self, session: Session, message: Reverse, _events: bytes) -> None:
         """Bytes have come of the connection that runs the other way."""
         pair = self._links.get(session)
+        if pair is None and session in self._declined:
+            return
         if pair is None or pair[0].is_dialled:
             raise Refused("protocol", "Reverse without a link")
         link, _ = pair
@@ -211,6 +232,7 @@ class Linking:
 
     def parted(self, session: Session) -> None:
         """A session has ended, and with it a link that its node had made."""
+        self._declined.pop(session, None)
         link, neighbour = self._links.get(session, (None, None))
         if link is not None and neighbour is not None and not link.is_dialled:
             self.part(neighbour)
