@@ -43,7 +43,6 @@ KEYWORDS = {"allow_pickle", "shell", "ext_hook"}
 IMPORTERS = {
     "queues/types.py": "loads types of queues that the node's own settings name",
     "__init__.py": "gives names of tidings, from a fixed table, when they are asked for",
-    "testing/__init__.py": "the same for its own names",
 }
 """Where a module is imported whose name is not written in the import."""
 
