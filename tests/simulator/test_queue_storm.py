@@ -36,13 +36,14 @@ def test_much_of_what_can_happen_does() -> None:
 
 
 def test_clocks_are_set_ahead_and_back_in_some_storms() -> None:
-    set_s: list[float] = []
-    for seed in range(60):
+    set_s: list[float] = [0.0]
+    for seed in range(300):
         run = QueueStorm(seed)
         run.rage(5.0)
         set_s += [float(line.split()[-1]) for line in run.world.notes if " fault clock " in line]
-    assert min(set_s) < -HOUR_S
-    assert max(set_s) > HOUR_S
+        if min(set_s) < -HOUR_S and max(set_s) > HOUR_S:
+            return
+    pytest.fail(f"clocks were set within {min(set_s)} and {max(set_s)} s only")
 
 
 def test_the_same_seed_is_the_same_storm_and_another_one_is_not() -> None:
