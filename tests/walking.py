@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 LOOK_S = 0.1
+SHOWN_OF_LOG = 4000
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LATER = "# after a moment"
 """Behind a command that is run again until it prints what is shown."""
@@ -59,8 +60,9 @@ def surroundings(**own: str) -> dict[str, str]:
 def follow(text: str, machines: Mapping[str, Machine]) -> None:
     """Run every command of a document on the machine it names, and see that it prints what is shown."""
     for step in steps(text):
-        printed = machines[step.machine].carry_out(step)
-        assert step.pattern.fullmatch(printed), f"{step.machine}$ {step.command}\n{printed}"
+        machine = machines[step.machine]
+        printed = machine.carry_out(step)
+        assert step.pattern.fullmatch(printed), f"{step.machine}$ {step.command}\n{printed}\n{machine.logs()}"
 
 
 class Machine:
@@ -74,6 +76,7 @@ class Machine:
         self, home: Path, terms: Mapping[str, str], environment: dict[str, str], patience_s: float = 60.0
     ) -> None:
         home.mkdir()
+        self._home = home
         self._terms = terms
         self._patience_s = patience_s
         self._heard = ""
@@ -129,6 +132,13 @@ class Machine:
         end = len(self._heard) if found is None else found.end()
         printed, self._heard = self._heard[:end], self._heard[end:]
         return printed
+
+    def logs(self) -> str:
+        """The end of everything that programs in the background have written into files."""
+        found = sorted(self._home.glob("*.log"))
+        return "\n".join(
+            f"{path.name}:\n{path.read_text(errors='replace')[-SHOWN_OF_LOG:]}" for path in found
+        )
 
     def here(self, text: str) -> str:
         """A text of the document with what its terms are here."""

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from cli.commands import run_command
 from msgspec.structs import replace
-from tidings.pipeline.report import Report
 from typer.main import get_command
 
 from tidings.cli.app import app
@@ -22,6 +21,7 @@ from tidings.cli.pipeline import print_tables, print_total, spark_config
 from tidings.pipeline.city.pipeline import CITY
 from tidings.pipeline.city.rules import Common, TypeLimits
 from tidings.pipeline.city.settings import CitySettings
+from tidings.pipeline.known import RunReport
 from tidings.pipeline.running import BatchProgress, Total
 
 pytest.importorskip("pyspark")
@@ -183,11 +183,11 @@ def test_values_that_do_not_fit_are_told_by_source(capsys: pytest.CaptureFixture
     progress = BatchProgress(
         batch=0, rows=9, rows_s=1, published={}, rejected={}, lag=0, seconds=1.0, mismatches={"trades": 3}
     )
-    assert Report("trades").line(progress).endswith("lag 0 · null, don't fit: 3 of trades")
+    assert RunReport("trades").line(progress).endswith("lag 0 · null, don't fit: 3 of trades")
     total = Total()
     total.add(progress)
     total.add(progress)
-    print_total(Report("trades"), total, json=False)
+    print_total(RunReport("trades"), total, json=False)
     assert capsys.readouterr().out == "18 trades in 2 batches\n  null, don't fit: 6 of trades\n"
 
 
