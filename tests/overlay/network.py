@@ -53,6 +53,9 @@ class Network:
     def neighbour(self, node: str, other: str) -> Neighbour:
         return next(one for one in self[node].core.overlay if one.name == other)
 
+    def neighbour_or_none(self, node: str, other: str) -> Neighbour | None:
+        return next((one for one in self[node].core.overlay if one.name == other), None)
+
     def table(self, node: str, of: str) -> list[str]:
         """What one node knows that another wants."""
         table = self.neighbour(node, of).table

@@ -27,6 +27,7 @@ def test_a_newer_peers_further_fields_are_passed_over(kind: type[ProtocolMessage
         "numbers": b"",
         "data": b"",
         "is_volatile": False,
+        "is_again": False,
         "beyond": [1],
     }
     texts = {

@@ -34,6 +34,8 @@ class _Provenance(Struct, array_like=True, frozen=True):
     epoch: int
     is_volatile: bool
     numbers: bytes
+    via: str = ""
+    is_again: bool = False
 
 
 GrowingNumbers: TypeAlias = "array[int] | range"
@@ -45,10 +47,12 @@ _decode = msgspec.msgpack.Decoder(_Provenance).decode
 class RelayedBatch(Batch):
     """Events of one origin that were handed on by another node; `numbers` grow from row to row.
 
-    `age_us` is the part of their lives that was used up before they came here.
+    `age_us` is the part of their lives that was used up before they came here, `via` the neighbour that
+    handed them on. What comes *again* may have been had here, and be lacked by nodes beyond; once it is known
+    to have been had, it is not for clients.
     """
 
-    __slots__ = ("age_us", "first", "numbers")
+    __slots__ = ("age_us", "first", "is_again", "numbers", "via")
 
     def __init__(
         self,
@@ -58,11 +62,15 @@ class RelayedBatch(Batch):
         numbers: GrowingNumbers,
         age_us: int = 0,
         offsets: array[int] | None = None,
+        via: str = "",
+        is_again: bool = False,
     ) -> None:
         super().__init__(raw, origin, offsets)
         self.first = first
         self.numbers = numbers
         self.age_us = age_us
+        self.via = via
+        self.is_again = is_again
 
     def take(self, rows: Iterable[int]) -> RelayedBatch:
         wanted = [int(row) for row in rows]
@@ -72,20 +80,22 @@ class RelayedBatch(Batch):
         return self._with(super().slice(start, end), self.numbers[start:end])
 
     def _with(self, part: Batch, numbers: GrowingNumbers) -> RelayedBatch:
-        taken = RelayedBatch(part.raw, self.origin, self.first, numbers, self.age_us)
+        of_all = self.origin, self.first, numbers, self.age_us
+        taken = RelayedBatch(part.raw, *of_all, via=self.via, is_again=self.is_again)
         taken._events = part._events
         return taken
 
     def renamed(self, origin: Origin) -> RelayedBatch:
         """Return the same events with another origin."""
-        return RelayedBatch(self.raw, origin, self.first, self.numbers, self.age_us, self._offsets)
+        of_all = self.first, self.numbers, self.age_us, self._offsets, self.via, self.is_again
+        return RelayedBatch(self.raw, origin, *of_all)
 
     @property
     def provenance(self) -> bytes:
         """First node and numbers, as they are stored beside the events."""
-        first = self.first
+        first, numbers = self.first, array("Q", self.numbers).tobytes()
         return msgspec.msgpack.encode(
-            _Provenance(first.node, first.epoch, first.is_volatile, array("Q", self.numbers).tobytes())
+            _Provenance(first.node, first.epoch, first.is_volatile, numbers, self.via, self.is_again)
         )
 
 
@@ -93,7 +103,13 @@ def restored(raw: bytes, origin: Origin, provenance: bytes, age_us: int = 0) -> 
     """Return a stored batch that another node had handed on."""
     told = _decode(provenance)
     first = FirstNode(told.node, told.epoch, told.is_volatile)
-    return RelayedBatch(raw, origin, first, array("Q", told.numbers), age_us)
+    numbers = array("Q", told.numbers)
+    return RelayedBatch(raw, origin, first, numbers, age_us, via=told.via, is_again=told.is_again)
+
+
+def came_again(provenance: bytes) -> bool:
+    """Whether a stored batch was had before it came, and is stored for neighbours that lack it."""
+    return bool(provenance) and _decode(provenance).is_again
 
 
 def numbers_of(batch: Batch, rows: Sequence[int]) -> Sequence[int]:

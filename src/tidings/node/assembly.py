@@ -62,6 +62,7 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     upstream: Upstream | None = None  # the node to which goes on what is published
     leaf: bool = False  # it never carries the events of others
     offers_all: bool = True  # its clients may publish to other nodes what they have not advertised
+    reroute_s: float = 5.0  # how long a link may be cut before events go another way
 
 
 class NodeCore:
@@ -111,7 +112,8 @@ class NodeCore:
         self.forwarded.way_back = self.forwarding.way_back
         settings = self._settings
         system = new_system(self._entropy)
-        self.overlay = Overlay(broker, self.peering, system, settings.leaf, settings.offers_all)
+        about = settings.leaf, settings.offers_all, settings.reroute_s
+        self.overlay = Overlay(broker, self.peering, system, *about)
         broker.add(self.overlay)
 
     def _chance(self) -> float:

@@ -149,6 +149,10 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "that other nodes announce fewer filters here; see `docs/overlay.md`"
         ),
     ] = "all"
+    reroute_s: Annotated[
+        float,
+        _about("seconds a link to another node may be cut before events go another way, if there is one"),
+    ] = 5.0
     postgres: Annotated[
         Text | None,
         _about(

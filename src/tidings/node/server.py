@@ -143,6 +143,7 @@ class Node:
                 upstream=self._upstream,
                 leaf=bool(self.config.leaf),
                 offers_all=self.config.offers != "declared",
+                reroute_s=self.config.reroute_s,
             )
             self.driver = Driver(store, asyncio.get_running_loop(), settings, self._clock)
         except BaseException:

@@ -9,13 +9,14 @@ k - 1, what this node had stored when it took that position.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from tidings.errors import CodecError
 from tidings.event import Batch
 from tidings.event.relayed import RelayedBatch
 from tidings.event.wire import check
+from tidings.overlay.moving import Sides
 from tidings.protocol.broker import Broker
 from tidings.protocol.connection import Connection
 from tidings.protocol.ledger import check_growing
@@ -35,38 +36,57 @@ class Taken(NamedTuple):
     ours: int
 
 
-class Intake:
-    """Receiving end of one link. `refusal` says why a batch is not taken: from the wrong side, say.
+class IntakeOwner(Protocol):
+    """Owner of an intake, who knows the tree."""
 
-    `confirmed` returns, for a level, the position here that all other neighbours have confirmed.
+    node: str
+    """The neighbour."""
+
+    def refusal(self, batch: RelayedBatch) -> str:
+        """Why a batch is not taken, such as from the wrong side; empty if it is."""
+
+    def confirmed(self, level: int) -> int:
+        """The position here that all other neighbours have confirmed at a level."""
+
+    def begun(self) -> None:
+        """The neighbour relays from here on."""
+
+    def ended(self) -> None:
+        """It does not, or no longer."""
+
+
+class Intake:
+    """Receiving end of one link, whose connection and session these are.
+
+    `cursor` is that of the neighbour, to which nothing goes back. Events are wanted only while `sides` are
+    the sides of the link for both ends. What lies beyond is confirmed up to `tolerate` hops.
     """
 
     def __init__(
         self,
+        owner: IntakeOwner,
         broker: Broker,
         connection: Connection,
         session: Session,
-        link: object,
+        cursor: object,
         tolerate: int,
-        refusal: Callable[[RelayedBatch], str],
-        confirmed: Callable[[int], int],
-        ended: Callable[[], None],
+        sides: Sides | None,
     ) -> None:
+        self._owner = owner
         self._broker = broker
         self._connection = connection
         self._session = session
-        self._link = link
-        self._refusal = refusal
-        self._confirmed = confirmed
-        self._ended = ended
+        self._cursor = cursor
         self._unsafe: deque[Taken] = deque()  # taken, and not on disk
         self._beyond: list[deque[Taken]] = [deque() for _ in range(tolerate)]  # not confirmed at this level
         self._levels = [0] * tolerate
         self._told: list[int] = []
         self._is_over = False
+        self.is_begun = False
         self.received = 0
-        self.subscription: ClientSubscription = connection.subscribe(Wanted(link=True), self, PREFETCH)
-        self.subscription.begun.then(self._begun, lambda _error: ended())
+        wanted = Wanted(link=True, sides=sides)
+        self.subscription: ClientSubscription = connection.subscribe(wanted, self, PREFETCH)
+        self.subscription.begun.then(self._begun, lambda _error: owner.ended())
 
     def end(self) -> None:
         """Take no more, not even what has arrived: the neighbour sends again what is not acknowledged."""
@@ -79,6 +99,8 @@ class Intake:
         if isinstance(position, int):
             self._safe(Taken(0, position, self._broker.position))
             self.confirm_beyond()
+        self.is_begun = True
+        self._owner.begun()
 
     # What the connection calls
 
@@ -92,7 +114,7 @@ class Intake:
 
     def ended(self, reason: str) -> None:  # noqa: ARG002
         """The neighbour relays no more."""
-        self._ended()
+        self._owner.ended()
 
     def _taking(self, batch: Batch, positions: Sequence[int] | None) -> Steps[None]:
         if self._is_over:
@@ -102,16 +124,17 @@ class Intake:
         if not isinstance(batch.numbers, range):
             check_growing(batch.numbers, 0)
         self.received += len(batch)
-        refusal = self._refusal(batch)
+        refusal = self._owner.refusal(batch)
         if refusal:
             self._broker.count("relays_refused", len(batch), refusal)
             if refusal == "way" and positions:
                 # A node that has just started may not know all links yet: it asks again a little later.
                 self._is_over = True
-                self._ended()
+                self._owner.ended()
                 return
         else:
-            relaying = self._broker.relay(batch, check(batch.raw), self._link, self._session)
+            batch.via = self._owner.node
+            relaying = self._broker.relay(batch, check(batch.raw), self._cursor, self._session)
             for _ in relaying:
                 yield
                 if self._is_over:  # what came before it may be lost, and must be counted before it
@@ -141,7 +164,7 @@ class Intake:
     def confirm_beyond(self) -> None:
         """Tell the neighbour how far the others have come, if that has changed."""
         for level, waiting in enumerate(self._beyond):
-            confirmed = self._confirmed(level) if waiting else 0
+            confirmed = self._owner.confirmed(level) if waiting else 0
             while waiting and waiting[0].ours <= confirmed:
                 self._levels[level] = waiting.popleft().theirs
         if self._levels != self._told:

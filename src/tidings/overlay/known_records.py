@@ -67,8 +67,8 @@ class KnownRecords:
         """Whether the other end names one of these links of a node, too."""
         is_edge = False
         for link in links:
-            if link.since > self.newest:
-                self.newest = link.since
+            if link.since > self.newest or link.lost > self.newest:
+                self.newest = max(link.since, link.lost)
             other = self._records.get(link.neighbour)
             is_edge = is_edge or (other is not None and _names(other, node))
         return is_edge
@@ -113,11 +113,11 @@ def _names(record: NodeRecord, neighbour: str) -> bool:
 
 
 def _changed(before: Sequence[LinkRecord], after: Sequence[LinkRecord]) -> list[LinkRecord]:
-    """Return the links that came, went or have another moment; one that comes up or is cut stays an edge."""
+    """Return the links that came, went, were lost or have another moment; one that is cut stays an edge."""
     old = {link.neighbour: link for link in before}
     changed = []
     for link in after:
         known = old.pop(link.neighbour, None)
-        if known is None or known.since != link.since:
+        if known is None or known.since != link.since or known.lost != link.lost:
             changed.append(link)
     return [*changed, *old.values()]

@@ -11,11 +11,13 @@ from msgspec import Struct
 from tidings.overlay.announcing import Announcer
 from tidings.overlay.intake import Intake
 from tidings.overlay.link import TunnelledConnection, TunnelledSession
+from tidings.overlay.moving import Sides
 from tidings.overlay.pruning import Pruning
 from tidings.overlay.relaying import LinkCursor
 from tidings.overlay.table import NeighbourTable
 from tidings.protocol.connection import Connection
 from tidings.protocol.session import Session
+from tidings.replies import Deferred
 from tidings.store.interface import RecordKind
 
 
@@ -75,11 +77,23 @@ class Neighbour:
         self.cursor: LinkCursor | None = None  # while its link is in the tree
         self.table: NeighbourTable | None = None
         self.is_settled = False  # its table here is the one that it has in mind
+        self.is_ghost = False  # its link is not in the tree any more, and others have not replaced it yet
+        self.whole: tuple[Sides, Deferred[None]] | None = None  # it asks for which sides this node is whole
 
     @property
     def is_active(self) -> bool:
-        """Whether events go over its link, now or when it is there again."""
+        """Whether events are stored for it: its link is in the tree, or was."""
         return self.cursor is not None
+
+    @property
+    def is_in_tree(self) -> bool:
+        """Whether events go over its link, now or when it is there again."""
+        return self.cursor is not None and not self.is_ghost
+
+    @property
+    def is_heir(self) -> bool:
+        """Whether nodes are behind it that were not, and it has not said yet that its table is whole."""
+        return self.cursor is not None and self.cursor.is_heir and not self.is_ghost
 
     @property
     def is_up(self) -> bool:
@@ -92,7 +106,7 @@ class Neighbour:
         return {
             "node": self.node,
             "name": self.name,
-            "state": ("up" if self.is_up else "cut") if self.is_active else "stands by",
+            "state": ("up" if self.is_up else "cut") if self.is_in_tree else "stands by",
             "dialled": self.link is not None and self.link.is_dialled,
             "announced": len(self.announcer.covering),
             "offered": len(self.wants.offers),
@@ -133,10 +147,15 @@ class KnownNeighbours:
         del self._neighbours[node]
 
     def others(self, neighbour: Neighbour | None) -> list[Neighbour]:
-        """Return those with active links, save one."""
+        """Return those for which events are stored, save one."""
         return [one for one in self._neighbours.values() if one.is_active and one is not neighbour]
 
     @property
+    def in_tree(self) -> list[Neighbour]:
+        """Those with links in the tree."""
+        return [one for one in self._neighbours.values() if one.is_in_tree]
+
+    @property
     def cursors(self) -> list[LinkCursor]:
-        """The cursors of those with active links."""
+        """The cursors of those for which events are stored."""
         return [one.cursor for one in self._neighbours.values() if one.cursor is not None]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from hashlib import blake2b
-from typing import NoReturn
+from typing import Any, NoReturn
 from zlib import crc32
 
 import msgspec
@@ -54,6 +54,11 @@ class LinkRecord(Struct, frozen=True, gc=False, array_like=True):
     since: int
     """When it was established first, in µs; of what both ends say, the larger counts."""
     is_up: bool = True
+    lost: int = 0
+    """When it had been cut for so long that the tree goes round it, where there is another way; else 0.
+
+    It is counted like `since`, and larger than all moments that were known then.
+    """
 
 
 class NodeRecord(Struct, frozen=True, array_like=True, dict=True):
@@ -73,6 +78,11 @@ class NodeRecord(Struct, frozen=True, array_like=True, dict=True):
     def fingerprint(self) -> int:
         """64 bits that differ when records do."""
         return int.from_bytes(blake2b(_encoder.encode(self), digest_size=8).digest(), "big")
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What of it matters for the tree."""
+        return self.leaf, [(link.neighbour, link.since, link.lost) for link in self.links]
 
     @property
     def stamp(self) -> Stamp:
@@ -122,7 +132,8 @@ def check_record(record: NodeRecord) -> None:
         _refuse_node(record)
     for number, link in enumerate(record.links):
         neighbour = link.neighbour
-        if not (last < neighbour != node and 0 <= link.since <= SINCE_MAX and _ID.fullmatch(neighbour)):
+        are_moments = 0 <= link.since <= SINCE_MAX and 0 <= link.lost <= SINCE_MAX
+        if not (last < neighbour != node and are_moments and _ID.fullmatch(neighbour)):
             _refuse_link(record, number, last)
         last = neighbour
 
@@ -139,6 +150,7 @@ def _refuse_node(record: NodeRecord) -> NoReturn:
 def _refuse_link(record: NodeRecord, number: int, last: str) -> NoReturn:
     link, place = record.links[number], f"$.links[{number}]"
     _check_number(link.since, SINCE_MAX, f"{place}.since")
+    _check_number(link.lost, SINCE_MAX, f"{place}.lost")
     _check_id(link.neighbour, f"{place}.neighbour")
     problem = "is the node itself" if link.neighbour == record.node else f"does not follow {last!r} in order"
     raise CodecError(f"{place}.neighbour", f"{link.neighbour!r} {problem}")

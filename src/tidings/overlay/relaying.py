@@ -12,9 +12,11 @@ last of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from struct import pack
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from tidings.event import Batch, Event
 from tidings.event.relayed import FirstNode, RelayedBatch, restored
@@ -23,18 +25,18 @@ from tidings.ids import ForwardedOrigin, Origin
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 from tidings.protocol.broker import Broker
 from tidings.protocol.consumer import CREDITED_SIZE_MAX, DroppingConsumer
-from tidings.protocol.cursors import Cursor, Options
+from tidings.protocol.cursors import Cursor, Options, options_of
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Relay
 from tidings.protocol.session import Session
 from tidings.protocol.stored_consumer import StoredConsumer
-from tidings.store.interface import Durable, StoredBatch
+from tidings.store.interface import Durable, PutCursor, StoredBatch
 
 OWNER = "\x1flink"
 """Owner of the cursors of neighbours: no client can have this name."""
 WAITING_MAX = 1_000_000
 """Transient events that wait for a neighbour, within the bytes that a slow client has."""
-LINK_OPTIONS = Options(link=True, passive=True).encode()
+LINK_OPTIONS = Options(link=True, passive=True)
 
 
 class OwnNumbers(Protocol):
@@ -58,13 +60,15 @@ class LinkCursor(Cursor):
     def __init__(self, broker: Broker, record: Durable, tolerate: int) -> None:
         super().__init__(broker, record)
         self.subscription.owner = self.subscription.origin = self  # its events do not go back to it
-        # What lies beyond the neighbour is not stored: it says so again when it comes.
-        self.levels = [record.cursor] + [0] * tolerate
+        options = options_of(record)
+        self.levels = [record.cursor] + [options.kept] * tolerate
+        self.is_heir = options.heir
+        self.skips = dict(options.skips)
 
     @staticmethod
     def begun(node: str, position: int) -> Durable:
         """Return the record of a new cursor: its neighbour gets what comes after the position."""
-        return Durable(node, OWNER, "", position, position, LINK_OPTIONS)
+        return Durable(node, OWNER, "", position, position, LINK_OPTIONS.encode())
 
     def enter(self) -> None:
         """Match nothing by itself: the table of the neighbour has its filters."""
@@ -73,9 +77,40 @@ class LinkCursor(Cursor):
         """The same: the table is emptied by its owner."""
         self.subscription.is_over = True
 
+    def inherit(self, position: int, before: Iterable[str]) -> None:
+        """Begin again behind a position: nodes are reached over this link that were behind others `before`.
+
+        What came from those neighbours comes again, over the ways that there are now.
+        """
+        self.acknowledged = min(self.acknowledged, position)
+        self.levels = [min(level, position) for level in self.levels]
+        self.is_heir = True
+        self.skips |= dict.fromkeys(before, self.broker.position)
+        self.broker.cursors.keep(self)
+        if self.consumer is not None:
+            self.consumer.part("nodes have moved")
+
+    def is_inherited(self, position: int) -> bool:
+        """Whether what is stored at a position may be lacked beyond the neighbour, though it had that."""
+        return any(position <= until for until in self.skips.values())
+
+    def let_have(self) -> None:
+        """Let the neighbour have what is stored: it has announced what is wanted behind it."""
+        self.is_heir = False
+        self.broker.cursors.keep(self)
+        if isinstance(self.consumer, LinkConsumer):
+            self.consumer.read_on()
+
     def acknowledge(self, position: int) -> None:
         super().acknowledge(position)
         self.levels[0] = position
+        if self.skips and position >= max(self.skips.values()):
+            self.skips = {}
+
+    def stored(self) -> PutCursor:
+        about = {"heir": self.is_heir, "kept": self.levels[-1], "skips": self.skips}
+        self.options = replace(LINK_OPTIONS, **about).encode()
+        return super().stored()
 
     def confirm(self, positions: Sequence[int]) -> None:
         """Note how far all beyond the neighbour have got, level by level; nothing is taken back."""
@@ -116,6 +151,11 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
         super().__init__(cursor, session, number, credit)
         self._numbers = numbers
         self._leads_to = leads_to
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether to read: an heir has to announce first what is wanted behind it."""
+        return super()._is_idle and not self.cursor.is_heir
 
     def confirm(self, positions: Sequence[int]) -> None:
         """All beyond the neighbour have come so far."""
@@ -165,9 +205,10 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
     def _relay(self, batch: Batch, rows: Rows, positions: Sequence[int] | None, redelivered: bool) -> Relay:
         origin, age_us = batch.origin, 0
         numbers: bytes | int | None = None
+        is_again = positions is not None and self.cursor.is_inherited(positions[0])
         source = None if origin is None else origin.source
         if isinstance(batch, RelayedBatch):
-            first, age_us = batch.first, batch.age_us
+            first, age_us, is_again = batch.first, batch.age_us, is_again or batch.is_again
             numbers = _travelling(batch.numbers, rows)
         elif positions is not None:
             first, source = self._numbers.stored(positions[0]), self._named(source)
@@ -186,6 +227,7 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
             numbers,
             first.is_volatile,
             age_us,
+            is_again,
         )
 
     def _named(self, source: str | None) -> str:
@@ -206,7 +248,9 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
 
     def _wanted(self, batch: Batch, rows: range, stored: StoredBatch) -> list[int]:
         """The rows of a stored batch that the neighbour wants and that do not come from its side."""
-        if isinstance(batch, RelayedBatch) and self._leads_to(batch.first.node):
+        if isinstance(batch, RelayedBatch) and (
+            self._leads_to(batch.first.node) or stored.first <= self.cursor.skips.get(batch.via, 0)
+        ):
             return []
         part = batch.take(rows) if len(rows) < len(batch) else batch
         matched = self.broker.exchange.match(part)

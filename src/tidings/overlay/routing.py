@@ -2,7 +2,8 @@
 
 A link in the tree is *active*. Its neighbour has a cursor on the stored stream and a table of filters here.
 This node announces to it, as a covering set, what its own clients want and what all other neighbours have
-announced, and takes what it relays.
+announced, and takes what it relays. When the tree changes, events that are kept for nodes which are reached
+over another link now go there (`moving.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tidings.filters import Filter
 from tidings.interest import Advertisement
 from tidings.overlay.announcing import Announcer
 from tidings.overlay.intake import Intake
+from tidings.overlay.moving import Places, Sides, mirrored
 from tidings.overlay.neighbours import NEIGHBOURS, KnownNeighbours, Later, Link, Neighbour, NeighbourRecord
 from tidings.overlay.numbers import Numbers
 from tidings.overlay.pruning import OFFERS_MAX
@@ -28,13 +30,15 @@ from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.table import TABLE, NeighbourTable, TableEntry
 from tidings.overlay.topology import Topology
 from tidings.protocol.access import NOBODY, Principal
+from tidings.protocol.arguments import SubscribeRequest
 from tidings.protocol.broker import Broker
 from tidings.protocol.session import Session
+from tidings.replies import Deferred
 from tidings.steps import Steps
 
 STEPS_MAX = 10_000
 """Steps after which what was worked out so far is announced, though more is to be."""
-REJOIN_S = 1.0
+REJOIN_S = 0.2
 """How long to wait before a neighbour that did not relay is asked again."""
 TOLERATE = 1
 """Hops beyond a neighbour within which all that want an event must have it before it is given up here."""
@@ -77,11 +81,14 @@ class Routing:
         self._offers_all = offers_all
         stored = NEIGHBOURS.known(broker.state)
         self._names = {node: known.name for (node,), known in stored.items()}  # as they are stored
+        self._places = Places(topology.tree)
         self._restore()
+        self._exorcise()
         broker.exchange.watcher = self
 
     def _restore(self) -> None:
         """Go on with the neighbours of the last life: what they want is still theirs."""
+        known = {record.node for record in self._topology.records}
         entries: dict[str, list[TableEntry]] = {}
         for (node, _), entry in TABLE.known(self._broker.state).items():
             entries.setdefault(node, []).append(entry)
@@ -89,7 +96,9 @@ class Routing:
             neighbour = self._known.meet(record.name, self._names.get(record.name, ""))
             cursor = LinkCursor(self._broker, record, TOLERATE)
             self._broker.cursors.reopen(cursor)
+            neighbour.is_ghost = record.name in known and not self._topology.is_active(record.name)
             table = self._let_in(neighbour, cursor)
+            self._broker.changed_links.add(cursor.subscription)
             for entry in entries.get(record.name, ()):
                 table.restore(entry.filter, entry.passive, self._principal(neighbour))
                 self._announce(neighbour, entry.filter)
@@ -99,23 +108,119 @@ class Routing:
     def follow_tree(self) -> None:
         """Let the links be active that are in the tree, and all others stand by."""
         known = {record.node for record in self._topology.records}
+        tree, entering = self._topology.tree, []
+        for node in tree.neighbours:
+            self._known.meet(node)
         for neighbour in self._known:
             is_in_tree = self._topology.is_active(neighbour.node)
-            if is_in_tree and not neighbour.is_active:
+            if is_in_tree and not neighbour.is_in_tree:
+                entering.append(neighbour)
                 self._activate(neighbour)
-            elif not is_in_tree and neighbour.is_active and neighbour.node in known:
-                self._dismiss(neighbour)
+            elif not is_in_tree and neighbour.is_in_tree and neighbour.node in known:
+                self._haunt(neighbour)
+        moves = self._places.follow(tree, [one.node for one in self._known if one.is_ghost])
+        for node, before in moves.gained.items():
+            self._inherit(self._known.meet(node), before)
+        for node in moves.gained.keys() | moves.lost:
+            self._begin_anew(self._known.meet(node))
+        for neighbour in entering:
+            if neighbour.is_up and neighbour.intake is None:
+                self.join(neighbour)
+        for neighbour in self._heirs:
+            self._ask_whole(neighbour)  # by the sides that there are now, though nobody behind it has moved
+        self._exorcise()
         self._settle()
 
     def _activate(self, neighbour: Neighbour) -> LinkCursor:
-        """Have events stored for a neighbour from now on."""
+        """Have events stored for a neighbour from now on, or still."""
+        neighbour.is_ghost = False
+        if neighbour.cursor is not None:
+            return neighbour.cursor
         record = LinkCursor.begun(neighbour.node, self._broker.position)
         cursor = LinkCursor(self._broker, record, TOLERATE)
         self._broker.cursors.open(cursor)
         self._let_in(neighbour, cursor)
-        if neighbour.is_up:
-            self.join(neighbour)
         return cursor
+
+    # When nodes are reached over other links than before
+
+    def _haunt(self, neighbour: Neighbour) -> None:
+        """Let a link stand by; what its neighbour wants is stored until others have replaced it."""
+        self.leave(neighbour)
+        neighbour.is_ghost = True
+        if neighbour.cursor is not None and neighbour.cursor.consumer is not None:
+            neighbour.cursor.consumer.part("the link stands by")
+
+    def _inherit(self, neighbour: Neighbour, before: set[str]) -> None:
+        """Have a neighbour get what is kept for others behind which nodes were that are behind it now."""
+        former = [self._known.meet(one).cursor for one in before]
+        kept = [cursor.released for cursor in former if cursor is not None]
+        if neighbour.cursor is not None and kept:
+            neighbour.cursor.inherit(min(kept), before)
+
+    def _begin_anew(self, neighbour: Neighbour) -> None:
+        """Begin the streams over a link anew, as its sides have changed, and give it what comes again."""
+        if neighbour.cursor is not None:
+            self._broker.changed_links.add(neighbour.cursor.subscription)
+        if neighbour.is_in_tree and neighbour.intake is not None:
+            neighbour.intake.end()
+            self._take_from(neighbour)
+
+    def _ask_whole(self, neighbour: Neighbour) -> None:
+        """Ask an heir whether it has announced all that is wanted behind it."""
+        link, sides = neighbour.link, self._places.sides(neighbour.node)
+        if link is None or not neighbour.is_heir or sides is None:
+            return
+        call = link.connection.request("link.whole", {"sides": sides}, "fail")
+        again = partial(self._ask_again, neighbour, link, sides)
+        call.then(
+            partial(self._is_whole, neighbour, link, sides), lambda _error: self._later(REJOIN_S, again)
+        )
+        link.flush()
+
+    def _ask_again(self, neighbour: Neighbour, link: Link, sides: Sides) -> None:
+        if neighbour.link is link and self._places.sides(neighbour.node) == sides:
+            self._ask_whole(neighbour)
+
+    def _is_whole(self, neighbour: Neighbour, link: Link, sides: Sides, _told: object) -> None:
+        """An heir has announced all that is wanted behind it: let it have what is stored."""
+        if neighbour.link is not link or self._places.sides(neighbour.node) != sides:
+            return
+        if neighbour.cursor is not None:
+            neighbour.cursor.let_have()
+        self._exorcise()
+
+    def ask_whole(self, neighbour: Neighbour, sides: Sides) -> Deferred[None]:
+        """Return a reply that comes when all that is wanted behind this node was announced to a neighbour."""
+        if neighbour.whole is not None:
+            neighbour.whole[1].fail(Refused("exists", "it was asked again"))
+        reply: Deferred[None] = Deferred()
+        neighbour.whole = mirrored(sides) or sides, reply
+        return reply
+
+    def _reply_whole(self) -> None:
+        """Reply to the neighbours for which this node is whole by now."""
+        for neighbour in self._known.in_tree:
+            asked = neighbour.whole
+            if asked is None or neighbour.announcer.state == "down":
+                continue
+            are_whole = all(one is neighbour for one in self._heirs)
+            if are_whole and asked[0] == self._places.sides(neighbour.node):
+                neighbour.whole = None
+                neighbour.announcer.barrier().then(asked[1].resolve, asked[1].fail)
+
+    @property
+    def _heirs(self) -> list[Neighbour]:
+        """The neighbours that are to announce what is wanted behind them; those behind lost links can't."""
+        return [one for one in self._known.in_tree if one.is_heir and not self._topology.is_lost(one.node)]
+
+    def _exorcise(self) -> None:
+        """Keep no more for links that others have replaced."""
+        if any(one.is_heir for one in self._known):
+            return
+        for neighbour in self._known:
+            if neighbour.is_ghost and self._places.are_gone(neighbour.node, self._topology.tree):
+                self._dismiss(neighbour)
 
     def _let_in(self, neighbour: Neighbour, cursor: LinkCursor) -> NeighbourTable:
         """Announce to a neighbour what all others want."""
@@ -140,7 +245,7 @@ class Routing:
             self._settle()
 
     def _dismiss(self, neighbour: Neighbour) -> None:
-        """Let a link stand by: nothing goes over it, in either direction."""
+        """Keep nothing for a neighbour, whose link stands by: nothing goes over it, in either direction."""
         cursor, table = neighbour.cursor, neighbour.table
         assert cursor is not None and table is not None  # noqa: PT018 - one fact
         self.leave(neighbour)
@@ -153,8 +258,10 @@ class Routing:
         self._broker.cursors.end(cursor)
         if self._names.pop(neighbour.node, None) is not None:
             self._broker.store(NEIGHBOURS.drop((neighbour.node,)))
+        self._broker.changed_links.discard(cursor.subscription)
+        self._places.forget(neighbour.node)
         neighbour.cursor = neighbour.table = None
-        neighbour.is_settled = neighbour.has_offered = False
+        neighbour.is_settled = neighbour.has_offered = neighbour.is_ghost = False
         neighbour.wants.clear()
         neighbour.announcer.clear()
         neighbour.offerer.clear()
@@ -164,11 +271,14 @@ class Routing:
 
         One end of a link may know of the other's record a moment earlier.
         """
-        if neighbour.cursor is not None:
+        if neighbour.cursor is not None and not neighbour.is_ghost:
             return neighbour.cursor
-        if self._topology.has_edge(neighbour.node):
+        if neighbour.is_ghost or self._topology.has_edge(neighbour.node):
             raise Refused("exists", "the link stands by")
-        return self._activate(neighbour)
+        cursor = self._activate(neighbour)
+        if neighbour.is_up and neighbour.intake is None:
+            self.join(neighbour)
+        return cursor
 
     # Links that come and go
 
@@ -176,6 +286,7 @@ class Routing:
         """Exchange events over an active link that is up."""
         self._keep_name(neighbour)
         self._take_from(neighbour)
+        self._ask_whole(neighbour)
         self.answered(neighbour)
         assert neighbour.link is not None
         neighbour.link.flush()
@@ -184,16 +295,9 @@ class Routing:
         """Ask a neighbour for events."""
         link = neighbour.link
         assert link is not None
-        neighbour.intake = Intake(
-            self._broker,
-            link.connection,
-            link.session,
-            neighbour.cursor,
-            TOLERATE,
-            partial(self._refusal, neighbour),
-            partial(self._confirmed_beyond, neighbour),
-            lambda: self._later(REJOIN_S, partial(self._take_again, neighbour, link)),
-        )
+        connection, session, sides = link.connection, link.session, self._places.sides(neighbour.node)
+        owner = _Taking(self, neighbour, link)
+        neighbour.intake = Intake(owner, self._broker, connection, session, neighbour.cursor, TOLERATE, sides)
 
     def _keep_name(self, neighbour: Neighbour) -> None:
         """Store the name by which the rights of a neighbour are looked up, also before it comes again."""
@@ -202,21 +306,25 @@ class Routing:
             self._broker.store(NEIGHBOURS.set((neighbour.node,), NeighbourRecord(neighbour.name)))
 
     def answered(self, neighbour: Neighbour) -> None:
-        """Begin to announce, if the neighbour has told what it knows: offers first, then what is wanted."""
-        link = neighbour.link
-        if link is None or neighbour.intake is None or link.table_digest is None:
+        """Begin to announce, if the neighbour relays and has told what it knows: offers before wishes."""
+        link, intake = neighbour.link, neighbour.intake
+        if link is None or intake is None or not intake.is_begun or link.table_digest is None:
             return
         if neighbour.offerer.state == "down":
             neighbour.offerer.up(link.connection, link.offers_digest)
         if neighbour.has_offered and neighbour.announcer.state == "down":
             neighbour.announcer.up(link.connection, link.table_digest)
 
-    def _take_again(self, neighbour: Neighbour, link: Link) -> None:
-        """Ask again for events, which the neighbour did not relay yet; what was announced holds."""
-        if neighbour.link is link and neighbour.intake is not None:
-            neighbour.intake.end()
-            self._take_from(neighbour)
-            link.flush()
+    def take_later(self, neighbour: Neighbour, link: Link) -> None:
+        """Ask a neighbour again for events, which it does not relay, or has not for now."""
+
+        def take_again() -> None:
+            if neighbour.link is link and neighbour.intake is not None:
+                neighbour.intake.end()
+                self._take_from(neighbour)
+                link.flush()
+
+        self._later(REJOIN_S, take_again)
 
     def leave(self, neighbour: Neighbour) -> None:
         """Exchange no more events, for now."""
@@ -226,15 +334,19 @@ class Routing:
         neighbour.announcer.down()
         neighbour.offerer.down()
         neighbour.has_offered = False
+        neighbour.whole = None
 
-    def open_link(self, neighbour: Neighbour, session: Session, number: int, credit: int) -> LinkConsumer:
+    def open_link(self, neighbour: Neighbour, session: Session, wanted: SubscribeRequest) -> LinkConsumer:
         """A neighbour begins to take events."""
         node, cursor = neighbour.node, self._active(neighbour)
+        if mirrored(wanted.sides) != self._places.sides(node):
+            raise Refused("exists", "the sides of the link are others here, for now")
 
         def leads_to(first: str) -> bool:
             return self._topology.way(first) == node
 
-        return LinkConsumer(cursor, session, number, credit, self._numbers, leads_to)
+        about = cursor, session, wanted.number, wanted.credit, self._numbers
+        return LinkConsumer(*about, leads_to)
 
     # What is wanted
 
@@ -338,7 +450,7 @@ class Routing:
 
     def _settle(self) -> None:
         """See to which neighbours less may be announced than before."""
-        active = self._known.others(None)
+        active = self._known.in_tree
         for neighbour in active:
             neighbour.announcer.may_narrow = all(one.is_settled or one is neighbour for one in active)
             neighbour.offerer.may_narrow = all(one.has_offered or one is neighbour for one in active)
@@ -353,7 +465,7 @@ class Routing:
 
     # Events
 
-    def _refusal(self, neighbour: Neighbour, batch: RelayedBatch) -> str:
+    def refusal(self, neighbour: Neighbour, batch: RelayedBatch) -> str:
         """Why events are not taken from a neighbour; empty if they are."""
         first = batch.first.node
         if first == self._broker.node:
@@ -367,7 +479,7 @@ class Routing:
             return "source"
         return ""
 
-    def _confirmed_beyond(self, neighbour: Neighbour, level: int) -> int:
+    def confirmed_beyond(self, neighbour: Neighbour, level: int) -> int:
         """The position here that all other neighbours have confirmed at a level."""
         cursors = [cursor for cursor in self._known.cursors if cursor is not neighbour.cursor]
         return min((cursor.confirmed(level) for cursor in cursors), default=self._broker.position)
@@ -376,6 +488,7 @@ class Routing:
 
     def work(self) -> None:
         """Announce what has changed."""
+        self._reply_whole()
         for neighbour in self._known.others(None):
             for announcer in (neighbour.offerer, neighbour.announcer):
                 if not announcer.is_working and announcer.is_due:
@@ -394,3 +507,29 @@ def _announcing(announcer: Announcer) -> Steps[None]:
     yield from islice(announcer.steps(), STEPS_MAX)
     announcer.is_working = False
     announcer.flush()
+
+
+class _Taking:
+    """Taking of what a neighbour relays over one link, by the tree that there is."""
+
+    def __init__(self, routing: Routing, neighbour: Neighbour, link: Link) -> None:
+        self.node = neighbour.node
+        self._routing = routing
+        self._neighbour = neighbour
+        self._link = link
+
+    def refusal(self, batch: RelayedBatch) -> str:
+        """Why events are not taken from the neighbour; empty if they are."""
+        return self._routing.refusal(self._neighbour, batch)
+
+    def confirmed(self, level: int) -> int:
+        """The position here that all other neighbours have confirmed at a level."""
+        return self._routing.confirmed_beyond(self._neighbour, level)
+
+    def begun(self) -> None:
+        """Announce to the neighbour from now on."""
+        self._routing.answered(self._neighbour)
+
+    def ended(self) -> None:
+        """Ask again a little later; what was announced holds."""
+        self._routing.take_later(self._neighbour, self._link)

@@ -22,6 +22,7 @@ from tidings.errors import Refused, TidingsError, UserError
 from tidings.event import Batch
 from tidings.event.wire import check
 from tidings.overlay.linking import Greeting, Linking
+from tidings.overlay.moving import Sides
 from tidings.overlay.neighbours import KnownNeighbours, Link, Neighbour
 from tidings.overlay.numbers import Numbers
 from tidings.overlay.records import Digest, NodeRecord, Stamps
@@ -42,7 +43,7 @@ from tidings.overlay.topology_effects import (
 from tidings.overlay.tracing import TraceRequest, follow, local_matches, traced
 from tidings.overlay.waiting import Holding, after, ask, joined
 from tidings.peers.peering import Peering
-from tidings.protocol.arguments import InForce
+from tidings.protocol.arguments import InForce, SubscribeRequest
 from tidings.protocol.broker import Broker
 from tidings.protocol.messages import Reverse
 from tidings.protocol.service import IncomingRequest, Service
@@ -64,6 +65,12 @@ class InForceRequest(Struct, frozen=True):
     """The arguments of `in_force` and `link.in_force`: whether offers are meant, or what is wanted."""
 
     of_offers: bool = False
+
+
+class WholeRequest(Struct, frozen=True):
+    """The arguments of `link.whole`: the sides of the link, as the caller has them."""
+
+    sides: Sides
 
 
 class RemoveRequest(Struct, frozen=True):
@@ -91,7 +98,13 @@ class Overlay(Service):
     """Service that joins this node to others. `system` is its id as a client of them, in this life."""
 
     def __init__(
-        self, broker: Broker, peering: Peering, system: str, leaf: bool = False, offers_all: bool = True
+        self,
+        broker: Broker,
+        peering: Peering,
+        system: str,
+        leaf: bool,
+        offers_all: bool,
+        reroute_s: float,
     ) -> None:
         self._broker = broker
         self._log = peering.dialling.log
@@ -100,7 +113,8 @@ class Overlay(Service):
         known = [stored.record for stored in self._stored.values()]
         newest = max((stored.newest for stored in self._stored.values()), default=0)
         about = broker.node, broker.name, self.numbers.epoch
-        self.topology = Topology(*about, leaf, known, newest=newest)
+        self.topology = Topology(*about, leaf, known, newest=newest, reroute_s=reroute_s)
+        self.topology.start(broker.now)
         self.neighbours = KnownNeighbours(self._later, self._refused)
         known_here = self.neighbours, self.topology, self.numbers
         self.routing = Routing(broker, *known_here, self._later, offers_all)
@@ -109,12 +123,14 @@ class Overlay(Service):
         self.linking.on_answer = self.routing.answered
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, TOLERATE - 1))
         broker.open_link = self._open_link
+        self._carry_out([])
         self.frames = {Reverse: self.linking.reversed}
         self.operations = {
             "link.hello": (Greeting, self.linking.greeted),
             "link.table": (TableChange, self._change_table),
             "link.offers": (TableChange, self._change_offers),
             "link.topology": (TopologyNews, self._learn),
+            "link.whole": (WholeRequest, self._ask_whole),
             "link.in_force": (InForceRequest, self._ask_behind),
             "link.trace": (TraceRequest, self._trace_on),
             "in_force": (InForceRequest, self._ask_all),
@@ -150,7 +166,9 @@ class Overlay(Service):
             self._log("warning", "no link to a node", node=neighbour.node, problem=str(error))
             self.linking.part(neighbour)
             return
-        if neighbour.is_active:
+        if self.topology.is_active(neighbour.node) and not neighbour.is_in_tree:
+            self.routing.follow_tree()
+        elif neighbour.is_in_tree:
             self.routing.join(neighbour)
         self._carry_out(effects)
 
@@ -163,8 +181,11 @@ class Overlay(Service):
         """A session has ended; it may be that of a neighbour."""
         self.linking.parted(session)
 
-    def _open_link(self, session: Session, number: int, credit: int) -> LinkConsumer:
-        return self.routing.open_link(self.linking.caller(session), session, number, credit)
+    def _open_link(self, session: Session, wanted: SubscribeRequest) -> LinkConsumer:
+        return self.routing.open_link(self.linking.caller(session), session, wanted)
+
+    def _ask_whole(self, asked: IncomingRequest, request: WholeRequest) -> Deferred[None]:
+        return self.routing.ask_whole(self.linking.caller(asked.session), request.sides)
 
     def _change_table(self, asked: IncomingRequest, change: TableChange) -> Steps[dict[str, Any]]:
         return self.routing.change_table(self.linking.caller(asked.session), change)
@@ -264,7 +285,7 @@ class Overlay(Service):
         broker = self._broker
         is_alone = self.topology.names.get(broker.name) is not None  # two nodes may have one name
         own = InForce({broker.name if is_alone else broker.node: (self.numbers.epoch, broker.position)})
-        others = self.neighbours.others(asking)
+        others = [one for one in self.neighbours.in_tree if one is not asking]
         asked = [ask(one, of_offers, self._names_behind(one), self._later) for one in others]
         self._work()
         return joined(own, asked)
@@ -358,5 +379,4 @@ class Overlay(Service):
 
 def _shape(node: StoredNode) -> tuple[Any, ...]:
     """Return what of a stored node matters for the tree."""
-    record = node.record
-    return record.leaf, node.newest, [(link.neighbour, link.since) for link in record.links]
+    return node.newest, node.record.shape

@@ -4,8 +4,9 @@
             └─► the ends compare their records: digests, then stamps of the slots that differ, then records
     hear    ──► what is newer than the known is kept and sent over all other links
 
-A link stays in the records of its ends while it is cut, and until it is removed; so a cut changes no tree,
-and events wait for the link. All nodes with the same records have the same tree (`overlay.tree`).
+A link stays in the records of its ends while it is cut, and until it is removed. After a while it is lost:
+the tree goes round it where it can, and when it comes back it counts as new. All nodes with the same records
+have the same tree (`overlay.tree`).
 
 The driver calls `link_up` when a connection is there, before it hands in what comes over it, and `link_down`
 when that is lost; a connection keeps the order of its messages. It calls `wake` at `wake_at`. Effects are
@@ -55,6 +56,8 @@ FORGET_S = 3600.0
 """How long the record of a node is kept that no links connect with this one any more."""
 LOOK_S = 5.0
 """How long after a change of edges a node looks which nodes are out of reach."""
+START_S = 30.0
+"""How long after a start links that were known before may take to come up."""
 CLASHES_MAX = 5
 """Times within CLASH_S that a node may find a newer record of itself, before that is reported."""
 CLASH_S = 60.0
@@ -73,10 +76,12 @@ class Topology:
         known: Iterable[NodeRecord] = (),
         address: str = "",
         newest: int = 0,
+        reroute_s: float = inf,
     ) -> None:
         """`known` has the record that was stored last (StoreAdjacency), and may have others.
 
         `newest` is what that was in the last life: a new link must be younger than all that were known then.
+        After `reroute_s` a link that is cut is lost.
         """
         self.node = node
         self.clashes = 0
@@ -92,6 +97,8 @@ class Topology:
         self._clashes_at: deque[float] = deque(maxlen=CLASHES_MAX)
         self._is_full = False
         self._look_at = inf
+        self._reroute_s = reroute_s
+        self._lost_at: dict[str, float] = {}  # when a link that is cut will be lost
         self._is_stale = False
         self._names: dict[str, str | None] | None = None
         own = NodeRecord(node, name, epoch, 1, (), leaf, address)
@@ -148,6 +155,10 @@ class Topology:
         """Return the neighbour through which a node is reached; None if it is not, or is this one."""
         return self.tree.way(node)
 
+    def is_lost(self, neighbour: str) -> bool:
+        """Whether this node has called the link to a neighbour lost."""
+        return any(link.neighbour == neighbour and link.lost for link in self.own.links)
+
     def has_edge(self, neighbour: str) -> bool:
         """Whether both ends' records name the link to a neighbour."""
         record = self._known.get(neighbour)
@@ -176,11 +187,16 @@ class Topology:
 
     # Links of this node
 
+    def start(self, now: float) -> None:
+        """Begin to wait for the links that were there before."""
+        at = now + max(START_S, self._reroute_s)
+        self._lost_at = {link.neighbour: at for link in self.own.links if not link.lost}
+
     def link_up(self, neighbour: str, since: int, now: float) -> list[Effect]:
         """Note that the connection to a neighbour is there, also one in place of another.
 
-        `since` is when it was established, in µs; of a link that was known before, the first moment counts: a
-        clock that was set back would make it older than others, and change the tree.
+        `since` is when it was established, in µs; of a link that was known before, and not lost, the first
+        moment counts: a clock that was set back would make it older than others, and change the tree.
         A new link counts as younger than all that are known, whatever the clocks say, so that it changes no
         established tree. UserError if it is one too many.
         """
@@ -190,7 +206,8 @@ class Topology:
             raise UserError("a node has no link to itself")
         if link is None and len(links) >= LINKS_MAX:
             raise UserError(f"a node has at most {LINKS_MAX} links; remove one first")
-        since = max(since, self._known.newest + 1) if link is None else link.since
+        since = max(since, self._known.newest + 1) if link is None or link.lost else link.since
+        self._lost_at.pop(neighbour, None)
         links[neighbour] = LinkRecord(neighbour, min(max(since, 0), SINCE_MAX))
         self._unasked.pop(neighbour, None)  # it is sent the record with the digest
         effects = self._change(links, now)
@@ -205,7 +222,17 @@ class Topology:
         if neighbour not in links:
             return []
         links[neighbour] = replace(links[neighbour], is_up=False)
+        self._lost_at[neighbour] = now + self._reroute_s
         return self._change(links, now)
+
+    def _lose(self, now: float) -> list[Effect]:
+        """Call those links lost that were cut for too long."""
+        due = [neighbour for neighbour, moment in self._lost_at.items() if moment <= now]
+        links = {link.neighbour: link for link in self.own.links}
+        for neighbour in due:
+            del self._lost_at[neighbour]
+            links[neighbour] = replace(links[neighbour], lost=min(self._known.newest + 1, SINCE_MAX))
+        return self._change(links, now) if due else []
 
     def link_removed(self, neighbour: str, now: float) -> list[Effect]:
         """Remove a link; the neighbour is told if it is connected, and its connection may be closed then."""
@@ -213,6 +240,7 @@ class Topology:
         if links.pop(neighbour, None) is None:
             return []
         was_up = self._unasked.pop(neighbour, None) is not None
+        self._lost_at.pop(neighbour, None)
         effects = self._change(links, now)
         return [*effects, SendRecords(neighbour, (self.own,))] if was_up else effects
 
@@ -222,10 +250,10 @@ class Topology:
         new = tuple(links[neighbour] for neighbour in sorted(links))
         if new == own.links:
             return []
-        stored = [(link.neighbour, link.since) for link in own.links]
+        stored = own.shape
         record = replace(own, version=own.version + 1, links=new)
         effects = self._publish(record, now)
-        if stored != [(link.neighbour, link.since) for link in new]:
+        if stored != record.shape:
             effects.insert(0, StoreAdjacency(record))
         return effects
 
@@ -375,7 +403,7 @@ class Topology:
     @property
     def wake_at(self) -> float:
         """When `wake` is to be called; inf if nothing is due."""
-        return min(self._pacing.wake_at, self._look_at)
+        return min(self._pacing.wake_at, self._look_at, min(self._lost_at.values(), default=inf))
 
     def wake(self, now: float) -> list[Effect]:
         """Take the changes that waited for their time, and forget nodes that were out of reach for long."""
@@ -393,7 +421,7 @@ class Topology:
                     effects.append(SendRecords(source, (record,)))
         if self._look_at <= now:
             effects += self._look(now)
-        return effects
+        return effects + self._lose(now)
 
     def _look(self, now: float) -> list[Effect]:
         """Look which nodes are out of reach, and send the records of those that no longer are."""

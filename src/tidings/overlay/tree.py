@@ -2,8 +2,11 @@
 
 The tree is Kruskal's: edges are taken from the oldest to the youngest, and each that would close a cycle is
 left out and *stands by*. So a new link changes an established tree only where it joins two parts of it. An
-edge is a link that the records of both its ends name, whether it is up or cut. The rule kept: the tree is a
-function of the records alone, so nodes that have the same records have the same tree.
+edge is a link that the records of both its ends name, whether it is up or cut. One that was cut for long is
+*lost*, and comes after all that are not: the tree goes round it where there is another way, and events wait
+for it where there is none. Of the links to a node that is gone they wait for the one that was lost last, as
+the neighbour there knows best what that node has had. The rule kept: the tree is a function of the records
+alone, so nodes that have the same records have the same tree.
 
 A leaf has one edge in the tree, its oldest to a node that is no leaf, so nothing passes through it.
 """
@@ -13,8 +16,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
-from tidings.overlay.records import NodeRecord
+from tidings.overlay.records import SINCE_MAX, NodeRecord
 
+LOST = 2 * SINCE_MAX + 1
+"""Links that are lost come after all others, the one that was lost last before the rest of them."""
 Edge = tuple[int, str, str]
 """Moment since when there is a link, and its ends, the smaller id first: edges are taken in this order."""
 
@@ -22,7 +27,8 @@ Edge = tuple[int, str, str]
 def edges_of(records: Iterable[NodeRecord]) -> list[Edge]:
     """Return the links that the records of both ends name, since the later of the moments these say.
 
-    An end that has just started, with a clock that is behind, may not know how old the other links are.
+    An end that has just started, with a clock that is behind, may not know how old the other links are. What
+    one of them calls lost comes after all others.
     """
     said: dict[tuple[str, str], int] = {}  # by the end that was met first, and the other
     edges: list[Edge] = []
@@ -31,11 +37,12 @@ def edges_of(records: Iterable[NodeRecord]) -> list[Edge]:
         for link in record.links:
             neighbour = link.neighbour
             since = said.pop((neighbour, node), None)
+            moment = LOST - link.lost if link.lost else link.since
             if since is None:
-                said[node, neighbour] = link.since
+                said[node, neighbour] = moment
             else:
                 ends = (node, neighbour) if node < neighbour else (neighbour, node)
-                edges.append((max(since, link.since), *ends))
+                edges.append((max(since, moment), *ends))
     return edges
 
 

@@ -147,6 +147,8 @@ class Broker:
         self.frames: dict[type[ProtocolMessage], FrameHandler] = {}
         self.watch: QueueWatch | None = None  # who has queues that can be watched
         self.open_link: LinkOpening | None = None  # who has links to other nodes
+        self.changed_links: set[Subscription] = set()
+        """Of neighbours beyond which nodes may lack what this one has had: events go other ways than before."""
         self.tunnels: dict[Session, Callable[[], None]] = {}
         """What sends the frames of sessions that have no connection of their own."""
         self.background = Background(self.turns)  # long work that no session waits for
@@ -519,10 +521,20 @@ class Broker:
         assert isinstance(batch, RelayedBatch)
         had = self._had(batch)
         if had:
-            self.count("relays_refused", had, "had")
+            self._relay_again(link, session, batch.slice(0, had), checked.slice(0, had))
             if had == len(batch):
                 return None
             batch, checked = batch.slice(had, len(batch)), checked.slice(had, len(batch))
+        batch.is_again = False
+        batch, checked, matches = self._granted(link, session, batch, checked)
+        if not len(batch):
+            return None
+        return self._pass_on(batch, checked, matches, None, waits=not checked.is_plain)
+
+    def _granted(
+        self, link: Hashable, session: Session, batch: RelayedBatch, checked: Checked
+    ) -> tuple[RelayedBatch, Checked, MatchedRows]:
+        """Return what of relayed events was granted to the other node, and who wants that."""
         matches = self.exchange.match(batch, link)
         if session.granted is not None:
             allowed = next((rows for one, rows in matches if one is session.granted), ())
@@ -530,9 +542,20 @@ class Broker:
                 self.count("relays_refused", len(batch) - len(allowed), "not-allowed")
                 batch, checked = batch.take(allowed), checked.take(allowed)
                 matches = self.exchange.match(batch, link)
-        return (
-            self._pass_on(batch, checked, matches, None, waits=not checked.is_plain) if len(batch) else None
-        )
+        return batch, checked, matches
+
+    def _relay_again(self, link: Hashable, session: Session, batch: RelayedBatch, checked: Checked) -> None:
+        """Give events that were had before to those neighbours that may lack them."""
+        matches: MatchedRows = []
+        if batch.is_again and not batch.first.is_volatile:
+            batch, checked, matches = self._granted(link, session, batch, checked)
+            matches = [one for one in matches if one[0] in self.changed_links]
+        if not matches:
+            self.count("relays_refused", len(batch), "had")
+            return
+        self.count("relayed_again", len(batch))
+        positions = self._keep(batch, checked, matches)
+        self._deliver(Published(batch, checked.counters, None), matches, positions)
 
     def _had(self, batch: RelayedBatch) -> int:
         """Count the numbers of relayed events; how many of these were had before, by whichever way."""

@@ -41,6 +41,9 @@ class Options(Struct, frozen=True, omit_defaults=True):
     passive: bool = False
     newest: bool = False  # its client gets the newest events first
     link: bool = False  # its client is a neighbour node
+    heir: bool = False  # that has not announced yet what is wanted behind it
+    kept: int = 0  # the position behind which events are kept for those beyond it
+    skips: dict[str, int] = {}  # neighbours, and up to which position it gets nothing that came from them
 
     def encode(self) -> bytes:
         """The options as they are stored; nothing for those of most."""

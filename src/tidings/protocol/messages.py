@@ -278,7 +278,8 @@ class Relay(Deliver, frozen=True, gc=False):
     """Events for a neighbour node: a delivery that says which node took them in, and under which numbers.
 
     `numbers` are None where they are the positions, at the first node itself; one number is the first of
-    numbers that follow each other. `age_us` is the part of their lives that is used up.
+    numbers that follow each other. `age_us` is the part of their lives that is used up. What comes *again* is
+    handed on although it was had: there may be nodes beyond that lack it.
     """
 
     KIND = 20
@@ -288,6 +289,7 @@ class Relay(Deliver, frozen=True, gc=False):
     numbers: bytes | int | None = None
     is_volatile: bool = False
     age_us: int = 0
+    is_again: bool = False
 
 
 class Confirm(ProtocolMessage, frozen=True, gc=False):

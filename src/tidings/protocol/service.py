@@ -25,6 +25,7 @@ from tidings.steps import Steps
 from tidings.store.interface import Operation
 
 if TYPE_CHECKING:
+    from tidings.protocol.arguments import SubscribeRequest
     from tidings.protocol.session import Session
     from tidings.protocol.stored_consumer import StoredConsumer
 
@@ -35,8 +36,8 @@ WatchEnding = tuple[Callable[[], None], Deferred[Any] | None]
 """What ends a watch, and the reply that says whether it has begun; None if it has."""
 QueueWatch = Callable[["Session", str, Subscription], WatchEnding]
 """Tells a subscription of what is put into the queue of that name, as far as it was granted."""
-LinkOpening = Callable[["Session", int, int], "StoredConsumer"]
-"""Makes the consumer by which a neighbour node gets events, from its session, a number and credit."""
+LinkOpening = Callable[["Session", "SubscribeRequest"], "StoredConsumer"]
+"""Makes the consumer by which a neighbour node gets events, for its session and request."""
 
 LATER: Any = object()
 """Returned by an operation that answers the request itself, at its own mark; others return a Deferred."""

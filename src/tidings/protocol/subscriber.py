@@ -216,7 +216,7 @@ def _relayed(message: Relay, raw: bytes) -> RelayedBatch:
         numbers = unpack_numbers(packed or b"", count, "$.Relay.numbers")
     origin = ForwardedOrigin(message.system, message.epoch, message.source)
     first = FirstNode(message.first_node, message.first_epoch, message.is_volatile)
-    return RelayedBatch(raw, origin, first, numbers, max(0, message.age_us))
+    return RelayedBatch(raw, origin, first, numbers, max(0, message.age_us), is_again=message.is_again)
 
 
 def _last_counter(batch: Batch) -> int:

@@ -275,7 +275,7 @@ class Subscriptions:
         """Let a neighbour node have what it has announced that it wants."""
         if self._broker.open_link is None:
             raise Refused("not-found", "this node has no links")
-        stream = self._broker.open_link(self._session, wanted.number, wanted.credit)
+        stream = self._broker.open_link(self._session, wanted)
         if stream.cursor.consumer is not None:
             stream.cursor.consumer.part("taken over")
         acknowledged = stream.cursor.acknowledged

@@ -2,7 +2,8 @@
 
 At each delivery: the event was published and is unchanged, the subscription wants it, it has not had it (if
 it is durable: not unmarked), and the events of a publisher come in its order, those that are stored and the
-transient ones each by themselves. On each disk an event is stored at most once. At the end each reliable
+transient ones each by themselves. On each disk an event is stored at most once, save what comes again for a
+neighbour. At the end each reliable
 event that a durable subscription was promised has arrived there.
 
 A promise begins where the subscription is *in force*: the table of its node there, and at each hop between,
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tidings.event import Batch, Event
+from tidings.event.relayed import came_again
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.overlay.table import TABLE, TableEntry
@@ -233,6 +235,8 @@ class OverlayWatch(DiskWatch):
         super().synced(taken)
 
     def _note(self, batch: StoredBatch) -> None:
+        if came_again(batch.provenance):
+            return
         for position, identity in enumerate(_identities(batch), batch.first):
             known = self._stored.setdefault(identity, position)
             assert known == position, f"{identity} is stored twice, at {known} and {position}"

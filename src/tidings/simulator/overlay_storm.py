@@ -44,6 +44,8 @@ PROBE_S = 12.0
 """Time for a subscription to be announced to all nodes, or for an event to reach all."""
 AHEAD_S = (0.0, 0.0, 1.0, 7_200.0)
 """Largest errors of wall clocks at first; each storm chooses one."""
+REROUTE_S = (0.3, 1.0, 5.0)
+"""How long a link may be cut before events go another way; each node chooses one."""
 TRIMS = (1, 20, 1_000)
 """Positions after which the stream is trimmed; each node chooses one."""
 
@@ -143,7 +145,8 @@ class OverlayStorm:
         nodes = []
         for name in names:
             dialled = {far: address_of(far) for near, far in [*self.edges, *both] if near == name}
-            settings = CoreSettings(name=name, peers=Neighbours(dialled, Credentials()))
+            peers = Neighbours(dialled, Credentials())
+            settings = CoreSettings(name=name, peers=peers, reroute_s=random.choice(REROUTE_S))
             watch = OverlayWatch(random.choice(TRIMS))
             node = SimulatedNode(
                 self.world, name, watch, settings=settings, ahead_s=random.uniform(-ahead_s, ahead_s)

@@ -1,0 +1,82 @@
+"""Nodes that are reached over other links than before: nothing is lost, doubled or out of order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from overlay.network import Network
+
+LONG_S = 30.0
+"""Time for a link to be called lost, and for what follows."""
+
+
+def network(*links: tuple[str, str], spare: Sequence[tuple[str, str]]) -> Network:
+    """Nodes with links, and spare links that come later and stand by."""
+    net = Network(*links, *spare, settle_s=0.0)
+    for one in spare:
+        net.cut(*one)
+    net.run(5.0)
+    for one in spare:
+        net.heal(*one)
+    net.run(LONG_S)
+    assert edges(net, links[0][0]) == {tuple(sorted(one)) for one in links}
+    return net
+
+
+def die(net: Network, name: str) -> None:
+    """Cut a node off from all others, for good."""
+    for other in net.names:
+        if other != name and net.neighbour_or_none(name, other) is not None:
+            net.cut(name, other)
+
+
+def edges(net: Network, node: str) -> set[tuple[str, str]]:
+    topology = net[node].core.overlay.topology
+    names = {record.node: record.name for record in topology.records}
+    return {tuple(sorted((names[one], names[other]))) for _, one, other in topology.tree.edges}
+
+
+def test_a_standby_link_takes_over_when_another_is_lost() -> None:
+    net = network(("b", "a"), ("c", "b"), spare=[("c", "a")])
+    got = net.app("c").subscribe(durable="d")
+    app = net.app("a")
+    net.run()
+    net.cut("b", "c")
+    app.publish(1, 2, 3)
+    net.run(LONG_S)
+    assert edges(net, "a") == {("a", "b"), ("a", "c")}
+    assert got.values == [1, 2, 3]
+    app.publish(4)
+    net.run()
+    net.heal("b", "c")
+    net.run(LONG_S)
+    app.publish(5)
+    net.run()
+    assert got.values == [1, 2, 3, 4, 5]
+    assert edges(net, "a") == {("a", "b"), ("a", "c")}
+
+
+def test_the_star() -> None:
+    """d was cut off from a, which dies: d gets from b what c has published, though b has had it."""
+    net = network(("b", "a"), ("c", "a"), ("d", "a"), spare=[("c", "b"), ("d", "b")])
+    at_b = net.app("b").subscribe("type = 'a'", durable="b")
+    at_d = net.app("d").subscribe("type = 'a' OR type = 'b'", durable="d")
+    app = net.app("c")
+    net.run()
+    net.cut("a", "d")
+    net.run(0.2)
+    app.publish(1, type="b")
+    app.publish(2, type="a")
+    app.publish(3, type="b")
+    net.run(0.5)
+    assert at_b.values == [2]
+    assert at_d.values == []
+    die(net, "a")
+    net.run(LONG_S)
+    assert at_d.values == [1, 2, 3]
+    assert at_b.values == [2]
+    app.publish(4, type="a")
+    net.run()
+    assert at_b.values == [2, 4]
+    assert at_d.values == [1, 2, 3, 4]
+    assert not [one.name for one in net["b"].core.overlay if one.is_ghost]
