@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
+
+import msgspec
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.store.openers import Opener, reopened
 from tests.store.samples import batch, everything
@@ -17,6 +21,7 @@ from tidings.store.interface import (
     RecordKind,
     SetRecord,
 )
+from tidings.store.records import STREAM, StreamLink, is_sound, stream_row
 
 
 class Link(Struct, frozen=True, omit_defaults=True):
@@ -69,3 +74,21 @@ def test_a_record_above_the_limits_is_refused_with_its_commit(opener: Opener, re
     assert list(everything(store)) == []
     whole = SetRecord("link", "k" * RECORD_KEY_SIZE_MAX, bytes(RECORD_VALUE_SIZE_MAX))
     store.commit([whole])
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 1023, 1024, 5000, 2**16 - 1, 2**16, 2**20])
+def test_the_checksum_of_a_row_is_that_of_all_its_fields_however_long_they_are(size: int) -> None:
+    link = StreamLink(replace(batch(7), raw=bytes(range(256)) * (size // 256) + bytes(size % 256)), 5, 6, 8)
+    row = stream_row(link)
+    assert row[1] == zlib.crc32(msgspec.msgpack.encode(("stream", row[0], *row[2:])))
+    assert is_sound(STREAM, row)
+    for place, field in enumerate(row[2:-1], 2):
+        changed = b"?" if isinstance(field, bytes) else 99 if field is None else field + 1
+        assert not is_sound(STREAM, (*row[:place], changed, *row[place + 1 :]))
+    assert not is_sound(STREAM, (row[0] + 1, *row[1:]))  # type: ignore[operator]  # a key is an integer
+    raw = bytearray(row[-1])  # type: ignore[arg-type]
+    for place in {0, size // 2, size - 1} if size else ():
+        raw[place] ^= 1
+        assert not is_sound(STREAM, (*row[:-1], bytes(raw)))
+        raw[place] ^= 1
+    assert not is_sound(STREAM, (*row[:-1], bytes(raw) + b"\0"))

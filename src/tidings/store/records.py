@@ -18,7 +18,7 @@ before it: the rest of the row is read and checked without it.
 from __future__ import annotations
 
 import zlib
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -36,6 +36,9 @@ RecordKey = tuple[str, Field, Field]
 _ELSEWHERE = -1  # an epoch that no batch has
 
 _RELAYED = b"\xc1"  # before the source and provenance of relayed events; no text begins with this byte
+
+_LONG = 1 << 10  # bytes that are worth not being copied; at least 256, below which msgpack has another head
+_NO_BYTES = b"\xc4\0"  # no bytes as msgpack
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_relayed = msgspec.msgpack.Decoder(tuple[str | None, bytes]).decode
@@ -222,7 +225,17 @@ def is_whole(row: Row) -> bool:
 
 
 def _checksum(table: TableSchema, key: Field, fields: Row) -> int:
-    return zlib.crc32(_encode((table.name, key, *fields)))
+    """Return the CRC-32 of the table's name, the key and the fields as a msgpack array.
+
+    This is on the hot path of reading the stream: a last field that is long is not copied for it.
+    """
+    last = fields[-1]
+    if type(last) is not bytes or len(last) < _LONG:
+        return zlib.crc32(_encode((table.name, key, *fields)))
+    front = _encode((table.name, key, *fields[:-1], b""))[: -len(_NO_BYTES)]
+    size = len(last)
+    head = b"\xc5" + size.to_bytes(2, "big") if size < 1 << 16 else b"\xc6" + size.to_bytes(4, "big")
+    return zlib.crc32(last, zlib.crc32(front + head))
 
 
 def checksum_of(row: Row) -> int:
@@ -320,10 +333,8 @@ def record_of(row: Row) -> SetRecord:
 
 def link_of(row: Row) -> StreamLink:
     """Decode a sound row of STREAM."""
-    first, _, count, persistent, previous, kept, stored_us, latest_us, epoch = cast(
-        "tuple[int, ...]", row[:9]
-    )
-    system, written, raw = cast("tuple[bytes | None, bytes | None, bytes]", row[9:])
+    values: Any = row
+    first, _, count, persistent, previous, kept, stored_us, latest_us, epoch, system, written, raw = values
     source, provenance = _source_of(written)
     batch = StoredBatch(
         first,
