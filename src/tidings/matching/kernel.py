@@ -43,6 +43,8 @@ CONTROL_WORDS: Final = 19
 
 _SPARSE_MAX: Final = 6
 """Words left by the summaries, up to which it pays to go from word to word instead of ANDing whole rows."""
+_FEW: Final = 8
+"""Entries of a block without bitmaps up to which each is tested at once, instead of being listed first."""
 _TEST_SIZE: Final = 24  # bytes of a test
 _SPAN_SHORT: Final = 8
 """Intervals of a test up to which they are tried one by one."""
@@ -232,6 +234,28 @@ def _list_candidates(control: Longs, block: Longs, number: Int, row: Int, used: 
 
 
 @njit(nogil=True, cache=True)
+def _has_few(block: Longs) -> Any:
+    """Whether a block has few entries and nothing that would leave some of them out: one filter, say."""
+    return block[_COUNT] <= _FEW and block[_ROW_LANES_COUNT] == 0 and block[_GROUPS] == 0
+
+
+@njit(nogil=True, cache=True)
+def _list_few(control: Longs, block: Longs, number: Int, row: Int, used: Int) -> Int:
+    """List the entries of a block of few that one event matches; return how many are listed now."""
+    values = control[VALUES] + 8 * control[LANES_COUNT] * row
+    bits = word_at(block[_ALIVE])
+    while bits != 0:
+        entry = count_zeros(bits)
+        bits &= bits - np.uint64(1)
+        if _admits(block, entry, values, control[ORDERED], control[RANKS]):
+            write32(control[OUT_ROWS] + 4 * used, row)
+            write32(control[OUT_SLOTS] + 4 * used, entry)
+            write32(control[OUT_BLOCKS] + 4 * used, number)
+            used += 1
+    return used
+
+
+@njit(nogil=True, cache=True)
 def _verify(control: Longs, blocks: Longs, listed: Int) -> Int:
     """Keep the candidates that do match; return their number.
 
@@ -283,15 +307,19 @@ def match_rows(control: Longs, blocks: Longs, count: Int, number: Int, row: Int)
 
     Matches are (row, slot), with ~slot if the filter itself must be evaluated.
     """
-    if number == 0 and row == 0:
+    if number == 0 and row == 0 and not (len(blocks) == 1 and _has_few(blocks[0])):
         place_rows(control, count)
     listed = 0
     while number < len(blocks):
         block = blocks[number]
+        has_few = _has_few(block)
         while row < count:
             if control[OUT_ROOM] - listed < block[_COUNT]:
                 return number, row, _verify(control, blocks, listed)
-            listed = _list_candidates(control, block, number, row, listed)
+            if has_few:
+                listed = _list_few(control, block, number, row, listed)
+            else:
+                listed = _list_candidates(control, block, number, row, listed)
             row += 1
         row = 0
         number += 1

@@ -27,6 +27,8 @@ from tidings.matching.lanes import Lanes
 VALUES_MAX: Final = 1 << 21
 """Values of one tile: that many events are scanned and matched at a time."""
 TILE_MIN, TILE_MAX = 16, 1024
+TILE_VALUES: Final = 1 << 14
+"""Values up to which a tile has more than TILE_MAX events: with few lanes calls cost more than work."""
 MATCHES_ROOM: Final = 1 << 17
 
 Fill = Callable[[int, int, Floats], None]
@@ -90,7 +92,7 @@ class TileMatcher:
 
     def _size_tiles(self) -> None:
         lanes = max(1, self._lanes.size)
-        self._tile = max(TILE_MIN, min(TILE_MAX, VALUES_MAX // lanes))
+        self._tile = max(TILE_MIN, min(max(TILE_MAX, TILE_VALUES // lanes), VALUES_MAX // lanes))
         if self._values.shape != (self._tile, lanes):
             self._values = np.empty((self._tile, lanes))
             self._cells = np.zeros((2, self._tile, lanes), np.uint16)
