@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -382,6 +383,37 @@ def test_owners_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         offered.finish_tick()
     assert source.texts == ["type = 'good'"]
     assert offered.has_changes
+
+
+@pytest.mark.parametrize("owners", [1, 7, 400])
+def test_a_demand_is_taken_in_as_many_operations_however_many_were_taken_before(
+    monkeypatch: pytest.MonkeyPatch, owners: int
+) -> None:
+    done: Counter[str] = Counter()
+
+    class Counted(OrderedDict[Any, Any]):
+        """Takes its first item without passing over the places of those before it."""
+
+        def popitem(self, last: bool = True) -> tuple[Any, Any]:
+            done["first taken" if not last else "last taken"] += 1
+            return super().popitem(last)
+
+        def __iter__(self) -> Iterator[Any]:
+            done["looked through"] += 1
+            return super().__iter__()
+
+    monkeypatch.setattr(demands, "OrderedDict", Counted)
+    waiting = demands.Demands()
+    wanted = [Filter(f"n = {number}") for number in range(400)]
+    for number, filter in enumerate(wanted):
+        waiting.come(filter, None, number % owners, filter)
+    done.clear()
+    for number, filter in enumerate(wanted, 1):
+        demand = waiting.take()
+        assert demand is not None
+        assert demand.filter is filter
+        assert done == {"first taken": 2 * number}
+    assert waiting.take() is None
 
 
 def test_a_crowd_does_not_count_those_behind_the_link_of_the_source_itself() -> None:

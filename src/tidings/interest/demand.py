@@ -14,6 +14,7 @@ done: two filters count as overlapping, and no merged filter is made.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
@@ -117,7 +118,8 @@ class Demands:
 
     def __init__(self) -> None:
         self._by_filter: dict[tuple[Filter, Filter], Demand] = {}  # by filter and requested filter
-        self._due: dict[Hashable, dict[Demand, None]] = {}  # by owner
+        # By owner. A plain dictionary passes over all places that were emptied to find its first key.
+        self._due: OrderedDict[Hashable, OrderedDict[Demand, None]] = OrderedDict()
 
     @property
     def is_due(self) -> bool:
@@ -142,16 +144,14 @@ class Demands:
 
     def _change(self, demand: Demand, owner: Hashable) -> None:
         if demand.view is not demand.wanted_view:
-            self._due.setdefault(owner, {})[demand] = None
+            self._due.setdefault(owner, OrderedDict())[demand] = None
 
     def take(self) -> Demand | None:
         """Take a demand whose view may have changed, of the owner whose turn it is."""
         if not self._due:
             return None
-        owner = next(iter(self._due))
-        waiting = self._due.pop(owner)
-        demand = next(iter(waiting))
-        del waiting[demand]
+        owner, waiting = self._due.popitem(last=False)
+        demand, _ = waiting.popitem(last=False)
         if waiting:
             self._due[owner] = waiting  # behind the others
         return demand
