@@ -30,6 +30,8 @@ def test_code_is_loaded_when_there_is_much_to_do_and_only_once(monkeypatch: pyte
     for _ in range(compiled.BUSY_TICKS - 1):
         loader.busy()
     loader.filters(compiled.FILTERS_MANY - 1)
+    for read in range(0, 5 * compiled.BYTES_MANY, compiled.BYTES_MANY - 1):
+        loader.traffic(read)
     loader.wait()
     assert loads == []
     loader.busy()
@@ -37,6 +39,30 @@ def test_code_is_loaded_when_there_is_much_to_do_and_only_once(monkeypatch: pyte
     loader.filters(compiled.FILTERS_MANY)
     loader.wait()
     assert loads == [None]
+
+
+def test_a_node_loads_code_when_its_log_is_searched_but_not_when_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[None] = []
+    monkeypatch.setattr(compiled, "exercise", lambda: loads.append(None))
+
+    async def scenario() -> None:
+        async with running(dir=str(tmp_path)) as node, tidings.connect(node.addresses[0]) as bus:
+            await bus.publish_all([Event("air", {"n": n}, delivery="persistent") for n in range(1_000)])
+            loader = node._loader = compiled.Loader()
+            node._on_wake()
+            monkeypatch.setattr(compiled, "BYTES_MANY", 10_000)
+            assert len([found async for found in bus.log.read()]) == 1_000
+            node._on_wake()
+            loader.wait()
+            assert loads == []
+            assert len([found async for found in bus.log.read(where="n >= 990")]) == 10
+            node._on_wake()
+            loader.wait()
+            assert loads == [None]
+
+    run(scenario())
 
 
 def test_code_that_can_not_be_loaded_is_no_catastrophe(

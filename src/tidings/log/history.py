@@ -48,11 +48,15 @@ WantedColumns = Sequence[str] | None
 
 
 class LogAnswer(Struct, frozen=True):
-    """Parts of the log, and the position to go on from; `scanned` is the number of bytes read for it."""
+    """Parts of the log, and the position to go on from.
+
+    `scanned` is the number of bytes read for it, `searched` that of bytes in the store which were matched.
+    """
 
     parts: Sequence[ReplyPart]
     next: int
     scanned: int = 0
+    searched: int = 0
 
 
 class SealedSpan(Struct, frozen=True):
@@ -186,7 +190,7 @@ class History:
                     parts, position = _beginning(found[0]) or (found, following)
                 break
             parts, position = parts + found, following
-        return LogAnswer(parts, max(position, start), scanned)
+        return LogAnswer(parts, max(position, start), scanned, selection.searched)
 
     def collapse(
         self,
@@ -220,10 +224,10 @@ class History:
             found, following = self._piece(position, end, selection, PIECE_SIZE, skip, decoder.wanted)
             if not collapser.add_within(decoder.batches(found), ANSWER_SIZE_MAX):
                 if scanned == 0:
-                    return LogAnswer(found, max(following, start), PIECE_SIZE)
+                    return LogAnswer(found, max(following, start), PIECE_SIZE, selection.searched)
                 break
             position, scanned = following, scanned + PIECE_SIZE
-        return LogAnswer([collapsed_part(collapser)], max(position, start), scanned)
+        return LogAnswer([collapsed_part(collapser)], max(position, start), scanned, selection.searched)
 
     def find(self, ids: Sequence[str], filter: Filter, start: int, end: int) -> LogAnswer:
         """Return some of the events with these ids that match the filter, maybe none yet; where to go on."""

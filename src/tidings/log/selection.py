@@ -45,6 +45,7 @@ class Selection:
         self._index.add("", filter)
         self._needle = _contained_by_misses(filter)
         self._goes_by_origin = not names_in(filter.condition).isdisjoint(_OF_ORIGIN)
+        self.searched = 0  # bytes that were matched, not only passed on
 
     def parts(self, batches: Iterable[StoredBatch], start: int, end: int) -> Iterator[LivePart]:
         """Yield the matching events of stored batches, which ascend, within these positions."""
@@ -67,6 +68,7 @@ class Selection:
     def _search(self, stored: Sequence[StoredBatch], start: int, end: int) -> Iterator[LivePart]:
         """Yield the matching events of batches that are matched as one."""
         joined = _joined(stored)
+        self.searched += len(joined.raw)
         matched = self._index.match_rows(joined).rows.tolist()  # of the only key
         if not matched:
             return

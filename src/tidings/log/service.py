@@ -75,6 +75,7 @@ class LogService(Service):
         for archive in broker.cursors.archives:
             self._watch(archive)
         self.scanned = 0  # bytes read for replies, ever
+        self.searched = 0  # bytes in the store that filters were matched with for replies, ever
         self.operations: Operations = {
             "log.status": (arguments.Nothing, self._status),
             "log.rights": (arguments.Nothing, self._rights),
@@ -202,6 +203,7 @@ class LogService(Service):
 
         def answer(found: LogAnswer) -> dict[str, Any]:
             self.scanned += found.scanned
+            self.searched += found.searched
             return {"parts": found.parts, "next": found.next, "end": end}
 
         if wanted.start >= end:

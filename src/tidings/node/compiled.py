@@ -42,7 +42,7 @@ OUTPUT_MAX = 500
 BUSY_TICKS = 5
 """Full ticks after which a node counts as busy."""
 BYTES_MANY = 2 << 20
-"""Bytes from one wake to the next, about a second, from which on a node counts as busy too."""
+"""Bytes from one wake to the next, about a second, that arrive or are searched, from which on it does too."""
 FILTERS_MANY = 24
 """Subscriptions from which on the index will soon want compiled code."""
 CPU_INFO = Path("/proc/cpuinfo")
@@ -192,7 +192,7 @@ class Loader:
     def __init__(self) -> None:
         self.state: CompiledState = "ready"
         self._full_ticks = 0
-        self._received = 0
+        self._read = 0
         self._is_wanted = False
         self._filling: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
@@ -219,10 +219,10 @@ class Loader:
         if self._full_ticks >= BUSY_TICKS:
             self.load()
 
-    def traffic(self, received: int) -> None:
-        """So many bytes have arrived ever; to be called about once a second."""
-        before, self._received = self._received, received
-        if received - before >= BYTES_MANY:
+    def traffic(self, read: int) -> None:
+        """So many bytes have arrived, or were searched in the log, ever; to be called about once a second."""
+        before, self._read = self._read, read
+        if read - before >= BYTES_MANY:
             self.load()
 
     def filters(self, count: int) -> None:

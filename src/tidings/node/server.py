@@ -221,7 +221,7 @@ class Node:
             self._sealing.look()
         if self._loader is not None:
             self._loader.filters(self.driver.broker.exchange.subscriptions)
-            self._loader.traffic(self.driver.received)
+            self._loader.traffic(self.driver.received + self.driver.core.log.searched)
 
     def reload(self) -> None:
         """Read again who may do what, if the node has security."""
