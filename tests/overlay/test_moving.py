@@ -80,3 +80,39 @@ def test_the_star() -> None:
     assert at_b.values == [2, 4]
     assert at_d.values == [1, 2, 3, 4]
     assert not [one.name for one in net["b"].core.overlay if one.is_ghost]
+
+
+def test_the_neighbours_of_a_dead_node_make_links_round_it() -> None:
+    """No link stands by: those who miss the same node make links to the smallest of its neighbours."""
+    net = Network(("b", "a"), ("c", "a"), ("d", "a"))
+    got = {name: net.app(name).subscribe(durable=name) for name in "bcd"}
+    app = net.app("c")
+    net.run()
+    app.publish(1)
+    net.run()
+    die(net, "a")
+    app.publish(2)
+    net.run(2 * LONG_S)
+    centre = min("bcd", key=lambda name: net[name].broker.node)
+    others = {tuple(sorted((centre, name))) for name in set("bcd") - {centre}}
+    assert others < edges(net, centre)
+    app.publish(3)
+    net.run()
+    assert {tuple(one.values) for one in got.values()} == {(1, 2, 3)}
+
+
+def test_a_node_that_was_gone_for_long_gets_what_it_missed() -> None:
+    net = Network(("b", "a"), ("c", "a"))
+    got = net.app("a").subscribe(durable="a")
+    app = net.app("c")
+    net.run()
+    net["a"].crash()
+    app.publish(1, 2)
+    net.run(LONG_S)
+    app.publish(3)
+    net.run()
+    net["a"].start()
+    net.run(LONG_S)
+    app.publish(4)
+    net.run(LONG_S)
+    assert got.values == [1, 2, 3, 4]

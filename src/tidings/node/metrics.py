@@ -34,7 +34,7 @@ HELP = {
     "put": "Messages that were put into queues.",
     "forwarded": "Events that other nodes have forwarded to this one.",
     "relayed": "Events that were sent to neighbour nodes.",
-    "relayed_again": "Events of neighbour nodes that were had before, and go to neighbours that may lack them.",
+    "relayed_again": "Events of neighbour nodes that were had before and handed on, as others may lack them.",
     "relays_refused": "Events of neighbour nodes that were not taken, by reason.",
     "relays_lost": "Events that neighbour nodes could not send, by reason.",
     "links_up": "Links to neighbour nodes that came up.",

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 Phase = Literal["starting", "serving", "stopping"]
 """What a node does; a node in a program's own process has no ports, and stays with the first."""
+EVERYWHERE = ("0.0.0.0", "::")
+"""Hosts with which a node listens on all addresses of its machine: it can't tell which others should use."""
 JOURNAL = "gateway.journal"
 """The file in which a gateway finds what the one before it had handed on."""
 
@@ -248,6 +250,9 @@ class Node:
             self._servers.append(server)
             self._tls_port = None if context is None else int(place.rpartition(":")[2])
             self.addresses.append(f"{'tidings' if context is None else 'tidings+tls'}://{place}")
+            if config.host not in EVERYWHERE:
+                overlay = self.driver.core.overlay
+                self.driver.do(self.addresses[0], overlay.listens_at, self.addresses[0])
         if config.unix is not None:
             self.addresses.append(await self._listen_unix(Path(config.unix)))
         if config.http_port is not None:

@@ -34,7 +34,7 @@ ID_LENGTH_MAX = 64
 NAME_LENGTH_MAX = 64
 """Characters in the name of a node, as its record has it."""
 ADDRESS_LENGTH_MAX = 255
-"""Characters in the address that a record shows to people."""
+"""Characters in the address that a record shows."""
 SINCE_MAX = 2**53 - 1
 """Latest moment at which a link may have been established, in µs: in the year 2255."""
 SLOTS = 32
@@ -72,7 +72,7 @@ class NodeRecord(Struct, frozen=True, array_like=True, dict=True):
     leaf: bool = False
     """Whether it never carries the events of others."""
     address: str = ""
-    """Where it can be reached, for people."""
+    """Where it can be reached: empty if it is known only to those that are told."""
 
     @cached_property
     def fingerprint(self) -> int:

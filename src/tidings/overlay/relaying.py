@@ -164,8 +164,14 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
     # What is sent
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
-        """Send what is new. What is stored comes from the store, if it must wait."""
-        if positions is not None:
+        """Send what is new. What is stored comes from the store, if it must wait.
+
+        A transient event may be stored for somebody else, who spills: its number here is a volatile one.
+        """
+        published = self.broker.published
+        if positions is not None and published is not None:
+            kept = published.deliveries
+            positions = [place if kept[row] else None for row, place in enumerate(positions)]
             StoredConsumer.deliver(self, batch, rows, positions)
         elif not self.waiting and len(rows) <= self.credit and self.session.has_room:
             self.send(batch, rows)

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tidings.errors import Refused, TidingsError, UserError
+from tidings.errors import ConfigError, Refused, TidingsError, UserError
 from tidings.event import Batch
 from tidings.event.wire import check
 from tidings.overlay.linking import Greeting, Linking
@@ -30,6 +30,7 @@ from tidings.overlay.relaying import LinkConsumer
 from tidings.overlay.routing import TOLERATE, Routing, TableChange
 from tidings.overlay.topology import Topology
 from tidings.overlay.topology_effects import (
+    Approach,
     Effect,
     IdentityClash,
     NodesExceeded,
@@ -43,6 +44,7 @@ from tidings.overlay.topology_effects import (
 from tidings.overlay.tracing import TraceRequest, follow, local_matches, traced
 from tidings.overlay.waiting import Holding, after, ask, joined
 from tidings.peers.peering import Peering
+from tidings.peers.registry import check_peers
 from tidings.protocol.arguments import InForce, SubscribeRequest
 from tidings.protocol.broker import Broker
 from tidings.protocol.messages import Reverse
@@ -51,6 +53,9 @@ from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.steps import Steps
 from tidings.store.interface import Operation, RecordKind
+from tidings.transport.address import parse
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class TopologyNews(Struct, frozen=True):
@@ -107,6 +112,7 @@ class Overlay(Service):
         reroute_s: float,
     ) -> None:
         self._broker = broker
+        self._peering = peering
         self._log = peering.dialling.log
         self.numbers = Numbers(broker)
         self._stored = {node: stored for (node,), stored in NODES.known(broker.state).items()}
@@ -155,6 +161,10 @@ class Overlay(Service):
         self._log("warning", "a neighbour takes no filters", node=node, problem=problem)
 
     # Links
+
+    def listens_at(self, address: str) -> None:
+        """Let other nodes know where this one can be reached."""
+        self._carry_out(self.topology.set_address(address, self._broker.now))
 
     def _up(self, neighbour: Neighbour) -> None:
         """A link is there: compare what both know of all nodes, and go on over it if it is active."""
@@ -222,6 +232,8 @@ class Overlay(Service):
                     self._store(StoredNode(record, self.topology.newest))
                 case TakeEpoch(epoch):
                     self.numbers.begin(epoch)
+                case Approach(record):
+                    self._approach(record)
                 case IdentityClash(node, _):
                     self._log("error", "another node has this node's id: a copied directory", heard_from=node)
                 case NodesExceeded(node, _):
@@ -231,6 +243,17 @@ class Overlay(Service):
                     self._store_nodes()
         if self.topology.wake_at < inf:
             self._broker.timers.at(self.topology.wake_at, self._wake)
+
+    def _approach(self, record: NodeRecord) -> None:
+        """Dial a node that the lost links led to, at the address that its record has."""
+        try:
+            check_peers({record.name: record.address}, own=self._broker.name)
+        except ConfigError as error:
+            self._log("warning", "no link to a node", node=record.node, problem=str(error))
+            return
+        if _is_near(record.address) is _is_near(self.topology.own.address):
+            self._log("warning", "making a link round a node", to=record.name, address=record.address)
+            self._peering.learn(record.name, record.address)
 
     def _store(self, node: StoredNode) -> None:
         self._stored[node.record.node] = node
@@ -375,6 +398,11 @@ class Overlay(Service):
     def status(self) -> dict[str, Any]:
         """How the links stand."""
         return {"links": [neighbour.status(self._broker.position) for neighbour in self.neighbours]}
+
+
+def _is_near(address: str) -> bool:
+    """Whether an address is of use on its own machine only."""
+    return bool(address) and parse(address).host in LOOPBACK
 
 
 def _shape(node: StoredNode) -> tuple[Any, ...]:

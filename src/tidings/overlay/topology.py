@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from tidings.errors import CodecError, UserError
 from tidings.ids import NUMBER_MAX
+from tidings.overlay.bypass import Bypass
 from tidings.overlay.known_records import KnownRecords
 from tidings.overlay.pacing import Pacing
 from tidings.overlay.records import (
@@ -38,6 +39,7 @@ from tidings.overlay.records import (
     is_newer,
 )
 from tidings.overlay.topology_effects import (
+    Approach,
     Effect,
     IdentityClash,
     NodesExceeded,
@@ -48,7 +50,7 @@ from tidings.overlay.topology_effects import (
     TakeEpoch,
     TreeChanged,
 )
-from tidings.overlay.tree import Tree, edges_of, spanning_tree, ways_from
+from tidings.overlay.tree import Tree, edges_of, is_lost, spanning_tree, ways_from
 
 RECORDS_MAX = 500
 """Records in one message to a neighbour."""
@@ -56,6 +58,8 @@ FORGET_S = 3600.0
 """How long the record of a node is kept that no links connect with this one any more."""
 LOOK_S = 5.0
 """How long after a change of edges a node looks which nodes are out of reach."""
+APPROACH_S = 5.0
+"""How long a node that was approached may take to come within reach, before another is tried."""
 START_S = 30.0
 """How long after a start links that were known before may take to come up."""
 CLASHES_MAX = 5
@@ -99,6 +103,8 @@ class Topology:
         self._look_at = inf
         self._reroute_s = reroute_s
         self._lost_at: dict[str, float] = {}  # when a link that is cut will be lost
+        self._bypass = Bypass(node)
+        self._bypass_at = inf
         self._is_stale = False
         self._names: dict[str, str | None] | None = None
         own = NodeRecord(node, name, epoch, 1, (), leaf, address)
@@ -232,7 +238,21 @@ class Topology:
         for neighbour in due:
             del self._lost_at[neighbour]
             links[neighbour] = replace(links[neighbour], lost=min(self._known.newest + 1, SINCE_MAX))
+        if due:
+            self._bypass_at = now
         return self._change(links, now) if due else []
+
+    def _approach(self, now: float) -> list[Effect]:
+        """Choose nodes to make links to in place of lost ones, and look again as long as any are missed."""
+        edges = [edge for edge in edges_of(self._known) if not is_lost(edge)]
+        chosen = self._bypass.choose(self._known, ways_from(self.node, edges))
+        self._bypass_at = now + max(APPROACH_S, self._reroute_s) if self._bypass.is_wanted else inf
+        return [Approach(record) for record in chosen]
+
+    def set_address(self, address: str, now: float) -> list[Effect]:
+        """Let others know where this node can be reached."""
+        own = self.own
+        return self._publish(replace(own, version=own.version + 1, address=address), now)
 
     def link_removed(self, neighbour: str, now: float) -> list[Effect]:
         """Remove a link; the neighbour is told if it is connected, and its connection may be closed then."""
@@ -403,7 +423,8 @@ class Topology:
     @property
     def wake_at(self) -> float:
         """When `wake` is to be called; inf if nothing is due."""
-        return min(self._pacing.wake_at, self._look_at, min(self._lost_at.values(), default=inf))
+        lost_at = min(self._lost_at.values(), default=inf)
+        return min(self._pacing.wake_at, self._look_at, lost_at, self._bypass_at)
 
     def wake(self, now: float) -> list[Effect]:
         """Take the changes that waited for their time, and forget nodes that were out of reach for long."""
@@ -421,7 +442,10 @@ class Topology:
                     effects.append(SendRecords(source, (record,)))
         if self._look_at <= now:
             effects += self._look(now)
-        return effects + self._lose(now)
+        effects += self._lose(now)
+        if self._bypass_at <= now:
+            effects += self._approach(now)
+        return effects
 
     def _look(self, now: float) -> list[Effect]:
         """Look which nodes are out of reach, and send the records of those that no longer are."""

@@ -52,6 +52,12 @@ class IdentityClash(Struct, frozen=True):
     record: NodeRecord
 
 
+class Approach(Struct, frozen=True):
+    """Make a link to this node: those that led to it are lost."""
+
+    record: NodeRecord
+
+
 class NodesExceeded(Struct, frozen=True):
     """Report that records are refused, as there are too many nodes or links; once until there is room."""
 
@@ -66,6 +72,7 @@ Effect = (
     | StoreAdjacency
     | TreeChanged
     | TakeEpoch
+    | Approach
     | IdentityClash
     | NodesExceeded
 )

@@ -46,6 +46,11 @@ def edges_of(records: Iterable[NodeRecord]) -> list[Edge]:
     return edges
 
 
+def is_lost(edge: Edge) -> bool:
+    """Whether one end of a link calls it lost."""
+    return edge[0] > SINCE_MAX
+
+
 def spanning_tree(edges: Iterable[Edge], leaves: AbstractSet[str] = frozenset()) -> list[Edge]:
     """Return the edges of the tree, or of one tree for each connected part, from the oldest."""
     parent: dict[str, str] = {}  # of each node another of its part, up to the one that stands for the part

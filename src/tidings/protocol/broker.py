@@ -96,6 +96,7 @@ class Published(NamedTuple):
     batch: Batch
     counters: Sequence[int]
     publisher: Session | None
+    deliveries: bytes
 
 
 class Broker:
@@ -148,7 +149,7 @@ class Broker:
         self.watch: QueueWatch | None = None  # who has queues that can be watched
         self.open_link: LinkOpening | None = None  # who has links to other nodes
         self.changed_links: set[Subscription] = set()
-        """Of neighbours beyond which nodes may lack what this one has had: events go other ways than before."""
+        """Of neighbours beyond which nodes may lack what was had here: events go other ways than before."""
         self.tunnels: dict[Session, Callable[[], None]] = {}
         """What sends the frames of sessions that have no connection of their own."""
         self.background = Background(self.turns)  # long work that no session waits for
@@ -555,7 +556,8 @@ class Broker:
             return
         self.count("relayed_again", len(batch))
         positions = self._keep(batch, checked, matches)
-        self._deliver(Published(batch, checked.counters, None), matches, positions)
+        published = Published(batch, checked.counters, None, checked.deliveries)
+        self._deliver(published, matches, positions)
 
     def _had(self, batch: RelayedBatch) -> int:
         """Count the numbers of relayed events; how many of these were had before, by whichever way."""
@@ -586,7 +588,7 @@ class Broker:
         if self.exchange.later:
             for later in self.exchange.later:
                 later.put(batch, positions)
-        published = Published(batch, checked.counters, session)
+        published = Published(batch, checked.counters, session, checked.deliveries)
         if positions is None and len(matches) > DELIVERIES_FEW:
             total = DELIVERIES_FEW * len(matches) + sum(map(len, map(_rows_of, matches)))
             if total > DELIVERED_AT_ONCE:

@@ -302,7 +302,7 @@ class BlockingConsumer(DroppingConsumer):
         broker = self.session.broker
         if broker.published is None or rows[-1] != len(batch) - 1:
             return
-        handed, counters, publisher = broker.published
+        handed, counters, publisher, _ = broker.published
         if publisher is None:
             return
         is_numbered = batch.origin is publisher.origin or isinstance(batch.origin, ForwardedOrigin)

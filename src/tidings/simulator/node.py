@@ -91,6 +91,7 @@ class SimulatedNode:
         self._is_committing = self._is_ticking = False
         self._mark = 0
         self.world.note(self.name, "started", self.store.state.position, self.store.state.boot)
+        self.core.overlay.listens_at(address_of(self.name))
         self.core.start()
         self.schedule()
         self._after(WAKE_S, self._wake)
