@@ -10,7 +10,8 @@ lack it, once and in the order of its first node.
 Both ends of a link whose *sides* have changed, the sets of nodes at either end of it, begin their streams
 anew, and events flow when both have the same sides. An heir gets stored events when it has announced
 everything that is wanted behind it by the new tree: it is *whole* when the heirs among its own other
-neighbours are. Until all heirs are whole, a neighbour whose link is not in the tree any more stays as a
+neighbours are. An heir whose link is lost can't announce anything, so it is taken to want what its former
+neighbours did. Until all heirs are whole, a neighbour whose link is not in the tree any more stays as a
 *ghost*: what it wants is announced, and stored for it.
 """
 

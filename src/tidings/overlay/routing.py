@@ -126,8 +126,11 @@ class Routing:
         for neighbour in entering:
             if neighbour.is_up and neighbour.intake is None:
                 self.join(neighbour)
-        for neighbour in self._heirs:
-            self._ask_whole(neighbour)  # by the sides that there are now, though nobody behind it has moved
+        for neighbour in self._known.in_tree:
+            if neighbour.is_heir and self._topology.is_lost(neighbour.node):
+                self._lend(neighbour)
+            elif neighbour.is_heir:
+                self._ask_whole(neighbour)  # by the sides that there are now
         self._exorcise()
         self._settle()
 
@@ -157,6 +160,16 @@ class Routing:
         kept = [cursor.released for cursor in former if cursor is not None]
         if neighbour.cursor is not None and kept:
             neighbour.cursor.inherit(min(kept), before)
+
+    def _lend(self, heir: Neighbour) -> None:
+        """Let an heir that can't be asked want what those want behind which its nodes were."""
+        cursor, table, principal = heir.cursor, heir.table, self._principal(heir)
+        assert cursor is not None and table is not None  # noqa: PT018 - one fact
+        for former in map(self._known.get, cursor.skips):
+            if former is not None and former.table is not None:
+                for text, entry in former.table.entries.items():
+                    if table.add(text, entry.passive, principal):
+                        self._announce(heir, text)
 
     def _begin_anew(self, neighbour: Neighbour) -> None:
         """Begin the streams over a link anew, as its sides have changed, and give it what comes again."""
@@ -310,10 +323,13 @@ class Routing:
         link, intake = neighbour.link, neighbour.intake
         if link is None or intake is None or not intake.is_begun or link.table_digest is None:
             return
+        # The digests are those of when the link came up: they hold for the first time that it is used.
         if neighbour.offerer.state == "down":
             neighbour.offerer.up(link.connection, link.offers_digest)
+            link.offers_digest = ""
         if neighbour.has_offered and neighbour.announcer.state == "down":
             neighbour.announcer.up(link.connection, link.table_digest)
+            link.table_digest = ""
 
     def take_later(self, neighbour: Neighbour, link: Link) -> None:
         """Ask a neighbour again for events, which it does not relay, or has not for now."""
@@ -419,7 +435,7 @@ class Routing:
             self._withdraw(neighbour, text)
             yield
         if change.done:
-            neighbour.has_offered = True
+            neighbour.has_offered = not change.digest or change.digest == wants.digest
             self._settle()
             self.answered(neighbour)
         return {"digest": wants.digest}

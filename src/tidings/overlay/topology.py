@@ -55,7 +55,7 @@ from tidings.overlay.tree import Tree, edges_of, is_lost, spanning_tree, ways_fr
 RECORDS_MAX = 500
 """Records in one message to a neighbour."""
 FORGET_S = 3600.0
-"""How long the record of a node is kept that no links connect with this one any more."""
+"""How long the record of a node is kept that no links connect with this one any more, and a lost link."""
 LOOK_S = 5.0
 """How long after a change of edges a node looks which nodes are out of reach."""
 APPROACH_S = 5.0
@@ -103,6 +103,7 @@ class Topology:
         self._look_at = inf
         self._reroute_s = reroute_s
         self._lost_at: dict[str, float] = {}  # when a link that is cut will be lost
+        self._forget_at: dict[str, float] = {}  # when one that is lost is not looked for any more
         self._bypass = Bypass(node)
         self._bypass_at = inf
         self._is_stale = False
@@ -197,6 +198,7 @@ class Topology:
         """Begin to wait for the links that were there before."""
         at = now + max(START_S, self._reroute_s)
         self._lost_at = {link.neighbour: at for link in self.own.links if not link.lost}
+        self._forget_at = {link.neighbour: now + FORGET_S for link in self.own.links if link.lost}
 
     def link_up(self, neighbour: str, since: int, now: float) -> list[Effect]:
         """Note that the connection to a neighbour is there, also one in place of another.
@@ -214,6 +216,7 @@ class Topology:
             raise UserError(f"a node has at most {LINKS_MAX} links; remove one first")
         since = max(since, self._known.newest + 1) if link is None or link.lost else link.since
         self._lost_at.pop(neighbour, None)
+        self._forget_at.pop(neighbour, None)
         links[neighbour] = LinkRecord(neighbour, min(max(since, 0), SINCE_MAX))
         self._unasked.pop(neighbour, None)  # it is sent the record with the digest
         effects = self._change(links, now)
@@ -238,9 +241,19 @@ class Topology:
         for neighbour in due:
             del self._lost_at[neighbour]
             links[neighbour] = replace(links[neighbour], lost=min(self._known.newest + 1, SINCE_MAX))
+            self._forget_at[neighbour] = now + FORGET_S
         if due:
             self._bypass_at = now
         return self._change(links, now) if due else []
+
+    def _forget_links(self, now: float) -> list[Effect]:
+        """Remove links that were lost for long, and that the tree does without."""
+        effects: list[Effect] = []
+        for neighbour in [one for one, moment in self._forget_at.items() if moment <= now]:
+            self._forget_at[neighbour] = now + FORGET_S
+            if not self.is_active(neighbour):
+                effects += self.link_removed(neighbour, now)
+        return effects
 
     def _approach(self, now: float) -> list[Effect]:
         """Choose nodes to make links to in place of lost ones, and look again as long as any are missed."""
@@ -261,6 +274,7 @@ class Topology:
             return []
         was_up = self._unasked.pop(neighbour, None) is not None
         self._lost_at.pop(neighbour, None)
+        self._forget_at.pop(neighbour, None)
         effects = self._change(links, now)
         return [*effects, SendRecords(neighbour, (self.own,))] if was_up else effects
 
@@ -423,8 +437,8 @@ class Topology:
     @property
     def wake_at(self) -> float:
         """When `wake` is to be called; inf if nothing is due."""
-        lost_at = min(self._lost_at.values(), default=inf)
-        return min(self._pacing.wake_at, self._look_at, lost_at, self._bypass_at)
+        of_links = min([*self._lost_at.values(), *self._forget_at.values()], default=inf)
+        return min(self._pacing.wake_at, self._look_at, of_links, self._bypass_at)
 
     def wake(self, now: float) -> list[Effect]:
         """Take the changes that waited for their time, and forget nodes that were out of reach for long."""
@@ -442,7 +456,7 @@ class Topology:
                     effects.append(SendRecords(source, (record,)))
         if self._look_at <= now:
             effects += self._look(now)
-        effects += self._lose(now)
+        effects += self._lose(now) + self._forget_links(now)
         if self._bypass_at <= now:
             effects += self._approach(now)
         return effects

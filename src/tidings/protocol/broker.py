@@ -80,6 +80,7 @@ DELIVERIES_FEW = 8
 
 _NOTHING, _RELIABLE, _LOGGED = Need.NOTHING, Need.RELIABLE, Need.LOGGED
 _PERSISTENT = DELIVERIES.index("persistent")
+_FIRST = "@"  # before the id of a first node: by that the ledger knows its numbers
 _rows_of = itemgetter(1)  # of one of `MatchedRows`
 
 
@@ -142,6 +143,7 @@ class Broker:
         self.recent_gone = 0  # batches that have been in it
         self._recent_size = 0
         self.ledger = Ledger(state.counters)
+        self._first_epochs = self.ledger.latest_epochs(_FIRST)
         self.services: list[Service] = []
         self._ticking: list[Service] = []  # those of them with something to do when a tick ends
         self.operations: dict[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]] = {}
@@ -350,6 +352,7 @@ class Broker:
         lost = [one for mark, operations in self._flying if mark >= first for one in operations]
         lost += self._operations
         uncounted = self.ledger.failed()
+        self._first_epochs = self.ledger.latest_epochs(_FIRST)
         kept: list[Operation] = [one for one in lost if not isinstance(one, Append | CountProducer)]
         self._operations = []
         for service in self.services:
@@ -562,7 +565,11 @@ class Broker:
     def _had(self, batch: RelayedBatch) -> int:
         """Count the numbers of relayed events; how many of these were had before, by whichever way."""
         first, numbers = batch.first, batch.numbers
-        stream = Origin(f"@{first.node}{'~' if first.is_volatile else ''}", first.epoch)
+        system = f"{_FIRST}{first.node}{'~' if first.is_volatile else ''}"
+        stream, latest = Origin(system, first.epoch), self._first_epochs.get(system, 0)
+        if first.epoch < latest:
+            return len(numbers)
+        self._first_epochs[system] = first.epoch
         highest = self.ledger.count_up(stream, int(numbers[-1]))
         if not first.is_volatile:
             self.ledger.keep(stream)

@@ -122,6 +122,14 @@ class Ledger:
             client.last = counter
         return before
 
+    def latest_epochs(self, prefix: str) -> dict[str, int]:
+        """The latest epoch in which each system has counted whose name begins like this."""
+        epochs: dict[str, int] = {}
+        for (system, epoch), client in self._clients.items():
+            if client.last and system.startswith(prefix):
+                epochs[system] = max(epoch, epochs.get(system, 0))
+        return epochs
+
     def is_waiting(self, origin: Origin) -> bool:
         """Whether anything that a client has done waits for a commit."""
         identity = identity_of(origin)
