@@ -3,7 +3,8 @@
 Events are handed on in the turn of the neighbour's session. What was stored is acknowledged to the neighbour,
 by its own positions, when the commit with it is on disk. How far those beyond this node have come is told
 level by level: a position of the neighbour is at level k when all other neighbours have confirmed, at level
-k - 1, what this node had stored when it took that position.
+k - 1, what this node had stored when it took that position. It is at the last level when they have confirmed
+that at the last level, too: all nodes behind this one have it.
 """
 
 from __future__ import annotations
@@ -78,8 +79,9 @@ class Intake:
         self._session = session
         self._cursor = cursor
         self._unsafe: deque[Taken] = deque()  # taken, and not on disk
-        self._beyond: list[deque[Taken]] = [deque() for _ in range(tolerate)]  # not confirmed at this level
-        self._levels = [0] * tolerate
+        # What is not confirmed at each level: so many hops beyond, then by all.
+        self._beyond: list[deque[Taken]] = [deque() for _ in range(tolerate + 1)]
+        self._levels = [0] * (tolerate + 1)
         self._told: list[int] = []
         self._is_over = False
         self.is_begun = False
@@ -164,7 +166,8 @@ class Intake:
     def confirm_beyond(self) -> None:
         """Tell the neighbour how far the others have come, if that has changed."""
         for level, waiting in enumerate(self._beyond):
-            confirmed = self._owner.confirmed(level) if waiting else 0
+            of_others = level if level < len(self._beyond) - 1 else level + 1
+            confirmed = self._owner.confirmed(of_others) if waiting else 0
             while waiting and waiting[0].ours <= confirmed:
                 self._levels[level] = waiting.popleft().theirs
         if self._levels != self._told:

@@ -5,9 +5,10 @@ connected a `LinkConsumer` sends it what matches, as it sends clients their dura
 the neighbour keeps up, from the store otherwise. A RELAY frame says which node took the events in and under
 which numbers, so the receiver can tell what it has had, whichever way it came.
 
-Reliable events are kept until the neighbour has stored them, and until all within `tolerate` hops beyond it
-that want them have. A cursor has a position for each of these levels, and the stream is trimmed behind the
-last of them.
+Reliable events are kept until the neighbour has stored them, until all within `tolerate` hops beyond it that
+want them have, and until all nodes behind it have. A cursor has a position for each of these levels. The
+stream is trimmed behind the last of them: if the tree changes, whatever is on its way is still held on the
+side of its first node. Of more than KEPT_MAX positions only what the hops before need is kept.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ OWNER = "\x1flink"
 """Owner of the cursors of neighbours: no client can have this name."""
 WAITING_MAX = 1_000_000
 """Transient events that wait for a neighbour, within the bytes that a slow client has."""
+KEPT_MAX = 1_000_000
+"""Positions that are kept until all nodes behind a neighbour have confirmed them."""
 LINK_OPTIONS = Options(link=True, passive=True)
 
 
@@ -52,7 +55,7 @@ class OwnNumbers(Protocol):
 class LinkCursor(Cursor):
     """Place of a neighbour on the stored stream; `levels` are the positions that it has confirmed.
 
-    The first level is what the neighbour has stored itself.
+    The first level is what the neighbour has stored itself, the last what all nodes behind it have.
     """
 
     is_link = True
@@ -61,7 +64,7 @@ class LinkCursor(Cursor):
         super().__init__(broker, record)
         self.subscription.owner = self.subscription.origin = self  # its events do not go back to it
         options = options_of(record)
-        self.levels = [record.cursor] + [options.kept] * tolerate
+        self.levels = [record.cursor] + [options.kept] * (tolerate + 1)
         self.is_heir = options.heir
         self.skips = dict(options.skips)
 
@@ -128,7 +131,8 @@ class LinkCursor(Cursor):
     @property
     def released(self) -> int:
         """The position up to which nothing need be in the store for it."""
-        return self.confirmed(len(self.levels) - 1)
+        kept, least = self.confirmed(len(self.levels) - 1), self.broker.position - KEPT_MAX
+        return kept if kept >= least else min(least, self.confirmed(len(self.levels) - 2))
 
 
 class LinkConsumer(StoredConsumer, DroppingConsumer):
