@@ -156,8 +156,10 @@ class Routing:
 
     def _inherit(self, neighbour: Neighbour, before: set[str]) -> None:
         """Have a neighbour get what is kept for others behind which nodes were that are behind it now."""
-        former = [self._known.meet(one).cursor for one in before]
-        kept = [cursor.released for cursor in former if cursor is not None]
+        former = [cursor for one in before if (cursor := self._known.meet(one).cursor) is not None]
+        kept = [cursor.released for cursor in former]
+        for cursor in former:
+            cursor.skips.pop(neighbour.node, None)  # they are back, so nothing need come again from there
         if neighbour.cursor is not None and kept:
             neighbour.cursor.inherit(min(kept), before)
 
