@@ -77,6 +77,31 @@ def test_an_answer_that_comes_late_is_let_go() -> None:
     run(work())
 
 
+def test_after_a_restart_of_the_node_requests_are_made_from_a_new_inbox(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with node(tmp_path) as address:
+            bus = await tidings.connect(address, random=lambda: 0.0).__aenter__()
+            answering = await bus.listen("type = 'ask'", lambda ask: double(bus, ask)).__aenter__()
+            asks = await bus.subscribe("type IN ('ask', 'unanswered')").__aenter__()
+            assert (await bus.request("ask", n=1))["n"] == 2
+            waiting = asyncio.create_task(bus.request("unanswered", n=5))
+            inboxes = {(await anext(asks)).reply_to for _ in range(2)}
+        async with node(tmp_path):
+            assert (await bus.request("ask", n=2))["n"] == 4
+            inboxes.add((await anext(asks)).reply_to)
+            assert len(inboxes) == 2
+            assert (await bus.status())["subscriptions"] == 4, "an answer may still come to the former one"
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            assert (await bus.request("ask", n=3))["n"] == 6
+            assert (await bus.status())["subscriptions"] == 3
+            await answering.__aexit__(None, None, None)
+            await asks.leave()
+            await bus.__aexit__(None, None, None)
+
+    run(work())
+
+
 def test_an_event_that_asks_for_nothing_can_t_be_answered() -> None:
     async def work() -> None:
         async with tidings.open() as bus:

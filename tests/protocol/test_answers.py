@@ -257,11 +257,15 @@ def test_an_answer_that_is_not_heard_does_not_keep_a_durable_subscription_back()
     assert cursor.passed == rig.broker.position
 
 
-@given(st.sampled_from([None, "inbox.", "inbox.ann/1", "inbox.annie/1", "inbox.ann", "other", "Inbox.x"]))
+SUBJECTS = [None, "inbox.", "inbox.ann/1", "inbox.annie/1", "inbox.ann", "other", "Inbox.x"]
+AT_NODES = ["inbox.@node.ann/1", "inbox.@node.annie/1", "inbox.@other.ann/1", "inbox.@node./1"]
+
+
+@given(st.sampled_from(SUBJECTS + AT_NODES))
 def test_what_is_read_of_the_past_is_what_is_heard(subject: str | None) -> None:
     told = event(1) if subject is None else with_header(event(1), subject=subject)
-    assert without_others("ann").matches(told) is hears("ann", told)
-    assert hears(None, told)
+    assert without_others("node", "ann").matches(told) is hears("node", "ann", told)
+    assert hears("node", None, told)
 
 
 # -- limits
@@ -271,7 +275,7 @@ def test_a_user_is_known_to_have_got_so_many_requests_and_what_it_has_answered_i
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(answers, "REQUESTS_USER_MAX", 3)
-    known = Answers()
+    known = Answers("node")
 
     def ask(user: str, *names: str) -> None:
         batch = Batch.of([asking(n, correlation_id=name) for n, name in enumerate(names, 1)])
@@ -295,7 +299,7 @@ def test_all_users_together_have_a_limit_and_what_is_over_takes_no_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(answers, "REQUESTS_NODE_MAX", 2)
-    known = Answers()
+    known = Answers("node")
     for n, user in enumerate(("ann", "bob", "eve")):
         known.deliver(user, Batch.of([asking(1)]), (0,), float(n))
     batch = Batch.of([answering(1)])

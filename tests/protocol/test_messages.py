@@ -43,6 +43,7 @@ def test_a_newer_peers_further_fields_are_passed_over(kind: type[ProtocolMessage
         "user",
         "secret",
         "first_node",
+        "inbox",
     }
     maps = {"arguments", "details"}
     fields = [

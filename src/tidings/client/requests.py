@@ -49,16 +49,24 @@ Process = Callable[[Event, Callable[[Event], Awaitable[Any]]], Awaitable[None]]
 
 
 class Inbox:
-    """Inbox for the answers to a client's requests; subscribed to with the first request."""
+    """Inbox for the answers to a client's requests; subscribed to with the first request.
+
+    Its name says at which node it is, and since which start of that node. When the client is connected to
+    another one, the next request opens a new inbox. The former goes on while requests wait for answers.
+    """
 
     def __init__(self, link: Link, system: str) -> None:
-        self.name = ""  # known when it is open, as the node says who the client is
         self._link = link
         # The system stands there so that logs can be read; nobody guesses what is behind it.
         self._own = f"{system}.{_unguessable()}"
-        self._subscription: ClientSubscription | None = None
-        self._opening: Wait | None = None
+        self._open: OpenInbox | None = None
+        self._former: list[OpenInbox] = []
         self._waiting: dict[str, Wait] = {}
+
+    @property
+    def name(self) -> str:
+        """The name to which answers are addressed; empty before the first request, as it is not known yet."""
+        return "" if self._open is None else self._open.name
 
     async def ask(
         self, asked: Event, send: Callable[[Event], Awaitable[None]], timeout_s: float | None
@@ -87,16 +95,17 @@ class Inbox:
 
     async def wait_open(self) -> None:
         """Subscribe, unless that was done."""
-        if self._opening is None or (self._opening.done() and self._opening.exception() is not None):
+        core = self._link.core
+        if not core.is_up:
             await self._link.wait_connected(inf)
-            self.name = inbox_name(self._link.core.user, self._own)
-            wanted = Wanted(str(Filter("subject = :name", name=self.name)), passive=True)
-            self._subscription = self._link.core.subscribe(wanted, self, INBOX_PREFETCH)
-            self._opening = self._link.outcome(self._subscription.begun)
-            self._opening.add_done_callback(_note_failure)  # when all who asked have given up
-            self._link.flush_soon()
+        name = f"{core.inbox}{self._own}" if core.inbox else inbox_name(core.user, self._own)
+        if self._open is None or self._open.is_over or self._open.name != name:
+            if self._open is not None and not self._open.is_over:
+                self._former.append(self._open)
+            self._open = OpenInbox(self._link, name, self._waiting)
+            self._leave_former()
         # Others may wait for the same subscription: one who gives up must not end it for them.
-        await asyncio.shield(self._opening)
+        await asyncio.shield(self._open.opening)
 
     def address(self, event: Event) -> tuple[Event, str, Wait]:
         """Return the request as published, its number, and the future that its answer resolves."""
@@ -108,6 +117,40 @@ class Inbox:
     def forget(self, number: str) -> None:
         """Forget a request; its answer is not awaited any more."""
         self._waiting.pop(number, None)
+        self._leave_former()
+
+    def _leave_former(self) -> None:
+        """Unsubscribe from former inboxes, unless an answer may come there."""
+        if self._former and not self._waiting:
+            former, self._former = self._former, []
+            for one in former:
+                one.leave()
+
+
+class OpenInbox:
+    """Subscription to one inbox, whose answers go to the callers that wait for them."""
+
+    def __init__(self, link: Link, name: str, waiting: dict[str, Wait]) -> None:
+        self.name = name
+        self._link = link
+        self._waiting = waiting
+        self._has_ended = False
+        wanted = Wanted(str(Filter("subject = :name", name=name)), passive=True)
+        self._subscription: ClientSubscription = link.core.subscribe(wanted, self, INBOX_PREFETCH)
+        self.opening = link.outcome(self._subscription.begun)
+        self.opening.add_done_callback(_note_failure)  # when all who asked have given up
+        link.flush_soon()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has failed to open, or was ended by the node."""
+        return self._has_ended or (self.opening.done() and self.opening.exception() is not None)
+
+    def leave(self) -> None:
+        """Receive no more answers."""
+        if not self.is_over:
+            self._link.core.unsubscribe(self._subscription)
+            self._link.flush_soon()
 
     # What the core calls
 
@@ -121,18 +164,16 @@ class Inbox:
                 wait.set_exception(failure_of(event))
             else:
                 wait.set_result(event)
-        assert self._subscription is not None
         self._link.core.consume(self._subscription, len(batch))
 
     def gap(self, dropped: int, reason: str) -> None:
         """Ignore the gap: requests whose answers were dropped wait until their time is up."""
 
     def ended(self, _reason: str) -> None:
-        """Begin anew with the next request."""
-        self._opening = None
-        waiting, self._waiting = self._waiting, {}
+        """Let the next request begin anew; those under way fail if the connection has."""
+        self._has_ended = True
         failure = self._link.core.failure
-        for wait in waiting.values():
+        for wait in list(self._waiting.values()):
             if failure is not None and not wait.done():
                 wait.set_exception(failure)
 

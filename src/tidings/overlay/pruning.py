@@ -53,6 +53,10 @@ class Pruning:
 
     # What is wanted
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether anything is wanted under this key."""
+        return key in self._wants
+
     def add(self, key: Hashable, filter: Filter, passive: bool) -> None:
         """Want what matches, under this key, instead of what was wanted under it before."""
         if key in self._wants:

@@ -21,6 +21,7 @@ from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.interest import Advertisement
 from tidings.overlay.announcing import Announcer
+from tidings.overlay.inboxes import InboxRoutes, is_for_inboxes
 from tidings.overlay.intake import Intake
 from tidings.overlay.moving import Places, Sides, mirrored
 from tidings.overlay.neighbours import NEIGHBOURS, KnownNeighbours, Later, Link, Neighbour, NeighbourRecord
@@ -82,6 +83,7 @@ class Routing:
         stored = NEIGHBOURS.known(broker.state)
         self._names = {node: known.name for (node,), known in stored.items()}  # as they are stored
         self._places = Places(topology.tree)
+        self._inboxes = InboxRoutes(broker, known, topology)
         self._restore()
         self._exorcise()
         broker.exchange.watcher = self
@@ -239,10 +241,11 @@ class Routing:
 
     def _let_in(self, neighbour: Neighbour, cursor: LinkCursor) -> NeighbourTable:
         """Announce to a neighbour what all others want."""
+        self._broker.routes = self._inboxes  # from the first neighbour on: it has to look at every batch
         neighbour.cursor = cursor
         neighbour.table = NeighbourTable(self._broker, neighbour.node, cursor)
         for subscription in self._broker.exchange.announced:
-            neighbour.wants.add(subscription, subscription.filter, subscription.passive)
+            _want(neighbour, subscription)
         for key, offer in self._offers.items():
             neighbour.offerer.add(key, offer, passive=False)
         for other in self._known.others(neighbour):
@@ -371,12 +374,13 @@ class Routing:
     def subscribed(self, subscription: Subscription) -> None:
         """Announce what a client of this node wants."""
         for neighbour in self._known.others(None):
-            neighbour.wants.add(subscription, subscription.filter, subscription.passive)
+            _want(neighbour, subscription)
 
     def unsubscribed(self, subscription: Subscription) -> None:
         """Announce it no longer."""
         for neighbour in self._known.others(None):
-            neighbour.wants.remove(subscription)
+            if subscription in neighbour.wants:
+                neighbour.wants.remove(subscription)
 
     def advertised(self, advertisement: Advertisement) -> None:
         """Offer what a client of this node advertises."""
@@ -489,7 +493,9 @@ class Routing:
         if first == self._broker.node:
             return "own"
         way = self._topology.way(first)
-        if way is not None and way != neighbour.node:
+        if way is None:
+            self._inboxes.came_by(first, neighbour.node)
+        elif way != neighbour.node:
             return "way"
         name = self._topology.name_of(first)
         source = batch.origin.source if batch.origin is not None else None
@@ -518,6 +524,14 @@ class Routing:
         for neighbour in self._known:
             if neighbour.intake is not None:
                 neighbour.intake.durable(mark)
+
+
+def _want(neighbour: Neighbour, subscription: Subscription) -> None:
+    """Want from a neighbour what a client of this node wants; answers to inboxes come without asking."""
+    if not is_for_inboxes(subscription.filter):
+        neighbour.wants.add(subscription, subscription.filter, subscription.passive)
+    elif subscription in neighbour.wants:
+        neighbour.wants.remove(subscription)
 
 
 def _announcing(announcer: Announcer) -> Steps[None]:

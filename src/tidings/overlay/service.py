@@ -129,6 +129,7 @@ class Overlay(Service):
         self.linking.on_answer = self.routing.answered
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, TOLERATE - 1))
         broker.open_link = self._open_link
+        broker.epoch = self.numbers.epoch
         self._carry_out([])
         self.frames = {Reverse: self.linking.reversed}
         self.operations = {

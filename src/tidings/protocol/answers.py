@@ -27,7 +27,8 @@ from tidings.exchange import Rows, Subscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.access import Principal
-from tidings.protocol.arguments import INBOX, inbox_name
+from tidings.protocol.arguments import INBOX
+from tidings.protocol.inboxes import InboxAddress, address_of, own_inboxes
 
 REQUESTS_USER_MAX = 10_000
 """Requests that one user may answer at a time: first the answered, then the oldest are forgotten."""
@@ -52,9 +53,10 @@ NONE = Mentions({}, {})
 
 
 class Answers:
-    """Requests that users may answer; users are principals bound by rules."""
+    """Requests that users of a node may answer; users are principals bound by rules."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: str) -> None:
+        self._node = node
         self._until: OrderedDict[tuple[str, bytes], float] = OrderedDict()  # the oldest delivery first
         self._known: dict[str, OrderedDict[bytes, None]] = {}  # by user, the first to be forgotten first
         self._batch: Batch | None = None  # the one that was looked at last: it goes to many
@@ -127,7 +129,10 @@ class Answers:
     def may_ask(self, user: str, batch: Batch, row: int, now: float) -> bool:
         """Whether a row asks for no answer to another's inbox, unless it hands a request on."""
         inbox, request = self.look(batch).requests.get(row, ("", b""))
-        return not inbox or inbox.startswith(inbox_name(user, "")) or self._may(user, request, now)
+        return not inbox or inbox.startswith(self._own(user)) or self._may(user, request, now)
+
+    def _own(self, user: str) -> tuple[str, str]:
+        return own_inboxes(self._node, user)
 
     def _may(self, user: str, request: bytes, now: float) -> bool:
         return self._until.get((user, request), now) > now
@@ -148,8 +153,13 @@ class Answers:
             return (
                 f"{principal.user!r} may answer only what was delivered to it, and with what it may publish"
             )
-        own = inbox_name(principal.user, "…")
+        own = " or ".join(f"{name}…" for name in self._own(principal.user))
         return f"{principal.user!r} may have answers sent to its own inboxes only: {own}"
+
+    def addresses(self, batch: Batch) -> dict[int, InboxAddress]:
+        """Return the rows of a batch that go to inboxes with a node in their names, and where these are."""
+        answers = self.look(batch).answers.items()
+        return {row: address for row, (inbox, _) in answers if (address := address_of(inbox)) is not None}
 
     def heard(
         self, batch: Batch, matches: list[tuple[Subscription, Rows]]
@@ -161,32 +171,37 @@ class Answers:
         heard: list[tuple[Subscription, Rows]] = []
         for subscription, rows in matches:
             if subscription.user is not None:
-                own = inbox_name(subscription.user, "")
+                own = self._own(subscription.user)
                 rows = [row for row in rows if row not in answers or answers[int(row)][0].startswith(own)]
             if len(rows):
                 heard.append((subscription, rows))
         return heard
 
 
-def hears(user: str | None, event: Event) -> bool:
-    """Whether an event may be delivered to a user as far as inboxes go; None is one bound by no rules."""
+def hears(node: str, user: str | None, event: Event) -> bool:
+    """Whether an event may be delivered to a user of a node as far as inboxes go.
+
+    None is one bound by no rules.
+    """
     subject = event.subject
     return (
         user is None
         or subject is None
         or not subject.startswith(INBOX)
-        or subject.startswith(inbox_name(user, ""))
+        or subject.startswith(own_inboxes(node, user))
     )
 
 
-def own_inboxes(user: str) -> Filter:
-    """Return the filter of a user's own inboxes."""
-    return Filter("STARTS_WITH(subject, :name)", name=inbox_name(user, ""))
+def answers_to(node: str, user: str) -> tuple[Filter, Filter]:
+    """Return the filters of answers to a user's own inboxes: with the node in their names, and without."""
+    named, unnamed = (Filter("STARTS_WITH(subject, :name)", name=name) for name in own_inboxes(node, user))
+    return named, unnamed
 
 
-def without_others(user: str) -> Filter:
+def without_others(node: str, user: str) -> Filter:
     """Everything but what is sent to inboxes of others."""
-    return Filter("subject IS NULL") | ~INBOXES | own_inboxes(user)
+    named, unnamed = answers_to(node, user)
+    return Filter("subject IS NULL") | ~INBOXES | named | unnamed
 
 
 def _mentions(batch: Batch) -> Mentions:

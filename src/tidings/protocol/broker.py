@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
-from tidings.errors import NotAllowed, TidingsError
+from tidings.errors import NotAllowed, Refused, TidingsError
 from tidings.event import Batch, Event
 from tidings.event.header import DELIVERIES
 from tidings.event.relayed import RelayedBatch
@@ -44,6 +44,7 @@ from tidings.protocol.answers import Answers
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.cursors import Cursors
 from tidings.protocol.frames import encode
+from tidings.protocol.inboxes import Routes
 from tidings.protocol.last_pages import SUBJECT, LastPages
 from tidings.protocol.ledger import Ledger, ProducerKey, check_growing, identity_of
 from tidings.protocol.memory import Budgets, Memory
@@ -121,11 +122,13 @@ class Broker:
         self.name = name
         self.boot = state.boot
         self.life = state.boot << 20  # sent to clients as `boot`: it changes with failed commits too
+        self.epoch = state.boot  # of this start, in the names of inboxes
         self.now = now  # steady: it never jumps, and deadlines go by it
         self.shift = 0.0  # wall clock minus `now`; set by the driver
         self.authenticator: Authenticator = OpenAuthenticator()
         self.exchange = Exchange()
-        self.answers = Answers()
+        self.answers = Answers(self.node)
+        self.routes: Routes | None = None  # who knows the ways to inboxes at other nodes
         self.published: Published | None = None  # what is being delivered
         self.timers = Alarms()  # what is to be done at a time, by whichever part of the broker or service
         self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
@@ -512,7 +515,20 @@ class Broker:
             if len(allowed) < len(batch):
                 self._hand_on_allowed(batch, checked, session, allowed, waits)
                 return None
+        if session is not None and (lost := self._lost_answers(batch, session)):
+            self._hand_on_others(batch, checked, session, lost.get, waits)
+            return None
         return self._pass_on(batch, checked, matches, session, waits)
+
+    def _lost_answers(self, batch: Batch, session: Session) -> dict[int, TidingsError]:
+        """The rows of a publication that are answers which can't be sent to their inboxes, and why not."""
+        if self.routes is None or batch.origin is not session.origin:
+            return {}
+        problems = [
+            (row, self.routes.problem(address, batch[row]))
+            for row, address in self.answers.addresses(batch).items()
+        ]
+        return {row: Refused("no-way", problem) for row, problem in problems if problem}
 
     def relay(self, batch: RelayedBatch, checked: Checked, link: Hashable, session: Session) -> Steps[None]:
         """Give events that another node has handed on to all who want them, but not to the same `link`.
@@ -553,6 +569,7 @@ class Broker:
         matches: MatchedRows = []
         if batch.is_again and not batch.first.is_volatile:
             batch, checked, matches = self._granted(link, session, batch, checked)
+            matches = self.routed(batch, matches, is_stored=True)
             matches = [one for one in matches if one[0] in self.changed_links]
         if not matches:
             self.count("relays_refused", len(batch), "had")
@@ -579,6 +596,7 @@ class Broker:
         self, batch: Batch, checked: Checked, matches: MatchedRows, session: Session | None, waits: bool
     ) -> Steps[None] | None:
         """Store what must be stored of events, and deliver them to those that match."""
+        matches = self.routed(batch, matches)
         if not isinstance(self.authenticator, OpenAuthenticator):
             matches = self.answers.heard(batch, matches)
         positions = self._keep(batch, checked, matches)
@@ -605,6 +623,16 @@ class Broker:
         self._deliver(published, matches, positions)
         batch.forget()
         return None
+
+    def routed(self, batch: Batch, matches: MatchedRows, is_stored: bool = False) -> MatchedRows:
+        """Return the matches of a batch, with answers to inboxes at other nodes on their ways there.
+
+        `is_stored`: it was published before, and is read from the store.
+        """
+        addresses = {} if self.routes is None else self.answers.addresses(batch)
+        if self.routes is None or not addresses:
+            return matches
+        return self.routes.routed(batch, addresses, matches, is_stored)
 
     def _deliver(
         self, published: Published, matches: MatchedRows, positions: list[int | None] | None
@@ -652,16 +680,31 @@ class Broker:
     ) -> None:
         """Hand on what a session may publish of a batch, and refuse the rest."""
         kept = set(map(int, allowed))
-        for problem, rows in groupby(
-            range(len(batch)), lambda row: None if row in kept else self.refusal(session, batch, row)
-        ):
+
+        def error(row: int) -> TidingsError | None:
+            return None if row in kept else NotAllowed(self.refusal(session, batch, row))
+
+        self._hand_on_others(batch, checked, session, error, waits)
+
+    def _hand_on_others(
+        self,
+        batch: Batch,
+        checked: Checked,
+        session: Session,
+        error_of: Callable[[int], TidingsError | None],
+        waits: bool,
+    ) -> None:
+        """Hand on the rows of a batch that have no error, and refuse the others."""
+        errors = {row: error for row in range(len(batch)) if (error := error_of(row)) is not None}
+        problems = {row: str(error) for row, error in errors.items()}
+        for problem, rows in groupby(range(len(batch)), problems.get):
             run = list(rows)
             if problem is None:
                 part = checked.slice(run[0], run[-1] + 1)
                 self.hand_on(batch.take(run), part, session, waits)
             else:
                 first, last = (int(checked.counters[row]) for row in (run[0], run[-1]))
-                self.refuse(session, first, last, NotAllowed(problem))
+                self.refuse(session, first, last, errors[run[0]])
 
     def refusal(self, session: Session, batch: Batch, row: int) -> str:
         """Why a session may not publish an event."""

@@ -85,6 +85,7 @@ class Connection(KeepAlive):
         self.node_name = ""  # what people call the node
         self.boot: int | None = None
         self.user = ""  # who the node says that this client is
+        self.inbox = ""  # how the names of its inboxes begin there; empty if the node does not say
         self.session: str | None = None
         self.position = 0  # the highest one at which the node has delivered a stored event
         self.older = 0  # how often the node turned out to have an older store than it had before
@@ -308,7 +309,7 @@ class Connection(KeepAlive):
         for refusal in welcome.refused:  # beyond the counter, which something before it may hold up
             self.publications.refuse(refusal)
         self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
-        self.user = welcome.user
+        self.user, self.inbox = welcome.user, welcome.inbox
         self.node_name = welcome.name
         self.hands += not welcome.kept
         self.is_up = True

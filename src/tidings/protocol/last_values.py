@@ -99,15 +99,15 @@ class LastValuesSink(Sink):
 
 
 class _Search:
-    """Search for the last values that match a filter and that a user may hear.
+    """Search for the last values that match a filter and that a user of a node may hear.
 
     Most events are passed over by their keys, and not decoded.
     """
 
-    def __init__(self, filter: Filter, user: str | None, wall: float) -> None:
+    def __init__(self, filter: Filter, node: str, user: str | None, wall: float) -> None:
         self.found: dict[Key, Value] = {}
         self._matches = filter.matches
-        self._user = user
+        self._node, self._user = node, user
         self._wall = wall
         self._tests = [[_test(one.constraints.get(name)) for name in _KEY] for one in filter.normal]
         self._is_by_type = all(source is subject is None for source, _, subject in self._tests)
@@ -140,7 +140,7 @@ class _Search:
             return
         own = bytes(raw)
         event = decode_event(own, origin)
-        if self._matches(event) and hears(self._user, event):
+        if self._matches(event) and hears(self._node, self._user, event):
             self.found[key] = None if _is_expired(event, self._wall) else (origin, own)
         elif is_kept:
             self.found[key] = None  # an older one is not its value
@@ -178,7 +178,7 @@ def last_values(broker: Broker, filter: Filter, user: str | None = None) -> Step
     looked at, what the node has given up meanwhile is not kept for this, and what may have been lost with a
     commit is not told.
     """
-    search = _Search(filter, user, broker.wall)
+    search = _Search(filter, broker.node, user, broker.wall)
     life, found = broker.life, search.found
     for _ in search.look_everywhere(broker):
         yield

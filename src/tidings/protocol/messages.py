@@ -106,6 +106,7 @@ class Welcome(ProtocolMessage, frozen=True, gc=False):
     name: str = ""  # what people call the node
     user: str = ""  # who the client is there, "" for its owner
     is_older: bool = False  # the store has not all that the client had from it: it is an older copy
+    inbox: str = ""  # how the names of the client's inboxes begin
 
 
 class Publish(ProtocolMessage, frozen=True, gc=False):

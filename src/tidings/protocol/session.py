@@ -20,7 +20,7 @@ from tidings.exchange import Subscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX, ForwardedOrigin, Origin, check_system
 from tidings.protocol.access import NOBODY, Action, Check, Denied, LoginCredentials, PeerInfo, Principal
-from tidings.protocol.answers import INBOXES, own_inboxes, without_others
+from tidings.protocol.answers import INBOXES, answers_to, without_others
 from tidings.protocol.arguments import (
     NAME_LENGTH_MAX,
     AdvertiseRequest,
@@ -31,6 +31,7 @@ from tidings.protocol.arguments import (
     decode_arguments,
 )
 from tidings.protocol.frames import FRAME_MAX, PUBLISH, TooLarge, encode
+from tidings.protocol.inboxes import inboxes_at
 from tidings.protocol.memory import Holdings
 from tidings.protocol.messages import (
     VERSION,
@@ -438,6 +439,7 @@ class Session(SessionWorker):
             broker.name,
             principal.user,
             self._is_ahead(hello),
+            f"{inboxes_at(broker.node, principal.user)}{broker.epoch}.",
         )
         # A counter accepts what another connection brought.
         self.post(encode(welcome), broker.promise if self.counter else 0)
@@ -484,7 +486,8 @@ class Session(SessionWorker):
         """A filter as far as it was granted; NotAllowed if nothing of it is."""
         if self.principal.rules is None:
             return filter
-        if action == "subscribe" and own_inboxes(self.principal.user).covers(filter):
+        own = answers_to(self.broker.node, self.principal.user) if action == "subscribe" else ()
+        if any(one.covers(filter) for one in own):
             return filter  # a client that may ask may hear the answer
         if action == "subscribe" and self.bound is not None and INBOXES.covers(filter):
             raise NotAllowed(f"{self.principal.user!r} may not subscribe to the inbox of another")
@@ -498,7 +501,7 @@ class Session(SessionWorker):
     def narrow_stored(self, filter: Filter) -> Filter:
         """Narrow a filter on the log to what may be read; NotAllowed if nothing may be."""
         narrowed = self.narrow("subscribe", filter)
-        return narrowed if self.bound is None else narrowed & without_others(self.bound)
+        return narrowed if self.bound is None else narrowed & without_others(self.broker.node, self.bound)
 
     def _answer(self, request: RawRequest) -> Steps[None] | None:
         asked = IncomingRequest(self, request.number)

@@ -225,7 +225,7 @@ class StoredConsumer(Consumer):
         subscription = self.subscription
         return (
             subscription.filter.matches(event)
-            and hears(subscription.user, event)
+            and hears(self.broker.node, subscription.user, event)
             and not (event.ttl_s is not None and stored.stored_us / 1e6 + event.ttl_s <= self.broker.wall)
         )
 

@@ -16,7 +16,8 @@ from tidings.event import Event, Value
 from tidings.event.values import ATTRIBUTES_MAX
 from tidings.filters import Filter
 from tidings.ids import ForwardedOrigin, Origin
-from tidings.protocol.arguments import INBOX, inbox_name
+from tidings.protocol.arguments import INBOX
+from tidings.protocol.inboxes import own_inboxes
 from tidings.queues.description import DEAD, Description
 from tidings.queues.message import QueuedMessage, event_bytes
 from tidings.queues.queue import MessageQueue
@@ -137,7 +138,7 @@ class DeadLetters:
         principal = self._manager.broker.authenticator.principal_of(user)
         if principal is None:  # a user of another node, or a client of this node's owner
             return address.startswith(INBOX) or not isinstance(origin, ForwardedOrigin)
-        if principal.rules is None or address.startswith(inbox_name(user, "")):
+        if principal.rules is None or address.startswith(own_inboxes(self._manager.broker.node, user)):
             return True
         try:
             return answers is not None and principal.queue_grant("put", answers.name) is None
