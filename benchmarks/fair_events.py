@@ -94,6 +94,21 @@ def lists(load: Load) -> None:
     load.kept["staying"].ask("unadvertise", number=1)
 
 
+def demands_prepare(load: Load) -> None:
+    """Many subscriptions of one session."""
+    load.kept["staying"] = subscriber = load.connect()
+    subscribe(subscriber, (f"kind = 'k{n}' AND level > {n}" for n in range(load.sizes["subscriptions"])))
+
+
+def demands(load: Load) -> None:
+    """The list of the filters of all subscriptions, again and again."""
+    client = load.connect()
+    for _ in range(load.sizes["lists"]):
+        page = client.ask("subscription.list")
+        while page["next"] is not None:
+            page = client.ask("subscription.list", after=page["next"])
+
+
 # Filters
 
 

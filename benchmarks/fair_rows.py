@@ -62,6 +62,14 @@ EVENTS = (
         quick={"advertisements": 300, "lists": 5},
     ),
     Row(
+        "subscription lists",
+        "the list of very many subscriptions, again and again",
+        fair_events.demands,
+        fair_events.demands_prepare,
+        sizes={"subscriptions": 9_990, "lists": 20},
+        quick={"subscriptions": 300, "lists": 5},
+    ),
+    Row(
         "topics",
         "filters with wildcards in front, and events in one batch",
         fair_events.topics,

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,36 @@ def test_the_list_is_json_too_and_of_one_network_if_so_wanted(node: Node) -> Non
     _, out, _ = listed(node, body, "--json", "--network", "bus")
     assert [json.loads(line) for line in out.splitlines()] == NETWORKS[1:]
     assert listed(node, b"[]") == (0, "no sensor networks\n", "")
+
+
+def test_each_subscription_is_listed_with_how_far_sensors_serve_it(node: Node) -> None:
+    narrow = "type = 'air.pm10' AND value > 10 AND value < 20 AND posx = 1 AND posy = 2"
+    filters = (narrow, narrow, "type = 'air.pm10'", "type = 'air.pm10' AND value > 2000", "type = 'noise'")
+    with tidings.blocking.connect(node.addresses[0]) as bus, ExitStack() as stack:
+        for text in filters:
+            stack.enter_context(bus.subscribe(text))
+        stack.enter_context(bus.subscribe("type = 'door'", passive=True))
+        body = json.dumps(NETWORKS).encode()
+        _, out, _ = listed(node, body, "--subscriptions", "--json")
+        told = {one["filter"]: one for one in map(json.loads, out.splitlines()) if LIST not in one["filter"]}
+        assert [(one["subscriptions"], one["served"], one["networks"]) for one in told.values()] == [
+            (2, "full", {"street-1": "full"}),
+            (1, "part", {"street-1": "part"}),
+            (1, "none", {}),
+            (1, "part", {"bus": "part"}),
+        ]
+        _, out, _ = listed(node, body, "--subscriptions")
+        rows = [line for line in out.splitlines() if LIST not in line]
+        assert rows[0].split() == ["served", "subscriptions", "filter", "by"]
+        assert [row.split()[0] for row in rows[1:]] == ["fully", "in", "not", "in"]
+        assert "value > 10" in rows[1]
+        assert rows[1].endswith("street-1")
+
+
+def test_a_report_with_a_sensor_that_can_t_be_read_is_no_base_for_what_is_served(node: Node) -> None:
+    code, _, errors = listed(node, b'[{"sensing-id": "n", "sensors": [{}]}]', "--subscriptions")
+    assert code == 2
+    assert "can't be read" in errors
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'[{"sensors":[]}]'])

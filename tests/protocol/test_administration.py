@@ -54,6 +54,53 @@ def test_a_long_list_comes_in_pages(page: int, step: int, monkeypatch: pytest.Mo
     assert [one["client"] for one in listed(peers[3])] == [f"c{number}" for number in range(7)]
 
 
+def demanded(peer: Peer) -> list[tuple[str, int]]:
+    """All filters by which clients demand events, page after page."""
+    found: list[tuple[str, int]] = []
+    after: int | None = 0
+    while after is not None:
+        reply = peer.ask("subscription.list", after=after)
+        assert reply.error is None, reply.error
+        found += [(text, count) for text, count in reply.result["filters"]]
+        after = reply.result["next"]
+    return found
+
+
+def test_filters_are_listed_that_demand_events_with_the_number_of_subscriptions() -> None:
+    rig = Rig()
+    ann, bob = rig.peer("a", name="ann"), rig.peer("b", name="bob")
+    for number, text in enumerate(("x > 1", "x > 2", "x > 1"), start=1):
+        ann.ask("subscribe", number=number, filter=text)
+    bob.ask("subscribe", number=1, filter="x > 1", durable="d")
+    bob.ask("subscribe", number=2, filter="x > 3", passive=True)
+    assert demanded(bob) == [("x > 1", 3), ("x > 2", 1)]
+    ann.ask("unsubscribe", number=2)
+    assert demanded(bob) == [("x > 1", 3)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"), [("LISTED_MAX", 2), ("FILTERS_SIZE_MAX", 7), ("LOOKED_AT_ONCE", 2)]
+)
+def test_a_long_list_of_filters_comes_in_pages(
+    limit: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(administration, limit, most)
+    ann = Rig().peer("a", name="ann")
+    for number in range(1, 8):
+        ann.ask("subscribe", number=number, filter=f"x > {number}")
+    assert demanded(ann) == [(f"x > {number}", 1) for number in range(1, 8)]
+
+
+def test_who_may_not_manage_everything_sees_its_own_filters() -> None:
+    rig = guarded(ann=[may("manage"), may("subscribe")], bob=[may("subscribe"), may("manage", queue="jobs")])
+    ann, bob = come(rig, "ann"), come(rig, "bob", name="bob")
+    ann.ask("subscribe", number=1, filter="x > 1")
+    bob.ask("subscribe", number=1, filter="x > 2")
+    bob.ask("subscribe", number=2, filter="x > 3", durable="d")
+    assert demanded(bob) == [("x > 2", 1), ("x > 3", 1)]
+    assert demanded(ann) == [("x > 1", 1), ("x > 2", 1), ("x > 3", 1)]
+
+
 def test_a_session_that_is_ended_is_told_so_and_the_others_stay() -> None:
     rig = Rig()
     ann, bob, cat = (rig.peer(name, name=name) for name in ("ann", "bob", "cat"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +32,9 @@ from tidings.cli.printing import (
     print_table,
     progress_line,
 )
+from tidings.client.sessions import DemandInfo
 from tidings.errors import CodecError, NoAnswer
+from tidings.gateway.coverage import KnownSensors
 from tidings.sensors.columns import parse_columns
 from tidings.sensors.link import host_and_port, place_of
 from tidings.sensors.mqtt import Bridge, Bridged, session_class
@@ -44,6 +47,13 @@ LIST = "tidings.gateway.list"
 """The request to which a gateway answers, as JSON in the body, with all it knows of its networks."""
 
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait.")]
+NETWORKS_SHOWN = 3
+"""Networks that are named beside a filter that they serve."""
+SERVED = {"full": "fully", "part": "in part", "none": "not"}
+
+Subscriptions = Annotated[
+    bool, typer.Option("--subscriptions", help="Whether the sensors serve each subscription.")
+]
 Where = Annotated[str, typer.Option("--network", metavar="ID", help="Only this network.")]
 File = Annotated[
     Path,
@@ -98,15 +108,30 @@ BrokerCa = Annotated[
 
 @app.command("list")
 @connects
-async def show(node: Address = None, network: Where = "", timeout: Timeout = 5.0, json: Json = False) -> None:
-    """List sensor networks and their sensors: which are on, the requested range and rate, and for whom."""
+async def show(
+    node: Address = None,
+    network: Where = "",
+    subscriptions: Subscriptions = False,
+    timeout: Timeout = 5.0,
+    json: Json = False,
+) -> None:
+    """List sensor networks and their sensors: which are on, the requested range and rate, and for whom.
+
+    With --subscriptions: the filters that clients of the node have subscribed with, and whether the sensors
+    serve each of them fully, in part or not.
+    """
     async with bus_of(node, reconnect=True) as bus:
         try:
             answer = await bus.request(LIST, timeout_s=timeout)
         except NoAnswer:
             raise NoAnswer("no gateway answers; start the node with --sensor-port") from None
+        demands = await bus.demands() if subscriptions else []
     networks = read_list(answer.body or b"")
-    print_list([one for one in networks if network in ("", one["sensing-id"])], json)
+    networks = [one for one in networks if network in ("", one["sensing-id"])]
+    if subscriptions:
+        print_coverage(demands, networks, json)
+    else:
+        print_list(networks, json)
 
 
 def read_list(body: bytes) -> list[dict[str, Any]]:
@@ -167,6 +192,33 @@ def _range(ends: list[float | None] | None) -> str:
         return "all"
     low, high = ("" if end is None else f"{end:g}" for end in ends)
     return f"{low}…{high}"
+
+
+def print_coverage(demands: list[DemandInfo], networks: list[dict[str, Any]], json: bool) -> None:
+    """Print for each filter whether the networks serve it, as a table or one a line as JSON."""
+    try:
+        sensors = KnownSensors(networks)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CodecError("$", f"the gateway's answer has a network that can't be read: {error!r}") from None
+    table = new_table("served", "subscriptions", "filter", "by", wide=("filter", "by"))
+    for demand in demands:
+        coverage = sensors.coverage(demand.filter)
+        if json:
+            print_json({"subscriptions": demand.subscriptions, **msgspec.to_builtins(coverage)})
+        else:
+            by = ", ".join(islice(coverage.networks, NETWORKS_SHOWN)) or "–"
+            more = len(coverage.networks) - NETWORKS_SHOWN
+            add_row(
+                table,
+                SERVED[coverage.served],
+                str(demand.subscriptions),
+                demand.filter or "everything",
+                f"{by} and {more:,} more" if more > 0 else by,
+            )
+    if not json and not demands:
+        typer.echo("no subscriptions")
+    elif not json:
+        print_table(table)
 
 
 # Recordings

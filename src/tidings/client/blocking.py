@@ -53,7 +53,7 @@ from tidings.client.runner import (
     stopped_by,
     with_front,
 )
-from tidings.client.sessions import SessionInfo
+from tidings.client.sessions import DemandInfo, SessionInfo
 from tidings.client.space import Lease as AsyncLease
 from tidings.client.space import Space as AsyncSpace
 from tidings.client.space import Watch as AsyncWatch
@@ -395,6 +395,13 @@ class Bus(Root[AsyncBus]):
     def sessions(self, *, timeout_s: float | None = None) -> list[SessionInfo]:
         """Return the sessions of clients, the oldest first; takes the right to manage everything."""
         return self._runner.run(self._inner.sessions(timeout_s=timeout_s))
+
+    def demands(self, *, timeout_s: float | None = None) -> list[DemandInfo]:
+        """Return the filters by which clients of the node demand events; passive subscriptions demand none.
+
+        Without the right to manage everything they are those of the client's own user.
+        """
+        return self._runner.run(self._inner.demands(timeout_s=timeout_s))
 
     def end_session(self, session: str, *, timeout_s: float | None = None) -> None:
         """End the session of a client, by its name in `sessions`; takes the right to manage everything.

@@ -38,7 +38,7 @@ from tidings.client.put import GIVEN_UP, SentEvents, event_of, give_up
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import BusQueues
 from tidings.client.requests import EventWorker, Inbox, ServeHandler, answer_event, failure_event, respond
-from tidings.client.sessions import SessionInfo, fetch_sessions, read_as
+from tidings.client.sessions import DemandInfo, SessionInfo, fetch_demands, fetch_sessions, read_as
 from tidings.client.subscription import AcknowledgeBy, SubscribeOptions, Subscription, noted
 from tidings.client.typed import TypedSubscription, filter_for
 from tidings.errors import Disconnected, NoAnswer, UserError
@@ -445,6 +445,13 @@ class Bus(BusQueues):
     async def sessions(self, *, timeout_s: float | None = None) -> list[SessionInfo]:
         """Return the sessions of clients, the oldest first; takes the right to manage everything."""
         return await fetch_sessions(self._link, timeout_s)
+
+    async def demands(self, *, timeout_s: float | None = None) -> list[DemandInfo]:
+        """Return the filters by which clients of the node demand events; passive subscriptions demand none.
+
+        Without the right to manage everything they are those of the client's own user.
+        """
+        return await fetch_demands(self._link, timeout_s)
 
     async def end_session(self, session: str, *, timeout_s: float | None = None) -> None:
         """End the session of a client, by its name in `sessions`; takes the right to manage everything.

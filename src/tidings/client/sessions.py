@@ -39,6 +39,17 @@ class Page(Struct, frozen=True, kw_only=True):
     next: int | None = None
 
 
+class DemandInfo(Struct, frozen=True):
+    """A filter by which clients of a node demand events, and the number of subscriptions that have it."""
+
+    filter: str
+    subscriptions: int
+
+
+class _Filters(Page, frozen=True):
+    filters: list[tuple[str, int]]
+
+
 class _Sessions(Page, frozen=True):
     sessions: list[SessionInfo]
 
@@ -47,6 +58,16 @@ async def fetch_sessions(link: Link, timeout_s: float | None) -> list[SessionInf
     """Return the sessions of a node."""
     pages = await fetch_pages(link, "session.list", {"after": 0}, timeout_s, _Sessions, "$.sessions")
     return [session for page in pages for session in page.sessions]
+
+
+async def fetch_demands(link: Link, timeout_s: float | None) -> list[DemandInfo]:
+    """Return the filters of the subscriptions of a node."""
+    pages = await fetch_pages(link, "subscription.list", {"after": 0}, timeout_s, _Filters, "$.filters")
+    counts: dict[str, int] = {}
+    for page in pages:
+        for text, count in page.filters:
+            counts[text] = counts.get(text, 0) + count
+    return [DemandInfo(text, count) for text, count in counts.items()]
 
 
 async def fetch_pages(

@@ -209,7 +209,8 @@ class Gateway:
     def serves(self, filter: str, sensing_id: str) -> Served:
         """Return how far a network serves a filter."""
         network = self._table.get(sensing_id)
-        return "none" if network is None else serves(wants_of(read(filter), filter), network)
+        sensors = () if network is None else network.instruments.values()
+        return serves(wants_of(read(filter), filter), sensors)
 
     def overview(self) -> list[dict[str, Any]]:
         """Return all networks and sensors, with the state, request and demanding filters of each sensor."""

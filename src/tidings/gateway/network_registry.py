@@ -296,23 +296,23 @@ def _described(one: Instrument, interest: SensorInterest) -> dict[str, Any]:
     }
 
 
-def serves(wants: list[Want], network: Network) -> Served:
-    """Fully: every reading that the filter wants, of whatever value and place, could come from there."""
-    levels = {_level(want, network) for want in wants}
+def serves(wants: list[Want], sensors: Iterable[Instrument]) -> Served:
+    """Fully: every reading that the filter wants, of whatever value and place, could come from these."""
+    sensors = list(sensors)
+    levels = {_level(want, sensors) for want in wants}
     if len(levels) == 1:
         return levels.pop()
     return "part" if levels else "none"
 
 
-def _level(want: Want, network: Network) -> Served:
-    admitted = [one for one in network.instruments.values() if _may_serve(want, one)]
+def _level(want: Want, sensors: list[Instrument]) -> Served:
+    admitted = [one for one in sensors if _may_serve(want, one)]
     if not admitted:
         return "none"
     types = want.types.strings.points()  # if they are given in another way, some are surely not here
-    is_full = (
-        types is not None
-        and all(_serves_type(want, type, admitted) for type in types if want.admits_type(type))
-        and (network.box is None or network.box.covers(want.box))
+    everywhere = [one for one in admitted if one.box is None or one.box.covers(want.box)]
+    is_full = types is not None and all(
+        _serves_type(want, type, everywhere) for type in types if want.admits_type(type)
     )
     return "full" if is_full else "part"
 

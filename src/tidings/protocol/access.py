@@ -124,6 +124,13 @@ class Principal(Struct, frozen=True):
         """Whether there is anything that may be managed."""
         return self.rules is None or any(rule.action == "manage" for rule in self.rules)
 
+    @property
+    def manages_all(self) -> bool:
+        """Whether everything may be managed."""
+        return self.rules is None or any(
+            rule.action == "manage" and rule.queue is None and rule.where is None for rule in self.rules
+        )
+
     def check_manage(self) -> None:
         """Raise NotAllowed for one who may not manage anything."""
         if not self.manages:
@@ -131,9 +138,7 @@ class Principal(Struct, frozen=True):
 
     def check_manage_all(self, what: str) -> None:
         """Raise NotAllowed, which names what was asked for, for one who may not manage everything."""
-        if self.rules is not None and not any(
-            rule.action == "manage" and rule.queue is None and rule.where is None for rule in self.rules
-        ):
+        if not self.manages_all:
             raise NotAllowed(f"{self.user!r} may not {what}: that takes the right to manage everything")
 
     def sees(self, queue: str) -> bool:

@@ -1,7 +1,8 @@
 """What those who manage a node may do with its clients: list and end sessions, end durable subscriptions.
 
 A client whose session was ended reconnects by itself, as after any lost connection. To keep it out, take away
-its user or its rights. All of this takes the right to manage everything: some queues are not enough.
+its user or its rights. All of this takes the right to manage everything: some queues are not enough. Only the
+list of the filters of subscriptions is for everybody: a user without that right is shown its own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ LISTED_MAX = 1_000
 """Sessions in one answer; the rest is asked for behind the last of these."""
 LOOKED_AT_ONCE = 100
 """Sessions that are described in one step."""
+FILTERS_SIZE_MAX = 256 << 10
+"""Characters of filters in one answer, save one filter that is longer."""
 ENDED = "ended"
 """The code that a client gets whose session is ended."""
 
@@ -32,6 +35,12 @@ class SessionSearch(Struct, frozen=True):
     """Which sessions are meant: those behind the one of a number."""
 
     after: int = 0
+
+
+class SubscriptionSearch(Struct, frozen=True):
+    """Which subscriptions are meant: all but so many in the order in which they began."""
+
+    after: Annotated[int, Meta(ge=0)] = 0
 
 
 class SessionEnd(Struct, frozen=True):
@@ -55,6 +64,7 @@ class Administration(Service):
         self.operations = {
             "session.list": (SessionSearch, self._list),
             "session.end": (SessionEnd, self._end),
+            "subscription.list": (SubscriptionSearch, self._list_subscriptions),
             "durable.end": (DurableEnd, self._end_durable),
         }
 
@@ -69,6 +79,28 @@ class Administration(Service):
                 return {"sessions": listed, "next": some[-1].number}
             yield
         return {"sessions": listed, "next": None}
+
+    def _list_subscriptions(
+        self, asked: IncomingRequest, sought: SubscriptionSearch
+    ) -> Steps[dict[str, Any]]:
+        """List the filters that clients of this node demand events by, each with how many have it."""
+        session = asked.session
+        own = None if session.principal.manages_all else session.bound
+        subscriptions = islice(list(self._broker.exchange.announced), sought.after, None)
+        counts: dict[str, int] = {}
+        after, size = sought.after, 0
+        while some := list(islice(subscriptions, LOOKED_AT_ONCE)):
+            for one in some:
+                after += 1
+                if one.passive or one.is_over or (own is not None and one.user != own):
+                    continue
+                text = str(one.asked)
+                size += 0 if text in counts else len(text)
+                counts[text] = counts.get(text, 0) + 1
+                if len(counts) >= LISTED_MAX or size >= FILTERS_SIZE_MAX:
+                    return {"filters": list(counts.items()), "next": after}
+            yield
+        return {"filters": list(counts.items()), "next": None}
 
     def _end(self, asked: IncomingRequest, unwanted: SessionEnd) -> None:
         asked.session.principal.check_manage_all("end sessions")
