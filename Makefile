@@ -12,8 +12,10 @@ CLASSES := .venv/spark-classes.jsa
 
 .PHONY: run test lint docs soak bench lock generated clean
 
+# The nodes of the demo: make run NODES=3 links three of them.
+NODES ?= 1
 run: $(READY)
-	@$(WITH_JAVA) $(BIN)/tidings demo
+	@$(WITH_JAVA) $(BIN)/tidings demo --nodes $(NODES)
 
 # The second core renders the pages and writes down Spark's classes while the first checks types.
 test: $(READY)

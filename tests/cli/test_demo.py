@@ -67,10 +67,10 @@ class Witness:
         return [told for told in self.told if isinstance(told, Figures)][-1]
 
 
-async def lived(spark: bool, is_enough: Callable[[Witness], bool]) -> tuple[Witness, Summary]:
+async def lived(spark: bool, is_enough: Callable[[Witness], bool], nodes: int = 1) -> tuple[Witness, Summary]:
     """A demo that lasts until enough has happened."""
     witness = Witness()
-    async with asyncio.timeout(PATIENCE_S), town.home(FREE) as place:
+    async with asyncio.timeout(PATIENCE_S), town.home(FREE, nodes) as place:
         whole = Town(place, spark, witness.tell)
         return witness, await whole.live(lambda: witness.until(lambda: is_enough(witness)))
 
@@ -179,6 +179,30 @@ def test_without_spark_the_mayor_makes_the_sensors_go_on() -> None:
     assert summary.readings_logged > 0
 
 
+def test_with_three_nodes_the_mayor_at_one_end_makes_sensors_at_the_other_go_on() -> None:
+    def is_enough(witness: Witness) -> bool:
+        return bool(witness.places("city", "wakes up")) and witness.last.logged > 0 < witness.last.published
+
+    witness, summary = asyncio.run(lived(False, is_enough, nodes=3))
+    assert witness.places("mayor", "listens")[0] < witness.places("city", "wakes up")[0]
+    assert (witness.last.nodes, witness.last.links_up) == (3, 2)
+    assert summary.missing == []
+    assert (summary.nodes, summary.sensors_left_on) == (3, 0)
+    assert summary.relayed >= 2 * witness.last.published > 0, "each reading crosses two links"
+    assert summary.readings_logged > 0
+
+
+def test_with_three_nodes_alarms_of_the_query_cross_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query, "PROGRAM", STAND_IN)
+    witness, summary = asyncio.run(
+        lived(True, lambda witness: bool(witness.places("alarm", "comes")), nodes=3)
+    )
+    assert summary.missing == []
+    assert summary.alarms > 0
+    assert "events relayed between 3 nodes" in str(summary)
+    assert f"links 2 up, {witness.last.relayed:,} relayed" in str(witness.last)
+
+
 def test_nothing_that_the_town_listens_to_by_itself_makes_sensors_go_on() -> None:
     offered = [Filter("type = :kind", kind=kind) for kind in KINDS]
     assert not [kind for kind in offered if Filter(JOBS).overlaps(kind)]
@@ -202,6 +226,8 @@ GOOD = Summary(
         ({"sensors_on": 0}, ["no sensor was on before the query stopped"]),
         ({"sensors_left_on": 2}, ["2 sensors were still on after the query had stopped"]),
         ({"sensors_left_on": 2, "spark": False}, ["2 sensors were still on after the mayor had stopped"]),
+        ({"nodes": 3, "relayed": 1}, []),
+        ({"nodes": 3}, ["no event crossed a link"]),
         ({"alarms": 0, "readings_logged": 0}, ["no reading was logged", "no alarm came back from Spark"]),
     ],
 )  # fmt: skip
@@ -426,13 +452,20 @@ def rendered(screen: views.Screen, height: int) -> str:
     return captured.get()
 
 
+@pytest.mark.parametrize("nodes", [1, 3, 9])
 @pytest.mark.parametrize("height", [24, 30, 50])
-def test_a_screen_fits_its_terminal(height: int) -> None:
+def test_a_screen_fits_its_terminal(height: int, nodes: int) -> None:
     place = town.Home(
-        "tidings://127.0.0.1:7300", "tcp 127.0.0.1:4242", "http://127.0.0.1:7380", Path(), [4242]
+        "tidings://127.0.0.1:7300",
+        "tcp 127.0.0.1:4242",
+        "http://127.0.0.1:7380",
+        Path(),
+        [4242],
+        tuple(f"tidings://127.0.0.1:{7300 + n}" for n in range(1, nodes)),
+        "".join(f"demo-{n}\n" for n in range(nodes)) if nodes > 1 else "",
     )
     screen = views.Screen(place)
-    screen.tell(Figures(at_s=1.0, sensors=720, lag=1500))
+    screen.tell(Figures(at_s=1.0, sensors=720, lag=1500, nodes=nodes, relayed=77))
     for number in range(40):
         screen.tell(Line(1.0 * number, "alarm", "comes", f"number {number}"))
         screen.tell(Line(1.0 * number, "ledger", "goes", f"time {number}"))
@@ -443,6 +476,10 @@ def test_a_screen_fits_its_terminal(height: int) -> None:
     assert "time 39" in shown
     assert "job 39" not in shown
     assert "1,500 behind" in shown
+    assert ("relayed" in shown) == (nodes > 1)
+    if height == 50 and nodes > 1:
+        assert "demo-0\ndemo-1" in re.sub(" +\n", "\n", shown)
+        assert "tidings topology --node tidings://127.0.0.1:7300" in shown
 
 
 def test_without_spark_the_screen_does_not_speak_of_it() -> None:
@@ -486,3 +523,23 @@ def test_without_java_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_a_time_of_nothing_is_refused() -> None:
     assert run_command("demo", "--seconds", "0")[0] == 2
+
+
+@pytest.mark.parametrize("nodes", ["0", "10"])
+def test_a_demo_has_a_few_nodes(nodes: str) -> None:
+    assert run_command("demo", "--no-spark", "--nodes", nodes)[0] == 2
+
+
+def test_as_a_process_three_nodes_show_how_they_are_linked(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    result = ended(program("--no-spark", "--nodes", "3"), environment)
+    assert result.returncode == 0, result.stderr
+    head, *lines = result.stdout.splitlines()
+    assert head.startswith("3 nodes: people at tidings://127.0.0.1:")
+    assert lines[0] == "demo (this node)"
+    assert [line.strip().partition(": active")[0] for line in lines[1:3]] == ["└─ demo-2", "└─ demo-3"]
+    assert "events relayed between 3 nodes: " in lines[-1]
+    assert result.stderr == ""
+    assert not left_behind(environment)
+    assert not list(tmp_path.iterdir())

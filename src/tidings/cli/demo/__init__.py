@@ -1,13 +1,14 @@
 """`tidings demo`: the whole system at work, in one command.
 
-A node with a directory and a gateway, a simulated city, workers, and Spark: see `town`. On a terminal a
-screen shows them until Ctrl-C. Elsewhere the demo prints a line each second and ends after two minutes, with
-a summary and an exit code: 0 if everything happened that should.
+A node with a directory and a gateway, or several that are linked, a simulated city, workers, and Spark: see
+`town`. On a terminal a screen shows them until Ctrl-C. Elsewhere the demo prints a line each second and ends
+after two minutes, with a summary and an exit code: 0 if everything happened that should.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 from functools import partial
@@ -33,18 +34,29 @@ Seconds = Annotated[
         show_default="on a terminal with Ctrl-C, else after 120",
     ),
 ]
+NODES_MAX = 9
+"""Nodes of a demo."""
+Nodes = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=NODES_MAX,
+        metavar="N",
+        help="Link N nodes in a line: subscribers at one end, sensors at the other.",
+    ),
+]
 Spark = Annotated[bool, typer.Option("--spark/--no-spark", help="Run Spark too, which needs Java.")]
 
 
-def demo(seconds: Seconds = None, spark: Spark = True, json: Json = False) -> None:
+def demo(seconds: Seconds = None, nodes: Nodes = 1, spark: Spark = True, json: Json = False) -> None:
     """Run a node, a gateway, a city of sensors, a queue with workers and Spark, and show their work.
 
-    If it ends by itself, the exit code is 1 unless readings were logged, an alarm came back from Spark, and
-    sensors went off when the query stopped.
+    If it ends by itself, the exit code is 1 unless readings were logged, an alarm came back from Spark,
+    sensors went off when the query stopped, and events crossed the links of several nodes.
     """
     if spark:
         check_spark()
-    run(until_terminated(_demo(seconds, spark, json), (signal.SIGTERM, signal.SIGHUP)))
+    run(until_terminated(_demo(seconds, nodes, spark, json), (signal.SIGTERM, signal.SIGHUP)))
 
 
 def check_spark() -> None:
@@ -58,13 +70,14 @@ def check_spark() -> None:
         raise UserError(f"{error}; without Spark: tidings demo --no-spark") from None
 
 
-async def _demo(seconds: float | None, spark: bool, json: bool) -> None:
+async def _demo(seconds: float | None, nodes: int, spark: bool, json: bool) -> None:
     from tidings.cli.demo.town import Town, home
     from tidings.cli.demo.views import show_summary, view
 
     is_watched = sys.stdout.isatty() and not json
     is_endless = is_watched and seconds is None
-    async with home() as place:
+    logging.getLogger("tidings.node").setLevel(logging.ERROR)  # nodes that stop lose their links
+    async with home(nodes=nodes) as place:
         with view(place, json, is_watched) as tell:
             town = Town(place, spark, tell)
             late_s_max = LATE_S_MAX if seconds is None else 0.0

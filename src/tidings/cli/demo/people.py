@@ -86,21 +86,26 @@ class People:
 
 
 class Mayor:
-    """Subscriber to readings, which the node then logs. `run` it beside the rest; `stop` it once."""
+    """Subscriber to readings, which their node then logs. `run` it beside the rest; `stop` it once."""
 
-    def __init__(self, address: str, note: Note) -> None:
+    def __init__(self, address: str, sensing: str, note: Note) -> None:
+        """`sensing` is the address of the node that has the sensors, if that is another one."""
         self._address = address
+        self._sensing = sensing
         self._note = note
         self._is_stopped = asyncio.Event()
         self._is_gone = asyncio.Event()
 
     async def run(self) -> None:
         """Listen until `stop`."""
-        async with tidings.connect(self._address, name="mayor") as bus:
-            await bus.log.keep("readings", READINGS)
-            async with bus.listen(READINGS, lambda _event: None):
-                self._note("mayor", "listens", READINGS)
-                await self._is_stopped.wait()
+        async with tidings.connect(self._sensing, name="mayor") as there:
+            await there.log.keep("readings", READINGS)
+        async with (
+            tidings.connect(self._address, name="mayor") as bus,
+            bus.listen(READINGS, lambda _event: None),
+        ):
+            self._note("mayor", "listens", READINGS)
+            await self._is_stopped.wait()
         self._note("mayor", "goes", "it has heard enough")
         self._is_gone.set()
 

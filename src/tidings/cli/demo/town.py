@@ -2,6 +2,10 @@
 
 All parts talk to the node over TCP, as if each were on a machine of its own. Workers, gateway and Spark are
 separate processes. The node is on the usual ports, or on free ones if those are in use.
+
+There may be several nodes, linked in a line. People are at the first, the sensors at the last, and the others
+lie between: demand crosses the links one way, readings and alarms the other. Spark reads the log of the last,
+since an event is in the log of the node that took it in.
 """
 
 from __future__ import annotations
@@ -10,14 +14,16 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+import tidings
 from tidings.cli.demo.child import beside
 from tidings.cli.demo.people import ALARMS, LEDGER, READINGS, DemoWorkers, Mayor, People, text_of
 from tidings.cli.demo.query import Query, Said
@@ -27,6 +33,8 @@ from tidings.errors import InternalError
 from tidings.event import Event
 from tidings.node.config import PORT, NodeConfig
 from tidings.node.server import Node
+from tidings.overlay.drawing import text
+from tidings.overlay.records import NodeRecord
 from tidings.sensors.city import Load
 from tidings.sensors.link import GatewayPlace
 from tidings.sensors.simulation import Simulation
@@ -49,37 +57,75 @@ Ports = tuple[list[int], list[int]]
 
 
 class Home(Struct, frozen=True):
-    """Addresses and folder of the demo's node, and the usual ports that are in use."""
+    """Addresses and folder of the demo's node, and the usual ports that are in use.
+
+    `others` are the addresses of further nodes, in the order of their links; the last one has the sensors.
+    `picture` shows how they are linked.
+    """
 
     address: str
     gateway: str
     metrics: str
     folder: Path
     busy: list[int]
+    others: tuple[str, ...] = ()
+    picture: str = ""
+
+    @property
+    def sensing(self) -> str:
+        """Address of the node that has the sensors."""
+        return self.others[-1] if self.others else self.address
 
 
 @asynccontextmanager
-async def home(ports: Ports | None = None) -> AsyncIterator[Home]:
-    """Run a node with a gateway and metrics in a temporary folder; the ports are as of `choose`."""
+async def home(ports: Ports | None = None, nodes: int = 1) -> AsyncIterator[Home]:
+    """Run linked nodes in a temporary folder, the first with metrics, the last with a gateway.
+
+    The ports are as of `choose`; those of further nodes are free ones.
+    """
     (port, sensor_port, http_port), busy = choose() if ports is None else ports
     with TemporaryDirectory(prefix="tidings-demo-", ignore_cleanup_errors=True) as folder:
-        config = NodeConfig(
-            dir=f"{folder}/node",
-            name="demo",
-            host=HOST,
-            port=port,
-            sensor_port=sensor_port,
-            http_port=http_port,
-            compiled=False,  # compiling takes longer than it saves here
-            log_level="error",
-        )
-        node = Node(config)
-        await node.start()
-        try:
-            sensors, metrics = node.sensor_addresses[0], node.metrics_address or ""
-            yield Home(node.addresses[0], sensors, metrics, Path(folder), busy)
-        finally:
-            await node.close()
+        async with AsyncExitStack() as stack:
+            started: list[Node] = []  # from the last one: each dials the next
+            for number in range(nodes, 0, -1):
+                config = NodeConfig(
+                    dir=f"{folder}/node-{number}",
+                    name="demo" if number == 1 else f"demo-{number}",
+                    host=HOST,
+                    port=port if number == 1 else 0,
+                    peers=f"demo-{number + 1}={started[-1].addresses[0]}" if started else None,
+                    sensor_port=sensor_port if number == nodes else None,
+                    http_port=http_port if number == 1 else None,
+                    compiled=False,  # compiling takes longer than it saves here
+                    log_level="error",
+                )
+                node = Node(config)
+                await node.start()
+                stack.push_async_callback(node.close)
+                started.append(node)
+            first, last = started[-1], started[0]
+            addresses = [node.addresses[0] for node in reversed(started)]
+            yield Home(
+                addresses[0],
+                last.sensor_addresses[0],
+                first.metrics_address or "",
+                Path(folder),
+                busy,
+                tuple(addresses[1:]),
+                await linked(addresses) if nodes > 1 else "",
+            )
+
+
+async def linked(addresses: list[str]) -> str:
+    """Wait until the first of these nodes knows that all are linked; return a picture of the network."""
+    async with tidings.connect(addresses[0], name="console") as bus:
+        while True:
+            told = await bus.topology()
+            records = msgspec.convert(told["records"], list[NodeRecord])
+            is_up = all(link.is_up for record in records for link in record.links)
+            if len(told["tree"]) == len(addresses) - 1 and is_up:
+                return text(records, told["node"])
+            await asyncio.sleep(LOOK_S)
 
 
 def choose(node: int = PORT, sensors: int = SENSOR_PORT, http: int = HTTP_PORT) -> Ports:
@@ -175,11 +221,13 @@ class Town:
         self._last = Figures(at_s=self._began_at)  # of the node
         self._alarms = 0
         self._has_alarm = asyncio.Event()
+        self._home = home
         self._people = People(home.address, self.note)
         self._city = City(home.gateway, self.note)
         self._crew = DemoWorkers(home.address, self.note)
-        self._query = Query(home.address, home.folder / "spark", self.note) if spark else None
-        self._asker = self._query or Mayor(home.address, self.note)
+        self._query = Query(home.sensing, home.folder / "spark", self.note) if spark else None
+        self._asker = self._query or Mayor(home.address, home.sensing, self.note)
+        self._buses: list[Bus] = []  # one at each node, the first one first
 
     def note(self, who: str, does: str, what: str) -> None:
         """Show an occurrence."""
@@ -194,16 +242,20 @@ class Town:
         If the query fails, its error ends the demo, unless `needs_query` is false.
         """
         people, crew, city = self._people, self._crew, self._city
-        async with people.connect("console") as bus, bus.listen(ALARMS, self._hear):
+        async with AsyncExitStack() as stack:
+            for address in (self._home.address, *self._home.others):
+                bus = tidings.connect(address, name="console")
+                self._buses.append(await stack.enter_async_context(bus))
+            await stack.enter_async_context(self._buses[0].listen(ALARMS, self._hear))
             duties = (
                 city.simulation.run(),
                 city.watch(),
                 people.report(lambda: crew.is_ready),
                 people.keep_ledger(),
             )
-            async with beside(self._ask(needs_query), crew.work(), self._look(bus), *duties):
+            async with beside(self._ask(needs_query), crew.work(), self._look(), *duties):
                 await wait()
-                return await self._wind_down(bus)
+                return await self._wind_down()
 
     async def wait(self, seconds: float, late_s_max: float) -> None:
         """Wait until it is time to stop; if nothing has come by then, up to `late_s_max` longer for it.
@@ -225,13 +277,13 @@ class Town:
                 raise
             self.note("spark", "fails", str(error))
 
-    async def _wind_down(self, bus: Bus) -> Summary:
+    async def _wind_down(self) -> Summary:
         """Stop requesting readings, wait until the sensors are off, and sum up."""
         city, on = self._city, self._city.on
         await self._asker.stop()
         await _within(OFF_S_MAX, city.wait_silent())
-        figures = await self._figure(bus)
-        readings = [position async for position, _event in bus.log.read(where=READINGS)]
+        figures = await self._figure()
+        readings = [position async for position, _event in self._buses[-1].log.read(where=READINGS)]
         return judged(
             Summary(
                 seconds=figures.at_s,
@@ -244,6 +296,8 @@ class Town:
                 jobs_done=figures.jobs_done,
                 redelivered=figures.redelivered,
                 killed=figures.killed,
+                nodes=figures.nodes,
+                relayed=figures.relayed,
             )
         )
 
@@ -255,14 +309,14 @@ class Town:
         self._has_alarm.set()
         self.note("alarm", "comes", text_of(event))
 
-    async def _look(self, bus: Bus) -> None:
+    async def _look(self) -> None:
         while True:
-            self._tell(await self._figure(bus))
+            self._tell(await self._figure())
             await asyncio.sleep(FIGURES_S)
 
-    async def _figure(self, bus: Bus) -> Figures:
+    async def _figure(self) -> Figures:
         """Return the present figures, with the rates since the last ones."""
-        seen, crew, query = await self._look_at_node(bus), self._crew, self._query
+        seen, crew, query = await self._look_at_nodes(), self._crew, self._query
         last = Said() if query is None else query.last
         return replace(
             seen,
@@ -283,23 +337,36 @@ class Town:
             alarms=self._alarms,
         )
 
-    async def _look_at_node(self, bus: Bus) -> Figures:
-        """Return the figures of the node, from its status, which makes no sensor go on."""
-        status = await bus.status()
+    async def _look_at_nodes(self) -> Figures:
+        """Return the figures of the nodes, from their status, which makes no sensor go on.
+
+        What is published is counted at the first node, where events of the others arrive that it wants.
+        """
+        statuses = [await bus.status() for bus in self._buses]
+        status = statuses[0]
         before, now = self._last, time.monotonic()
         elapsed_s = max(now - before.at_s, 1e-9)
-        published = sum(times for what, _reason, times in status["counts"] if what == "published")
-        logged = status["log"]["end"] - 1  # nothing but the log is stored here
+        published = _counted([status], "published")
+        # Little but the log is stored here: with several nodes also what waits for a neighbour.
+        logged = sum(one["log"]["end"] - 1 for one in statuses)
         self._last = Figures(
             at_s=now,
             published=published,
             published_per_s=(published - before.published) / elapsed_s,
             logged=logged,
             logged_per_s=(logged - before.logged) / elapsed_s,
-            log_bytes=status["log"]["bytes"],
+            log_bytes=sum(one["log"]["bytes"] for one in statuses),
+            nodes=len(statuses),
+            links_up=sum(link["state"] == "up" for one in statuses for link in one["links"]) // 2,
+            relayed=_counted(statuses, "relayed"),
             ledger_waiting=sum(one["depth"] for one in status["durables"] if one["name"] == LEDGER),
         )
         return self._last
+
+
+def _counted(statuses: list[dict[str, Any]], what: str) -> int:
+    """Return how often something has happened at all these nodes."""
+    return sum(times for one in statuses for counted, _reason, times in one["counts"] if counted == what)
 
 
 async def _within(seconds: float, coroutine: Coroutine[Any, Any, object]) -> None:

@@ -75,6 +75,9 @@ class Figures(Struct, frozen=True, tag_field="kind", tag="figures", kw_only=True
     rows_per_s: float = 0.0
     lag: int | None = None
     alarms: int = 0
+    nodes: int = 1
+    links_up: int = 0
+    relayed: int = 0
 
     def __str__(self) -> str:
         parts = [
@@ -86,6 +89,8 @@ class Figures(Struct, frozen=True, tag_field="kind", tag="figures", kw_only=True
         ]
         if self.spark:
             parts += [f"Spark {self.rows_per_s:,.0f} rows/s{self.behind}", f"alarms {self.alarms:,}"]
+        if self.nodes > 1:
+            parts.append(f"links {self.links_up} up, {self.relayed:,} relayed")
         return "  ".join(parts)
 
     @property
@@ -109,6 +114,9 @@ class Summary(Struct, frozen=True, tag_field="kind", tag="summary", kw_only=True
     jobs_done: int
     redelivered: int
     killed: int
+    nodes: int = 1
+    relayed: int = 0
+    """Events that were sent over links."""
     missing: list[str] = field(default_factory=list)
 
     @property
@@ -124,6 +132,7 @@ class Summary(Struct, frozen=True, tag_field="kind", tag="summary", kw_only=True
             f"{alarms}, {self.jobs_done:,} jobs done\n"
             f"sensors on: {self.sensors_on:,} → {self.sensors_left_on:,} when the {self.asker} stopped; "
             f"workers killed: {self.killed}, jobs handed out again: {self.redelivered}"
+            + (f"; events relayed between {self.nodes} nodes: {self.relayed:,}" if self.nodes > 1 else "")
         )
 
 
@@ -135,6 +144,7 @@ def judged(summary: Summary) -> Summary:
         "no alarm came back from Spark": summary.alarms > 0 or not summary.spark,
         f"no sensor was on before the {asker} stopped": summary.sensors_on > 0,
         f"{left_on:,} sensors were still on after the {asker} had stopped": left_on == 0,
+        "no event crossed a link": summary.relayed > 0 or summary.nodes == 1,
     }
     return replace(summary, missing=[what for what, is_so in wishes.items() if not is_so])
 
@@ -223,9 +233,15 @@ class Screen:
 
     def render(self, height: int) -> RenderableType:
         """Return the whole screen, in at most `height` lines."""
-        head = [Text(line, "bold", no_wrap=True, overflow="ellipsis") for line in headings(self._home)]
-        head += [Text(line, "cyan", no_wrap=True, overflow="ellipsis") for line in hints(self._home)]
-        room = max(1, (height - len(head) - FIXED) // 2)
+        titles, tips = headings(self._home), hints(self._home)
+        fixed = FIXED + (self._figures.nodes > 1)
+        if len(titles) + len(tips) + fixed > height:
+            tips = []
+        if len(titles) + fixed > height:
+            titles = titles[:1]
+        head = [Text(line, "bold", no_wrap=True, overflow="ellipsis") for line in titles]
+        head += [Text(line, "cyan", no_wrap=True, overflow="ellipsis") for line in tips]
+        room = max(1, (height - len(head) - fixed) // 2)
         tables = (figures_table(self._figures), Text(), queue_table(self._figures))
         alarms = [Text("alarms from Spark", "dim"), *map(_coloured, list(self._alarms)[-room:])]
         if not self._figures.spark:
@@ -249,6 +265,8 @@ def figures_table(figures: Figures) -> RenderableType:
         batches = f"{one.batches:,} batches{one.behind}"
         grid.add_row("read by Spark", f"{one.rows_per_s:,.0f}", f"{one.rows:,}", batches)
         grid.add_row("alarms", "", f"{one.alarms:,}", "")
+    if one.nodes > 1:
+        grid.add_row("relayed", "", f"{one.relayed:,}", f"{one.links_up} links up between {one.nodes} nodes")
     grid.add_row("sensors", "", f"{one.sensors:,}", f"{one.sensors_on:,} on")
     grid.add_row(LEDGER, "", f"{one.ledger_got:,}", f"{one.ledger_waiting:,} wait for it")
     return grid
@@ -270,7 +288,12 @@ def queue_table(figures: Figures) -> RenderableType:
 
 def headings(home: Home) -> list[str]:
     """Return the lines that name the addresses of the node."""
-    lines = [f"a node at {home.address}, its gateway at {home.gateway}, metrics at {home.metrics}"]
+    if home.others:
+        ends = f"people at {home.address}, sensors at {home.sensing}, their gateway at {home.gateway}"
+        lines = [f"{1 + len(home.others)} nodes: {ends}, metrics at {home.metrics}"]
+        lines += home.picture.splitlines()
+    else:
+        lines = [f"a node at {home.address}, its gateway at {home.gateway}, metrics at {home.metrics}"]
     if home.busy:
         ports = ", ".join(map(str, home.busy))
         lines.append(f"ports in use, replaced by free ones: {ports}")
@@ -280,12 +303,14 @@ def headings(home: Home) -> list[str]:
 def hints(home: Home) -> list[str]:
     """Return the commands that a user could type in another terminal."""
     me, node = program(), f"--node {home.address}"
+    topology = [f"  {me} topology {node}"] if home.others else []
     return [
         "meanwhile, in another terminal:",
         f"""  {me} subscribe {node} "type = 'air.pm10' AND value > 40\"""",
-        f"  {me} log tail {node}",
+        f"  {me} log tail --node {home.sensing}",
         f"  {me} sensor list {node}",
         f"  {me} top {node}",
+        *topology,
     ]
 
 
