@@ -35,6 +35,7 @@ HELP = {
     "forwarded": "Events that other nodes have forwarded to this one.",
     "relayed": "Events that were sent to neighbour nodes.",
     "relayed_again": "Events of neighbour nodes that were had before and handed on, as others may lack them.",
+    "compressed_bytes": "Bytes to neighbours over slow links, before and after compression.",
     "answers_dropped": "Answers to inboxes that were dropped on their way between nodes, by reason.",
     "relays_refused": "Events of neighbour nodes that were not taken, by reason.",
     "relays_lost": "Events that neighbour nodes could not send, by reason.",

@@ -19,6 +19,7 @@ from tidings.errors import Refused, TidingsError
 from tidings.ids import ClockIds
 from tidings.overlay.link import TunnelledConnection, TunnelledSession
 from tidings.overlay.neighbours import KnownNeighbours, Link, Neighbour
+from tidings.overlay.packing import ZSTD_NAME, forms, unpacked
 from tidings.peers.peering import Peering, PeerOutbound
 from tidings.protocol.access import PeerInfo
 from tidings.protocol.broker import Broker
@@ -37,6 +38,7 @@ class Greeting(Struct, frozen=True):
     version: int
     node: Annotated[str, Meta(min_length=1, max_length=64)]
     name: Annotated[str, Meta(max_length=64)]
+    unpacks: Annotated[list[str], Meta(max_length=16)] = []  # forms of compressed frames, see `packing.py`
 
 
 class Linking:
@@ -113,7 +115,9 @@ class Linking:
     def _greet(self, pair: tuple[Link, Neighbour]) -> None:
         link, _ = pair
         link.is_greeting = True
-        greeting = {"version": VERSION, "node": self._broker.node, "name": self._broker.name}
+        about = {"version": VERSION, "node": self._broker.node, "name": self._broker.name}
+        greeting = {**about, "unpacks": forms()}
+        link.connection.unpack = unpacked if greeting["unpacks"] else None
         call = link.connection.request("link.hello", greeting, "forget")
         call.then(partial(self._answered, pair), partial(self._not_answered, pair))
         link.flush()
@@ -147,6 +151,7 @@ class Linking:
             raise Refused("protocol", f"this is the link to {neighbour.node}, not to {greeting.node}")
         neighbour.name = greeting.name or neighbour.name
         link.has_greeted = True
+        link.packs = ZSTD_NAME in greeting.unpacks and ZSTD_NAME in forms()
         self._bring_up(pair)
         digest = "" if neighbour.table is None else neighbour.table.digest
         known = {"digest": digest, "offers": neighbour.wants.digest}

@@ -13,7 +13,7 @@ from tidings.overlay.intake import Intake
 from tidings.overlay.link import TunnelledConnection, TunnelledSession
 from tidings.overlay.moving import Sides
 from tidings.overlay.pruning import Pruning
-from tidings.overlay.relaying import LinkCursor
+from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.table import NeighbourTable
 from tidings.protocol.connection import Connection
 from tidings.protocol.session import Session
@@ -55,6 +55,7 @@ class Link:
         self.hang_up = hang_up
         self.is_dialled = isinstance(tunnel, TunnelledSession)
         self.has_greeted = False  # the neighbour has greeted this node
+        self.packs = False  # the neighbour can unpack frames that are compressed
         self.is_greeting = False  # this node has begun to greet it
         self.table_digest: str | None = None  # of this node's table there, once the neighbour has answered
         self.offers_digest = ""  # of this node's offers there
@@ -103,6 +104,7 @@ class Neighbour:
     def status(self, position: int) -> dict[str, Any]:
         """How its link stands."""
         cursor, intake = self.cursor, self.intake
+        consumer = None if cursor is None else cursor.consumer
         return {
             "node": self.node,
             "name": self.name,
@@ -114,6 +116,7 @@ class Neighbour:
             "behind": 0 if cursor is None else max(0, position - cursor.confirmed(0)),
             "kept": 0 if cursor is None else max(0, position - cursor.released),
             "received": 0 if intake is None else intake.received,
+            "compressed": isinstance(consumer, LinkConsumer) and consumer.is_packing,
         }
 
 

@@ -23,6 +23,7 @@ from tidings.event import Batch, Event
 from tidings.event.relayed import FirstNode, RelayedBatch, restored
 from tidings.exchange import Positions, Rows
 from tidings.ids import ForwardedOrigin, Origin
+from tidings.overlay.packing import LinkSpeed, packed
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 from tidings.protocol.broker import Broker
 from tidings.protocol.consumer import CREDITED_SIZE_MAX, DroppingConsumer
@@ -151,8 +152,11 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
         credit: int,
         numbers: OwnNumbers,
         leads_to: Callable[[str], bool],
+        packs: bool = False,
     ) -> None:
+        """`packs`: the neighbour can unpack frames that are compressed."""
         super().__init__(cursor, session, number, credit)
+        self._speed = LinkSpeed() if packs else None
         self._numbers = numbers
         self._leads_to = leads_to
 
@@ -209,8 +213,25 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
         raw = batch.raw if len(rows) == len(batch) else batch.raw_of(rows)
         mark = self.mark if positions is None else self.broker.promise
         message = self._relay(batch, rows, positions, redelivered)
-        self.session.post(encode(message, raw), mark)
+        self._post(encode(message, raw), mark)
         self.broker.count("relayed", len(rows))
+
+    def _post(self, frame: bytes, mark: int) -> None:
+        """Put a frame into the outbox, compressed if the link is slow."""
+        speed = self._speed
+        if speed is not None:
+            speed.look(self.session.outbox.size, self.broker.now)
+            if speed.is_slow:
+                size, frame = len(frame), packed(frame)
+                self.broker.count("compressed_bytes", size, "before")
+                self.broker.count("compressed_bytes", len(frame), "after")
+            speed.posted(len(frame))
+        self.session.post(frame, mark)
+
+    @property
+    def is_packing(self) -> bool:
+        """Whether its link is slow, so that frames are compressed."""
+        return self._speed is not None and self._speed.is_slow
 
     def _relay(self, batch: Batch, rows: Rows, positions: Sequence[int] | None, redelivered: bool) -> Relay:
         origin, age_us = batch.origin, 0

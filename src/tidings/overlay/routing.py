@@ -367,7 +367,8 @@ class Routing:
             return self._topology.way(first) == node
 
         about = cursor, session, wanted.number, wanted.credit, self._numbers
-        return LinkConsumer(*about, leads_to)
+        packs = neighbour.link is not None and neighbour.link.packs
+        return LinkConsumer(*about, leads_to, packs)
 
     # What is wanted
 

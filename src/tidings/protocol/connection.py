@@ -26,7 +26,7 @@ from tidings.errors import CodecError, Disconnected, TidingsError, UserError
 from tidings.event import Event
 from tidings.ids import Ids, Origin
 from tidings.protocol.calls import Call, Calls, OnCut, ended_anyway
-from tidings.protocol.frames import encode
+from tidings.protocol.frames import encode, read_frame
 from tidings.protocol.keepalive import KeepAlive
 from tidings.protocol.messages import (
     VERSION,
@@ -37,6 +37,7 @@ from tidings.protocol.messages import (
     Failure,
     Hello,
     Notice,
+    Packed,
     Refusal,
     Relay,
     Reply,
@@ -102,6 +103,8 @@ class Connection(KeepAlive):
         self._offers: dict[int, ClientAdvertisement] = {}
         self.reverse: ReverseEnd | None = None
         """The end of the connection that runs the other way; see `Reverse`."""
+        self.unpack: Callable[[bytes], bytes] | None = None
+        """What returns the content of a frame that came compressed; CodecError if it can't be one."""
 
     # What the driver calls
 
@@ -345,6 +348,13 @@ class Connection(KeepAlive):
             self.position = max(self.position, subscription.position)
             self._due[subscription] = None
 
+    def _unpacked(self, message: Packed, _events: bytes) -> None:
+        if self.unpack is None:
+            raise CodecError("$", "Packed is not for a client that is no node")
+        relay, events = read_frame(Relay.KIND, self.unpack(message.data))
+        assert isinstance(relay, Relay)
+        self._delivered(relay, events)
+
     def _noticed(self, notice: Notice, _events: bytes) -> None:
         details = notice.details
         if notice.kind == "interest" and notice.number in self._offers:
@@ -374,6 +384,7 @@ class Connection(KeepAlive):
         Reply: _replied,
         Deliver: _delivered,
         Relay: _delivered,
+        Packed: _unpacked,
         Notice: _noticed,
         Reverse: _reversed,
         Bye: _parted,

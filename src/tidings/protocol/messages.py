@@ -304,6 +304,13 @@ class Confirm(ProtocolMessage, frozen=True, gc=False):
     beyond: list[int]
 
 
+class Packed(ProtocolMessage, frozen=True, gc=False):
+    """A RELAY frame whose header and events are compressed with zstd, for a neighbour that can unpack it."""
+
+    KIND = 22
+    data: bytes
+
+
 DONE, GIVE_BACK, REJECT, UNOPENED = range(4)
 """Outcomes: it was dealt with; it was not; it can't be; nobody has looked at it."""
 HANDLE = StructFormat(">QI")
