@@ -117,9 +117,8 @@ REGULAR_EXPRESSION = """
 from tidings import Filter
 Filter("MATCHES(name, 'a+')")"""
 ARROW = """
-from tidings import Event
-from tidings.event.arrow import to_arrow
-to_arrow([Event("air.pm10", value=2.5)])"""
+from tidings.event.arrow import schema
+schema()"""
 
 
 @pytest.mark.parametrize(("code", "extra"), [(REGULAR_EXPRESSION, "node"), (ARROW, "node")])

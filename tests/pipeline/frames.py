@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from tidings import Event, Filter
-from tidings.event.arrow import to_arrow
+from tidings.event.arrow import schema
 from tidings.event.values import INT_MAX, INT_MIN
 
 T = TypeVar("T")
 Answer = bool | None
 
+LETTERS: dict[type, str] = {bool: "b", int: "i", float: "f", str: "s", datetime: "t", bytes: "x"}
 KINDS: dict[str, type] = {
     "boolean": bool,
     "int": int,
@@ -47,8 +48,18 @@ def drawn(strategy: st.SearchStrategy[T], count: int) -> list[T]:
 
 
 def mapped(spark: SparkSession, events: Sequence[Event]) -> DataFrame:
-    """Events with the columns that `tidings.event.arrow` gives them: all attributes in one map."""
-    return spark.createDataFrame(pa.Table.from_batches([to_arrow(events)]))
+    """Events with the columns of `tidings.event.arrow`: all attributes in one map."""
+    arrays = [pa.array([cell(event, field.name) for event in events], field.type) for field in schema()]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=schema()))
+
+
+def cell(event: Event, name: str) -> Any:
+    """What stands of the event in the column of that name."""
+    if name in ("system", "epoch"):
+        return None if event.origin is None else getattr(event.origin, name)
+    if name == "attributes":
+        return [(own, {LETTERS[type(value)]: value}) for own, value in event.values.items()]
+    return getattr(event, name)
 
 
 def fitted(event: Event, columns: dict[str, str]) -> Event:
