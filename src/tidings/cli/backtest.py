@@ -10,7 +10,16 @@ import msgspec
 import typer
 
 from tidings.cli.graph import Node
-from tidings.cli.options import CREDENTIALS, Json, credential_options, options_of, read_moment, with_options
+from tidings.cli.options import (
+    CREDENTIALS,
+    Json,
+    argument,
+    credential_options,
+    option,
+    options_of,
+    read_moment,
+    with_options,
+)
 from tidings.cli.pipeline import SPARK, app, check_nodes, spark_config
 from tidings.cli.printing import add_row, count_text, new_table, print_json, print_table, progress_line
 from tidings.errors import TidingsError, UserError
@@ -24,25 +33,17 @@ TYPES_SHOWN: Final = 5
 
 File = Annotated[
     Path,
-    typer.Argument(
-        metavar="FILE",
-        help="Filters, as TOML, lines of JSON or plain lines; or an access.toml.",
-        show_default=False,
+    argument(
+        "FILE", "Filters, as TOML, lines of JSON or plain lines; or an access.toml.", show_default=False
     ),
 ]
-Folder = Annotated[
-    str | None, typer.Option("--path", metavar="DIR", help="The folder of a sealed log, instead of a node.")
-]
-Since = Annotated[
-    str, typer.Option(metavar="TIME", help="Count events stored since then: 30d, 12h, or a time.")
-]
-Until = Annotated[str | None, typer.Option(metavar="TIME", help="Count only events stored before then.")]
-Where = Annotated[str, typer.Option(metavar="FILTER", help="Count only events that match this as well.")]
-Samples = Annotated[int, typer.Option(min=0, help="Events to show for each case.")]
-Seed = Annotated[int, typer.Option(help="Choose the samples; the same seed chooses the same ones.")]
-Tasks = Annotated[
-    int | None, typer.Option(min=1, help="Tasks at least.", show_default="as many as there are cores")
-]
+Folder = Annotated[str | None, option("--path", "DIR", "The folder of a sealed log, instead of a node.")]
+Since = Annotated[str, option("TIME", "Count events stored since then: 30d, 12h, or a time.")]
+Until = Annotated[str | None, option("TIME", "Count only events stored before then.")]
+Where = Annotated[str, option("FILTER", "Count only events that match this as well.")]
+Samples = Annotated[int, option("Events to show for each case.", min=0)]
+Seed = Annotated[int, option("Choose the samples; the same seed chooses the same ones.")]
+Tasks = Annotated[int | None, option("Tasks at least.", min=1, show_default="as many as there are cores")]
 
 
 @app.command()

@@ -11,19 +11,17 @@ from typing import Annotated
 import typer
 from rich.progress import DownloadColumn, TransferSpeedColumn
 
-from tidings.cli.options import Json
+from tidings.cli.options import Json, argument, option
 from tidings.cli.printing import print_json, progress_bar
 from tidings.store.backup import BackupSummary, back_up
 from tidings.store.backup import restore as restore_from
 
-Source = Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the node, which may run.")]
-Target = Annotated[Path, typer.Argument(metavar="FILE", help="The backup to write.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Replace an existing file.")]
-Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
-Home = Annotated[Path, typer.Argument(metavar="DIR", help="A directory without a store; created if missing.")]
-NewName = Annotated[
-    bool, typer.Option("--new-name", help="For a copy beside the node that the backup was made of.")
-]
+Source = Annotated[Path, argument("DIR", "The directory of the node, which may run.")]
+Target = Annotated[Path, argument("FILE", "The backup to write.")]
+Replace = Annotated[bool, option("--replace", "Replace an existing file.")]
+Backup = Annotated[Path, argument("FILE", "The backup.")]
+Home = Annotated[Path, argument("DIR", "A directory without a store; created if missing.")]
+NewName = Annotated[bool, option("--new-name", "For a copy beside the node that the backup was made of.")]
 
 
 def backup(directory: Source, file: Target, replace: Replace = False, json: Json = False) -> None:

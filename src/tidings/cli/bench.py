@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 import tidings
+from tidings.cli.options import option
 from tidings.errors import UserError
 
 CHECKOUT_FILES = ("benchmarks/__init__.py", "src/tidings/__init__.py")
@@ -31,8 +32,8 @@ BENCHMARKS = {
 
 app = typer.Typer(no_args_is_help=True)
 
-Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: a quick look, not figures to quote.")]
-JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures here.")]
+Quick = Annotated[bool, option("--quick", "Small sizes: a quick look, not figures to quote.")]
+JsonFile = Annotated[Path | None, option("--json", "FILE", "Also write the figures here.")]
 
 
 def _add(name: str, help: str) -> None:
@@ -51,10 +52,8 @@ for _name, _help in BENCHMARKS.items():
 def fair(
     quick: Quick = False,
     json: JsonFile = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="ROW", help="Only this row; may be repeated.")
-    ] = None,
-    rows: Annotated[bool, typer.Option("--rows", help="Only list the rows.")] = False,
+    only: Annotated[list[str] | None, option("--only", "ROW", "Only this row; may be repeated.")] = None,
+    rows: Annotated[bool, option("--rows", "Only list the rows.")] = False,
 ) -> None:
     """Measure how one client affects others: their waiting time, their rate, and memory."""
     known = benchmark("fair_rows").ROWS

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from msgspec import to_builtins
 
-from tidings.cli.options import Json
+from tidings.cli.options import Json, argument, option
 from tidings.cli.printing import print_json
 from tidings.errors import CodecError, EventError, FilterError
 from tidings.event.json import from_json
@@ -17,8 +17,8 @@ from tidings.filters import Filter
 
 app = typer.Typer(no_args_is_help=True)
 
-Text = Annotated[str, typer.Argument(metavar="FILTER", help="A condition, such as: value > 40")]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if there are notes.")]
+Text = Annotated[str, argument("FILTER", "A condition, such as: value > 40")]
+Strict = Annotated[bool, option("--strict", "Exit with 1 if there are notes.")]
 
 
 @app.command()

@@ -12,7 +12,7 @@ import typer
 
 from tidings.cli.connection import bus_of, connects, current_user, reaching
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Json
+from tidings.cli.options import Address, Json, argument, option
 from tidings.cli.printing import add_row, count_text, new_table, print_json, print_table, shown, word
 from tidings.errors import UserError
 
@@ -32,34 +32,23 @@ QUIET_S = 1.0
 """Time after which no further event of a state is expected."""
 
 Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE|NAME", help="A graph in TOML or Python, or a built-in pipeline.", show_default=False
-    ),
+    str, argument("FILE|NAME", "A graph in TOML or Python, or a built-in pipeline.", show_default=False)
 ]
 Node = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "HOST:PORT[,…]",
+        "The node, or several, as Spark's driver and executors reach them.",
         envvar="TIDINGS_NODE",
-        metavar="HOST:PORT[,…]",
-        help="The node, or several, as Spark's driver and executors reach them.",
         show_default="127.0.0.1:7300",
     ),
 ]
-Where = Annotated[str | None, typer.Option(metavar="FILTER", help="The filter of events.")]
-NewName = Annotated[
-    str, typer.Argument(metavar="NAME[.toml]", help="The new graph, or the new folder.", show_default=False)
-]
-ToFile = Annotated[
-    Path | None, typer.Option("--to", metavar="FILE", help="Write it to FILE.svg or FILE.mmd.")
-]
-States = Annotated[
-    list[str] | None, typer.Argument(metavar="[STATE]...", help="Only these states.", show_default=False)
-]
-FromCheckpoint = Annotated[
-    str | None, typer.Option("--checkpoint", metavar="DIR", help="The checkpoint of a run.")
-]
-AsSvg = Annotated[bool, typer.Option("--svg", help="Print SVG instead of Mermaid.")]
+Where = Annotated[str | None, option("FILTER", "The filter of events.")]
+NewName = Annotated[str, argument("NAME[.toml]", "The new graph, or the new folder.", show_default=False)]
+ToFile = Annotated[Path | None, option("--to", "FILE", "Write it to FILE.svg or FILE.mmd.")]
+States = Annotated[list[str] | None, argument("[STATE]...", "Only these states.", show_default=False)]
+FromCheckpoint = Annotated[str | None, option("--checkpoint", "DIR", "The checkpoint of a run.")]
+AsSvg = Annotated[bool, option("--svg", "Print SVG instead of Mermaid.")]
 
 
 @connects

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects
-from tidings.cli.options import Address, Json
+from tidings.cli.options import Address, Json, argument, option
 from tidings.cli.printing import (
     add_row,
     age_text,
@@ -27,16 +27,9 @@ from tidings.errors import Refused, UserError
 sessions = typer.Typer(no_args_is_help=True)
 peers = typer.Typer(no_args_is_help=True)
 
-Client = Annotated[
-    str | None, typer.Option("--client", metavar="NAME", help="Only the sessions of this client.")
-]
-Which = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="SESSION", help="A session, as the list names it; may be repeated."),
-]
-OfClient = Annotated[
-    str | None, typer.Option("--client", metavar="NAME", help="All sessions of the client of this name.")
-]
+Client = Annotated[str | None, option("--client", "NAME", "Only the sessions of this client.")]
+Which = Annotated[list[str] | None, argument("SESSION", "A session, as the list names it; may be repeated.")]
+OfClient = Annotated[str | None, option("--client", "NAME", "All sessions of the client of this name.")]
 
 
 @sessions.command("list")

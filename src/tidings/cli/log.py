@@ -15,7 +15,7 @@ from rich.progress import TaskProgressColumn, TimeRemainingColumn
 
 from tidings.cli.connection import bus_of, connects, run
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Json, read_age, read_moment, read_size
+from tidings.cli.options import Address, Json, argument, option, read_age, read_moment, read_size
 from tidings.cli.printing import (
     add_row,
     age_text,
@@ -41,38 +41,28 @@ app = typer.Typer(no_args_is_help=True)
 LOOK_S = 0.25
 """Seconds between two looks whether the log has grown, for a command that follows it."""
 
-Where = Annotated[str, typer.Option(metavar="FILTER", help="Only events that match, such as: value > 40")]
-Lines = Annotated[int, typer.Option("-n", "--lines", min=0, help="Begin with so many events.")]
-Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Follow new events, until Ctrl-C.")]
-Start = Annotated[int | None, typer.Option(min=0, help="The position to begin at.")]
-End = Annotated[int | None, typer.Option(min=0, help="The position to end before.")]
-Since = Annotated[
-    str | None, typer.Option(metavar="WHEN", help="Begin with events stored then: a time, or 12h ago.")
-]
-Until = Annotated[str | None, typer.Option(metavar="WHEN", help="End with events stored before then.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="End after so many events.")]
-Ids = Annotated[str | None, typer.Option(metavar="ID,…", help="The events with these ids, however old.")]
-Skip = Annotated[bool, typer.Option("--skip", help="Skip pruned and damaged parts.")]
-Place = Annotated[
-    str | None,
-    typer.Option("--folder", metavar="PATH|URI", help="The files in a folder, without asking a node."),
-]
-Before = Annotated[int | None, typer.Option(min=0, help="Files that end before this position.")]
-OlderThan = Annotated[str | None, typer.Option(metavar="AGE", help="Files older than this, such as 30d.")]
-Size = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="The oldest files, until this much is left: 20GB.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Also files that readers still need.")]
-Text = Annotated[str | None, typer.Argument(metavar="FILTER", help="The events to keep: type LIKE 'air.%'")]
-Name = Annotated[str | None, typer.Option(help="Its name; by default, derived from the filter.")]
-Listed = Annotated[bool, typer.Option("--list", help="List the filters to keep.")]
+Where = Annotated[str, option("FILTER", "Only events that match, such as: value > 40")]
+Lines = Annotated[int, option("-n", "--lines", "Begin with so many events.", min=0)]
+Follow = Annotated[bool, option("--follow/--no-follow", "Follow new events, until Ctrl-C.")]
+Start = Annotated[int | None, option("The position to begin at.", min=0)]
+End = Annotated[int | None, option("The position to end before.", min=0)]
+Since = Annotated[str | None, option("WHEN", "Begin with events stored then: a time, or 12h ago.")]
+Until = Annotated[str | None, option("WHEN", "End with events stored before then.")]
+Limit = Annotated[int | None, option("End after so many events.", min=1)]
+Ids = Annotated[str | None, option("ID,…", "The events with these ids, however old.")]
+Skip = Annotated[bool, option("--skip", "Skip pruned and damaged parts.")]
+Place = Annotated[str | None, option("--folder", "PATH|URI", "The files in a folder, without asking a node.")]
+Before = Annotated[int | None, option("Files that end before this position.", min=0)]
+OlderThan = Annotated[str | None, option("AGE", "Files older than this, such as 30d.")]
+Size = Annotated[str | None, option("SIZE", "The oldest files, until this much is left: 20GB.")]
+Force = Annotated[bool, option("--force", "Also files that readers still need.")]
+Text = Annotated[str | None, argument("FILTER", "The events to keep: type LIKE 'air.%'")]
+Name = Annotated[str | None, option("Its name; by default, derived from the filter.")]
+Listed = Annotated[bool, option("--list", "List the filters to keep.")]
 Owner = Annotated[
-    str | None,
-    typer.Option(
-        "--owner", metavar="CLIENT", help="With --remove: its owner, also of a reader; needs manage."
-    ),
+    str | None, option("--owner", "CLIENT", "With --remove: its owner, also of a reader; needs manage.")
 ]
-Removed = Annotated[str | None, typer.Option("--remove", metavar="NAME", help="Remove this name.")]
+Removed = Annotated[str | None, option("--remove", "NAME", "Remove this name.")]
 
 
 @app.callback()

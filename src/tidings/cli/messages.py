@@ -18,7 +18,19 @@ from rich.table import Table
 from tidings.cli.connection import bus_of, connects, queue_of, run
 from tidings.cli.events import send_all, source_of
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Fields, Json, Kind, Name, QueueName, Timeout, Wait, Where, Yes
+from tidings.cli.options import (
+    Address,
+    Fields,
+    Json,
+    Kind,
+    Name,
+    QueueName,
+    Timeout,
+    Wait,
+    Where,
+    Yes,
+    option,
+)
 from tidings.cli.printing import (
     add_row,
     age_text,
@@ -45,26 +57,21 @@ dead = typer.Typer()
 PAGE = 100
 """Messages that are taken, printed and acknowledged together when all are wanted."""
 
-PutCount = Annotated[int, typer.Option("--count", min=1, help="Put the event so many times.")]
+PutCount = Annotated[int, option("--count", "Put the event so many times.", min=1)]
 Delay = Annotated[
-    float | None, typer.Option("--delay-s", min=0.0, help="Deliver it after so many seconds at the earliest.")
+    float | None, option("--delay-s", "Deliver it after so many seconds at the earliest.", min=0.0)
 ]
 NotBefore = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Deliver it at this time at the earliest, as in 2030-05-01T08:30:00Z."),
+    str | None, option("TIME", "Deliver it at this time at the earliest, as in 2030-05-01T08:30:00Z.")
 ]
 GroupName = Annotated[
-    str | None,
-    typer.Option("--group", help="Deliver the messages of one group one after the other, in their order."),
+    str | None, option("--group", "Deliver the messages of one group one after the other, in their order.")
 ]
-GetCount = Annotated[int, typer.Option("--count", min=1, help="Get so many messages.")]
-GetAll = Annotated[bool, typer.Option("--all", help="Get all messages that are in it now.")]
-ReadAll = Annotated[bool, typer.Option("--all", help="Read all messages that are in it now.")]
-WatchCount = Annotated[int | None, typer.Option("--count", min=1, help="End after so many messages.")]
-Into = Annotated[
-    str | None,
-    typer.Option("--queue", metavar="QUEUE", help="Put them into this queue instead."),
-]
+GetCount = Annotated[int, option("--count", "Get so many messages.", min=1)]
+GetAll = Annotated[bool, option("--all", "Get all messages that are in it now.")]
+ReadAll = Annotated[bool, option("--all", "Read all messages that are in it now.")]
+WatchCount = Annotated[int | None, option("--count", "End after so many messages.", min=1)]
+Into = Annotated[str | None, option("--queue", "QUEUE", "Put them into this queue instead.")]
 
 
 @connects

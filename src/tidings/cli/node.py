@@ -29,6 +29,7 @@ from tidings.cli.options import (
     Json,
     Place,
     credential_options,
+    option,
     seconds,
     settings_options,
     with_options,
@@ -58,28 +59,21 @@ LINE_LENGTH_MAX = 4_096
 LOOK_S = 0.05
 """How often a command looks whether a node has ended."""
 
-Config = Annotated[Path | None, typer.Option(metavar="FILE", help="A TOML file with these settings.")]
+Config = Annotated[Path | None, option("FILE", "A TOML file with these settings.")]
 Join = Annotated[
     str | None,
-    typer.Option(
-        metavar="LINE",
-        help="Join another node by the line that 'tidings security invite' printed there; - reads it from"
+    option(
+        "LINE",
+        "Join another node by the line that 'tidings security invite' printed there; - reads it from"
         " standard input. TIDINGS_JOIN may have it, too. Once it has joined, the node needs it no more.",
     ),
 ]
-ShowConfig = Annotated[
-    bool, typer.Option("--show-config", help="Print the effective settings as such a file, and end.")
-]
-Directory = Annotated[
-    Path | None, typer.Option("--dir", metavar="DIR", help="The directory that the node will have.")
-]
+ShowConfig = Annotated[bool, option("--show-config", "Print the effective settings as such a file, and end.")]
+Directory = Annotated[Path | None, option("--dir", "DIR", "The directory that the node will have.")]
 StopTimeout = Annotated[float, seconds("--timeout", "How long the node may take to end.")]
 PingTimeout = Annotated[float, seconds("--timeout", "How long the node may take.")]
 Journal = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="A file of forwarded messages, so that none counts twice after a restart."
-    ),
+    str | None, option("FILE", "A file of forwarded messages, so that none counts twice after a restart.")
 ]
 GATEWAY_SETTINGS = settings_options(
     "host",

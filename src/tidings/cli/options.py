@@ -35,52 +35,54 @@ _NODE: dict[str, Any] = {
 }
 
 
+def option(*texts: str, **more: Any) -> Any:
+    """Return an option of these flags (else its name is one), this metavar, if it has one, and this help."""
+    flags = [text for text in texts if text.startswith("-")]
+    *metavar, help = texts[len(flags) :]
+    return typer.Option(*flags, metavar=metavar[0] if metavar else None, help=help, **more)
+
+
+def argument(metavar: str, help: str, **more: Any) -> Any:
+    """Return an argument, which has no flag."""
+    return typer.Argument(metavar=metavar, help=help, **more)
+
+
 def seconds(flag: str, help: str) -> Any:
     """Return an option for a time, 0 or more seconds."""
-    return typer.Option(flag, min=0.0, metavar="SECONDS", help=help)
+    return option(flag, "SECONDS", help, min=0.0)
 
 
 Address = Annotated[str | None, typer.Option("--node", **_NODE)]
 Place = Annotated[str | None, typer.Argument(**_NODE)]
-Name = Annotated[str, typer.Option(help="The client's name.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Name = Annotated[str, option("The client's name.")]
+Json = Annotated[bool, option("--json", "Print JSON, one object a line.")]
+Yes = Annotated[bool, option("--yes", "-y", "Do not ask for confirmation.")]
 
 # Events and queues
 
 Kind = Annotated[
-    str | None,
-    typer.Argument(metavar="TYPE", help="The type; without it, standard input has events as lines of JSON."),
+    str | None, argument("TYPE", "The type; without it, standard input has events as lines of JSON.")
 ]
 Fields = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="NAME=VALUE", help="Attributes and header fields; body=@FILE for a file."),
+    list[str] | None, argument("NAME=VALUE", "Attributes and header fields; body=@FILE for a file.")
 ]
-QueueName = Annotated[
-    str, typer.Argument(metavar="QUEUE", help="Its name, an alias, or its id.", show_default=False)
-]
-Where = Annotated[
-    str, typer.Option(metavar="FILTER", help="Only messages that match, such as: color = 'blue'")
-]
+QueueName = Annotated[str, argument("QUEUE", "Its name, an alias, or its id.", show_default=False)]
+Where = Annotated[str, option("FILTER", "Only messages that match, such as: color = 'blue'")]
 Timeout = Annotated[float, seconds("--timeout", "How long to wait for a message.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait without a time limit.")]
+Wait = Annotated[bool, option("--wait", "Wait without a time limit.")]
 
 # A gateway, spoken to as sensors do
 
-Gateway = Annotated[
-    str, typer.Option(envvar="TIDINGS_GATEWAY", metavar="HOST:PORT", help="The gateway; the port is 4242.")
-]
-Udp = Annotated[bool, typer.Option("--udp", help="Use UDP.")]
-Tls = Annotated[bool, typer.Option("--tls", help="Use TLS.", rich_help_panel=_TLS)]
+Gateway = Annotated[str, option("HOST:PORT", "The gateway; the port is 4242.", envvar="TIDINGS_GATEWAY")]
+Udp = Annotated[bool, option("--udp", "Use UDP.")]
+Tls = Annotated[bool, option("--tls", "Use TLS.", rich_help_panel=_TLS)]
 Ca = Annotated[
-    Path | None,
-    typer.Option("--ca", metavar="FILE", help="Trusted certificates; implies TLS.", rich_help_panel=_TLS),
+    Path | None, option("--ca", "FILE", "Trusted certificates; implies TLS.", rich_help_panel=_TLS)
 ]
 TokenFile = Annotated[
-    Path | None,
-    typer.Option("--token-file", metavar="FILE", help="The token of the user.", rich_help_panel=_TLS),
+    Path | None, option("--token-file", "FILE", "The token of the user.", rich_help_panel=_TLS)
 ]
-OnlyAsked = Annotated[bool, typer.Option("--only-asked", help="Leave out readings without a subscription.")]
+OnlyAsked = Annotated[bool, option("--only-asked", "Leave out readings without a subscription.")]
 
 
 # Options that are made

@@ -14,7 +14,15 @@ import typer
 from tidings.cli import graph
 from tidings.cli.filter import parse
 from tidings.cli.graph import Name, Node, Where
-from tidings.cli.options import CREDENTIALS, Json, credential_options, options_of, with_options
+from tidings.cli.options import (
+    CREDENTIALS,
+    Json,
+    argument,
+    credential_options,
+    option,
+    options_of,
+    with_options,
+)
 from tidings.cli.printing import print_json, print_result, progress_line
 from tidings.errors import ConfigError, UserError
 
@@ -31,40 +39,28 @@ FOLDER = "{}-pipeline"
 SILENT_BY = "With --continuous: measure silence by the clock or event time."
 MASTER = "spark://…, yarn, k8s://… or sc://…"
 
-Continuous = Annotated[
-    bool, typer.Option("--continuous", help="One query until Ctrl-C or SIGTERM, instead of one run.")
-]
-Trigger = Annotated[
-    str, typer.Option(metavar="TIME", help="With --continuous: how often Spark starts a batch.")
-]
+Continuous = Annotated[bool, option("--continuous", "One query until Ctrl-C or SIGTERM, instead of one run.")]
+Trigger = Annotated[str, option("TIME", "With --continuous: how often Spark starts a batch.")]
 Starting = Annotated[
     str | None,
-    typer.Option(
-        metavar="earliest|latest",
-        help="Where the first run begins.",
-        show_default="latest if --continuous, else earliest",
+    option(
+        "earliest|latest", "Where the first run begins.", show_default="latest if --continuous, else earliest"
     ),
 ]
 Checkpoint = Annotated[
     str | None,
-    typer.Option(
-        metavar="DIR",
-        help="The checkpoint, and without --continuous the tables.",
+    option(
+        "DIR",
+        "The checkpoint, and without --continuous the tables.",
         show_default=f"./{FOLDER.format('NAME')}; with --continuous it is forgotten",
     ),
 ]
 Durable = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="A durable reader, for which the node keeps readings between runs."),
+    str | None, option("NAME", "A durable reader, for which the node keeps readings between runs.")
 ]
-AllowLoss = Annotated[
-    bool, typer.Option("--allow-loss", help="Go on if events are gone that should have been read.")
-]
-Sink = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="The name of the sink, by which the node recognises repeats."),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether it could run.")]
+AllowLoss = Annotated[bool, option("--allow-loss", "Go on if events are gone that should have been read.")]
+Sink = Annotated[str | None, option("NAME", "The name of the sink, by which the node recognises repeats.")]
+DryRun = Annotated[bool, option("--dry-run", "Only check whether it could run.")]
 
 
 def in_panel(panel: str, metavar: str | None, help: str, **more: Any) -> Any:
@@ -147,9 +143,9 @@ def run(
 
 @app.command()
 def pack(
-    file: Annotated[Path, typer.Argument(metavar="OUT.zip", help="The file to write.", show_default=False)],
+    file: Annotated[Path, argument("OUT.zip", "The file to write.", show_default=False)],
     small: Annotated[
-        bool, typer.Option("--small", help="Leave out pyarrow, pandas and numpy: the executors have them.")
+        bool, option("--small", "Leave out pyarrow, pandas and numpy: the executors have them.")
     ] = False,
     json: Json = False,
 ) -> None:

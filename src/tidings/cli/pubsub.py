@@ -12,7 +12,7 @@ from rich.table import Table
 from tidings.cli.connection import bus_at, bus_of, connects, find_node
 from tidings.cli.events import send_all, source_of
 from tidings.cli.filter import Text, parse
-from tidings.cli.options import Address, Fields, Json, Kind, Name, read_time
+from tidings.cli.options import Address, Fields, Json, Kind, Name, argument, option, read_time
 from tidings.cli.printing import (
     add_row,
     new_table,
@@ -39,13 +39,13 @@ advertisements = typer.Typer(no_args_is_help=True)
 
 Delivery = Annotated[
     str | None,
-    typer.Option(
-        metavar="HOW",
-        help="The delivery mode: transient, reliable or persistent.",
+    option(
+        "HOW",
+        "The delivery mode: transient, reliable or persistent.",
         autocompletion=lambda: list(DELIVERIES),
     ),
 ]
-Times = Annotated[int, typer.Option("--count", min=1, help="Publish the event so many times.")]
+Times = Annotated[int, option("--count", "Publish the event so many times.", min=1)]
 
 
 @connects
@@ -76,16 +76,11 @@ async def publish(
 
 # Subscribing
 
-Durable = Annotated[
-    str | None, typer.Option(metavar="NAME", help="The name of a durable subscription, kept by the node.")
-]
-Since = Annotated[
-    str | None,
-    typer.Option(metavar="WHEN", help="Begin with stored events: a position, or a time in ISO 8601."),
-]
-Last = Annotated[bool, typer.Option("--last", help="Begin with the newest event of each thing.")]
-Passive = Annotated[bool, typer.Option("--passive", help="Create no demand for events.")]
-Count = Annotated[int | None, typer.Option(min=1, help="End after so many events.")]
+Durable = Annotated[str | None, option("NAME", "The name of a durable subscription, kept by the node.")]
+Since = Annotated[str | None, option("WHEN", "Begin with stored events: a position, or a time in ISO 8601.")]
+Last = Annotated[bool, option("--last", "Begin with the newest event of each thing.")]
+Passive = Annotated[bool, option("--passive", "Create no demand for events.")]
+Count = Annotated[int | None, option("End after so many events.", min=1)]
 
 
 @connects
@@ -128,13 +123,13 @@ def read_since(text: str) -> int | datetime:
 
 # Durable subscriptions
 
-Which = Annotated[str, typer.Argument(metavar="NAME", help="The name of the durable subscription.")]
+Which = Annotated[str, argument("NAME", "The name of the durable subscription.")]
 Owner = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--owner",
-        metavar="CLIENT",
-        help="The client it belongs to, if not to --name; takes the right to manage everything.",
+        "CLIENT",
+        "The client it belongs to, if not to --name; takes the right to manage everything.",
     ),
 ]
 
@@ -190,8 +185,8 @@ async def _owners(bus: Bus, which: str) -> str:
 
 # Advertisements
 
-Wanted = Annotated[str, typer.Argument(metavar="FILTER", help="Only those that overlap this filter.")]
-Lists = Annotated[int | None, typer.Option("--count", min=1, help="End after so many lists.")]
+Wanted = Annotated[str, argument("FILTER", "Only those that overlap this filter.")]
+Lists = Annotated[int | None, option("--count", "End after so many lists.", min=1)]
 
 
 @advertisements.command("list")

@@ -10,13 +10,22 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.table import Table
-from typer import Option
 
 from tidings.cli import messages
 from tidings.cli.connection import bus_of, connects, queue_of, run
 from tidings.cli.events import read_fields
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Json, QueueName, Where, Yes, options_of, with_options
+from tidings.cli.options import (
+    Address,
+    Json,
+    QueueName,
+    Where,
+    Yes,
+    argument,
+    option,
+    options_of,
+    with_options,
+)
 from tidings.cli.printing import (
     add_row,
     count_text,
@@ -43,61 +52,61 @@ class Scope(StrEnum):
     both = "both"
 
 
-Name = Annotated[str | None, typer.Argument(metavar="NAME", help="The name; without it, the id.")]
+Name = Annotated[str | None, argument("NAME", "The name; without it, the id.")]
 Properties = Annotated[
     list[str] | None,
-    Option("--property", "-p", metavar="NAME=VALUE", help="A property to find it by; may be repeated."),
+    option("--property", "-p", "NAME=VALUE", "A property to find it by; may be repeated."),
 ]
-Bind = Annotated[str | None, Option(metavar="FILTER", help="Put publications that match this into it.")]
-NameSought = Annotated[str | None, typer.Argument(metavar="NAME", help="Only the queue of this name or id.")]
-TextPart = Annotated[str | None, Option(help="Only those whose text contains this.")]
-ScopeSought = Annotated[Scope, Option(help="Where to look: at the node, at other nodes, or both.")]
-Target = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
-NewName = Annotated[str, typer.Argument(metavar="NAME", help="The alias.")]
+Bind = Annotated[str | None, option("FILTER", "Put publications that match this into it.")]
+NameSought = Annotated[str | None, argument("NAME", "Only the queue of this name or id.")]
+TextPart = Annotated[str | None, option("Only those whose text contains this.")]
+ScopeSought = Annotated[Scope, option("Where to look: at the node, at other nodes, or both.")]
+Target = Annotated[str, argument("QUEUE", "The queue.")]
+NewName = Annotated[str, argument("NAME", "The alias.")]
 
 REDELIVERY = "Redeliver a message that is not acknowledged in this time; default 60, 0: never."
 DELIVERIES = "Deliveries after which a message becomes a dead letter; default 10, 0: never."
 PAUSES = "Pauses before the second, third and later deliveries; after the last one, a dead letter."
 WISH = {
-    "text": (str, Option(help="Its purpose, in words.")),
-    "type": (str, Option(help="How messages are stored: sqlite, volatile or a type added to the node.")),
+    "text": (str, option("Its purpose, in words.")),
+    "type": (str, option("How messages are stored: sqlite, volatile or a type added to the node.")),
     "persistent": (
         bool,
-        Option("--persistent/--volatile", help="Whether messages survive a restart of the node."),
+        option("--persistent/--volatile", "Whether messages survive a restart of the node."),
     ),
     "keep": (
         bool,
-        Option("--keep/--no-keep", help="Whether the queue itself does; by default, as its messages."),
+        option("--keep/--no-keep", "Whether the queue itself does; by default, as its messages."),
     ),
-    "priorities": (bool, Option("--priorities", help="Deliver the highest priority first.")),
-    "priority": (int, Option(help="The default priority of messages, 0 to 9.")),
-    "ageing_s": (float, Option(help="Waiting time that counts as one level of priority.")),
-    "expiry": (bool, Option("--expiry", help="Drop messages when their ttl_s is over.")),
-    "ttl_s": (float, Option(help="The default ttl_s of messages.")),
-    "lease_s_max": (float, Option(help="The longest ttl_s; a longer one is shortened.")),
-    "max_messages": (int, Option(help="The most messages that it accepts.")),
-    "passive": (bool, Option("--passive", help="Create no demand for events.")),
-    "redelivery_s": (float, Option(help=REDELIVERY, min=0.0)),
-    "deliveries_max": (int, Option(help=DELIVERIES, min=0)),
-    "retry_s": (str, Option(help=PAUSES, metavar="SECONDS,…")),
-    "rate": (float, Option(help="Messages a second for all consumers together.")),
-    "compress": (bool, Option("--compress", help="Compress messages on disk.")),
+    "priorities": (bool, option("--priorities", "Deliver the highest priority first.")),
+    "priority": (int, option("The default priority of messages, 0 to 9.")),
+    "ageing_s": (float, option("Waiting time that counts as one level of priority.")),
+    "expiry": (bool, option("--expiry", "Drop messages when their ttl_s is over.")),
+    "ttl_s": (float, option("The default ttl_s of messages.")),
+    "lease_s_max": (float, option("The longest ttl_s; a longer one is shortened.")),
+    "max_messages": (int, option("The most messages that it accepts.")),
+    "passive": (bool, option("--passive", "Create no demand for events.")),
+    "redelivery_s": (float, option(REDELIVERY, min=0.0)),
+    "deliveries_max": (int, option(DELIVERIES, min=0)),
+    "retry_s": (str, option("SECONDS,…", PAUSES)),
+    "rate": (float, option("Messages a second for all consumers together.")),
+    "compress": (bool, option("--compress", "Compress messages on disk.")),
 }
 """Options for creating a queue, by the names of `Description`."""
 SOUGHT = {
-    "id": (str, Option(help="Only the one with this id.")),
-    "type": (str, Option(help="Only those of this type.")),
+    "id": (str, option("Only the one with this id.")),
+    "type": (str, option("Only those of this type.")),
     "persistent": (
         bool,
-        Option("--persistent/--volatile", help="Only those whose messages survive a restart."),
+        option("--persistent/--volatile", "Only those whose messages survive a restart."),
     ),
-    "keep": (bool, Option("--keep/--no-keep", help="Only those that survive a restart themselves.")),
+    "keep": (bool, option("--keep/--no-keep", "Only those that survive a restart themselves.")),
     "priorities": (
         bool,
-        Option("--priorities/--no-priorities", help="Only those with priorities, or without."),
+        option("--priorities/--no-priorities", "Only those with priorities, or without."),
     ),
-    "expiry": (bool, Option("--expiry/--no-expiry", help="Only those whose messages expire, or don't.")),
-    "max_messages": (int, Option(help="Only those of this size; 0: without a limit.", min=0)),
+    "expiry": (bool, option("--expiry/--no-expiry", "Only those whose messages expire, or don't.")),
+    "max_messages": (int, option("Only those of this size; 0: without a limit.", min=0)),
 }
 """Options for finding queues, likewise."""
 

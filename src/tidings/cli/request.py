@@ -18,7 +18,7 @@ from msgspec import Struct
 from tidings.cli.connection import bus_of, connects, until_terminated
 from tidings.cli.events import read_body, read_fields
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Fields, Json, Name, seconds
+from tidings.cli.options import Address, Fields, Json, Name, argument, option, seconds
 from tidings.cli.printing import line_of, print_event, print_json, shown
 from tidings.cli.work import run_shell
 from tidings.client import Bus, Subscription
@@ -30,25 +30,20 @@ from tidings.filters import Filter
 
 TIMEOUT_S = 30.0
 
-RequestKind = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the request.")]
-ReplyKind = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the requests to answer.")]
+RequestKind = Annotated[str, argument("TYPE", "The type of the request.")]
+ReplyKind = Annotated[str, argument("TYPE", "The type of the requests to answer.")]
 AnswerTimeout = Annotated[float, seconds("--timeout", "How long to wait for the reply.")]
-Body = Annotated[bool, typer.Option("--body", help="Print only the body of the reply, as it is.")]
+Body = Annotated[bool, option("--body", "Print only the body of the reply, as it is.")]
 Command = Annotated[
     str | None,
-    typer.Option(
-        "--command", "-c", metavar="COMMAND", help="A shell command, whose output is the body of the reply."
-    ),
+    option("--command", "-c", "COMMAND", "A shell command, whose output is the body of the reply."),
 ]
-AsEvent = Annotated[
-    bool, typer.Option("--event", help="The output of COMMAND is the reply itself, an event as JSON.")
-]
+AsEvent = Annotated[bool, option("--event", "The output of COMMAND is the reply itself, an event as JSON.")]
 ReplyType = Annotated[
-    str | None,
-    typer.Option("--type", metavar="TYPE", help="The type of the reply.", show_default="TYPE.reply"),
+    str | None, option("--type", "TYPE", "The type of the reply.", show_default="TYPE.reply")
 ]
-Where = Annotated[str, typer.Option(metavar="FILTER", help="Only requests that match, such as: value > 40")]
-Count = Annotated[int | None, typer.Option(min=1, help="End after so many requests.")]
+Where = Annotated[str, option("FILTER", "Only requests that match, such as: value > 40")]
+Count = Annotated[int | None, option("End after so many requests.", min=1)]
 IdleTimeout = Annotated[float | None, seconds("--timeout", "End when no request has come for so long.")]
 
 

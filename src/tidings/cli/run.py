@@ -16,7 +16,7 @@ import typer
 from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects
-from tidings.cli.options import Address, Json, Name, seconds
+from tidings.cli.options import Address, Json, Name, argument, option, seconds
 from tidings.cli.printing import new_table, print_found, to_json
 from tidings.client import App
 from tidings.client.app import AppPart
@@ -29,9 +29,9 @@ LOOK_S = 0.5
 FILES_MAX = 10_000
 """Files that `--reload` watches."""
 
-Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app, such as painting:app.")]
-Check = Annotated[bool, typer.Option("--check", help="List the handlers and end, without a node.")]
-Reload = Annotated[bool, typer.Option("--reload", help="Restart when a file of Python below here changes.")]
+Target = Annotated[str, argument("MODULE:APP", "The app, such as painting:app.")]
+Check = Annotated[bool, option("--check", "List the handlers and end, without a node.")]
+Reload = Annotated[bool, option("--reload", "Restart when a file of Python below here changes.")]
 Grace = Annotated[float, seconds("--grace", "Time for running handlers at the end.")]
 
 

@@ -18,7 +18,7 @@ import typer
 from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects
-from tidings.cli.options import Address, Json, read_age
+from tidings.cli.options import Address, Json, argument, option, read_age
 from tidings.cli.printing import (
     add_row,
     new_table,
@@ -41,28 +41,20 @@ app = typer.Typer(no_args_is_help=True)
 
 PORT = 7300
 
-New = Annotated[Path, typer.Argument(metavar="DIR", help="The directory to make.")]
-There = Annotated[Path, typer.Argument(metavar="DIR", help="The security directory of a node.")]
-Name = Annotated[
-    str | None,
-    typer.Option(metavar="NODE", help="The name of the node.", show_default="that of this machine"),
-]
+New = Annotated[Path, argument("DIR", "The directory to make.")]
+There = Annotated[Path, argument("DIR", "The security directory of a node.")]
+Name = Annotated[str | None, option("NODE", "The name of the node.", show_default="that of this machine")]
 Hosts = Annotated[
-    list[str] | None,
-    typer.Option("--host", metavar="NAME_OR_IP", help="A host name or address of the node; may be repeated."),
+    list[str] | None, option("--host", "NAME_OR_IP", "A host name or address of the node; may be repeated.")
 ]
-AdminName = Annotated[str, typer.Option(metavar="NAME", help="The administrator, who has full access.")]
-NodeName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the other node.")]
-InvitedName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the new node.")]
-For = Annotated[
-    str, typer.Option("--for", metavar="TIME", help="How long it is good: 30min, 12h, at most 7d.")
-]
-Revoke = Annotated[
-    str | None, typer.Option("--revoke", metavar="NAME", help="Revoke the invitation of this node.")
-]
-UserName = Annotated[str, typer.Argument(metavar="USER", help="The user that the certificate names.")]
-From = Annotated[Path, typer.Option("--from", metavar="DIR", help="A security directory with ca.key in it.")]
-To = Annotated[Path, typer.Option("--to", metavar="DIR", help="The directory to make.")]
+AdminName = Annotated[str, option("NAME", "The administrator, who has full access.")]
+NodeName = Annotated[str, argument("NAME", "The name of the other node.")]
+InvitedName = Annotated[str, argument("NAME", "The name of the new node.")]
+For = Annotated[str, option("--for", "TIME", "How long it is good: 30min, 12h, at most 7d.")]
+Revoke = Annotated[str | None, option("--revoke", "NAME", "Revoke the invitation of this node.")]
+UserName = Annotated[str, argument("USER", "The user that the certificate names.")]
+From = Annotated[Path, option("--from", "DIR", "A security directory with ca.key in it.")]
+To = Annotated[Path, option("--to", "DIR", "The directory to make.")]
 
 
 @app.command()

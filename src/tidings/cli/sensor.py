@@ -23,6 +23,8 @@ from tidings.cli.options import (
     Tls,
     TokenFile,
     Udp,
+    argument,
+    option,
 )
 from tidings.cli.printing import (
     add_row,
@@ -46,60 +48,43 @@ app = typer.Typer(no_args_is_help=True)
 LIST = "tidings.gateway.list"
 """The request to which a gateway answers, as JSON in the body, with all it knows of its networks."""
 
-Timeout = Annotated[float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait.")]
 NETWORKS_SHOWN = 3
 """Networks that are named beside a filter that they serve."""
 SERVED = {"full": "fully", "part": "in part", "none": "not"}
 
-Subscriptions = Annotated[
-    bool, typer.Option("--subscriptions", help="Whether the sensors serve each subscription.")
-]
-Where = Annotated[str, typer.Option("--network", metavar="ID", help="Only this network.")]
-File = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", help="CSV with a header line; may be gzipped (.gz).", show_default=False),
-]
-Speed = Annotated[
-    float, typer.Option(min=0.0, metavar="N", help="N times as fast as recorded; 0: as fast as possible.")
-]
+Timeout = Annotated[float, option("--timeout", "SECONDS", "How long to wait.", min=0.1)]
+Subscriptions = Annotated[bool, option("--subscriptions", "Whether the sensors serve each subscription.")]
+Where = Annotated[str, option("--network", "ID", "Only this network.")]
+File = Annotated[Path, argument("FILE", "CSV with a header line; may be gzipped (.gz).", show_default=False)]
+Speed = Annotated[float, option("N", "N times as fast as recorded; 0: as fast as possible.", min=0.0)]
 ColumnsOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--columns",
-        metavar="MAPPING",
-        help="Which column is what, such as: timestamp=time,name=sensor,posx=lon,posy=lat,"
+        "MAPPING",
+        "Which column is what, such as: timestamp=time,name=sensor,posx=lon,posy=lat,"
         "value:air.pm10=pm10. Without it, by the names of the columns.",
     ),
 ]
 NetworkColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--network", metavar="COLUMN", help="The column of the network. Without it, each sensor is one."
-    ),
+    str | None, option("--network", "COLUMN", "The column of the network. Without it, each sensor is one.")
 ]
-MqttBroker = Annotated[str, typer.Option(metavar="HOST[:PORT]", help="The MQTT broker.", show_default=False)]
+MqttBroker = Annotated[str, option("HOST[:PORT]", "The MQTT broker.", show_default=False)]
 Topics = Annotated[
     list[str] | None,
-    typer.Option(
-        "--topics", metavar="FILTER", help="The topics to subscribe to; by default, those of the map."
-    ),
+    option("--topics", "FILTER", "The topics to subscribe to; by default, those of the map."),
 ]
 MapFile = Annotated[
-    Path,
-    typer.Option("--map", metavar="FILE", help="How messages become readings, as TOML.", show_default=False),
+    Path, option("--map", "FILE", "How messages become readings, as TOML.", show_default=False)
 ]
-Username = Annotated[str | None, typer.Option(metavar="NAME", help="The user at the broker.")]
-PasswordFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The password for the broker.")]
+Username = Annotated[str | None, option("NAME", "The user at the broker.")]
+PasswordFile = Annotated[Path | None, option("FILE", "The password for the broker.")]
 SessionName = Annotated[
-    str,
-    typer.Option(
-        "--session", metavar="NAME", help="The MQTT client id, by which the broker keeps the session."
-    ),
+    str, option("--session", "NAME", "The MQTT client id, by which the broker keeps the session.")
 ]
-BrokerTls = Annotated[bool, typer.Option("--broker-tls", help="Use TLS to the broker.")]
+BrokerTls = Annotated[bool, option("--broker-tls", "Use TLS to the broker.")]
 BrokerCa = Annotated[
-    Path | None,
-    typer.Option("--broker-ca", metavar="FILE", help="Trusted certificates of the broker; implies TLS."),
+    Path | None, option("--broker-ca", "FILE", "Trusted certificates of the broker; implies TLS.")
 ]
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tidings.cli.connection import run_quickly
-from tidings.cli.options import GATEWAY, Ca, Gateway, Json, Tls, TokenFile, Udp
+from tidings.cli.options import GATEWAY, Ca, Gateway, Json, Tls, TokenFile, Udp, option
 from tidings.cli.printing import print_json, print_result, progress_line
 from tidings.sensors.city import KINDS, Load
 from tidings.sensors.link import place_of
@@ -22,43 +22,28 @@ from tidings.simulator.city import city
 
 app = typer.Typer(no_args_is_help=True)
 
-Seed = Annotated[int, typer.Option(help="The seed of the first storm; the others follow.")]
-Runs = Annotated[int, typer.Option(min=1, help="The number of storms.")]
-Duration = Annotated[
-    float, typer.Option("--duration-s", min=0.1, help="The simulated seconds of each storm.")
-]
-Nodes = Annotated[
-    int, typer.Option(min=1, max=5, metavar="N", help="The number of nodes; clients use the queues of all.")
-]
+Seed = Annotated[int, option("The seed of the first storm; the others follow.")]
+Runs = Annotated[int, option("The number of storms.", min=1)]
+Duration = Annotated[float, option("--duration-s", "The simulated seconds of each storm.", min=0.1)]
+Nodes = Annotated[int, option("N", "The number of nodes; clients use the queues of all.", min=1, max=5)]
 LinkedNodes = Annotated[
-    int | None,
-    typer.Option("--nodes", min=2, max=7, metavar="N", help="The number of nodes; without it, 3 to 7."),
+    int | None, option("--nodes", "N", "The number of nodes; without it, 3 to 7.", min=2, max=7)
 ]
-Networks = Annotated[int, typer.Option(min=1, metavar="N", help="The number of networks.")]
-Sensors = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Sensors of each network.")]
-Types = Annotated[
-    list[str] | None, typer.Option("--type", metavar="TYPE", help="What they measure; may be repeated.")
-]
-Rate = Annotated[
-    float, typer.Option(min=0.0, metavar="N", help="Messages a second and network; 0: as many as possible.")
-]
-Readings = Annotated[int, typer.Option(min=1, metavar="N", help="Readings of each message.")]
-Mobility = Annotated[float, typer.Option(min=0.0, metavar="M/S", help="The speed of every fourth network.")]
-Churn = Annotated[
-    float, typer.Option(min=0.0, metavar="N", help="Networks a minute that leave or lose their connection.")
-]
-Smog = Annotated[
-    int, typer.Option(min=0, metavar="N", help="The number of networks in a corner with bad air.")
-]
-CitySeed = Annotated[int, typer.Option("--seed", help="The seed of the city and its values.")]
+Networks = Annotated[int, option("N", "The number of networks.", min=1)]
+Sensors = Annotated[int, option("N", "Sensors of each network.", min=1, max=10_000)]
+Types = Annotated[list[str] | None, option("--type", "TYPE", "What they measure; may be repeated.")]
+Rate = Annotated[float, option("N", "Messages a second and network; 0: as many as possible.", min=0.0)]
+Readings = Annotated[int, option("N", "Readings of each message.", min=1)]
+Mobility = Annotated[float, option("M/S", "The speed of every fourth network.", min=0.0)]
+Churn = Annotated[float, option("N", "Networks a minute that leave or lose their connection.", min=0.0)]
+Smog = Annotated[int, option("N", "The number of networks in a corner with bad air.", min=0)]
+CitySeed = Annotated[int, option("--seed", "The seed of the city and its values.")]
 HowLong = Annotated[
-    float | None,
-    typer.Option("--duration", min=0.1, metavar="SECONDS", help="How long; without it, until Ctrl-C."),
+    float | None, option("--duration", "SECONDS", "How long; without it, until Ctrl-C.", min=0.1)
 ]
-Always = Annotated[bool, typer.Option("--always", help="Send without demand.")]
+Always = Annotated[bool, option("--always", "Send without demand.")]
 Connections = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Connections that networks share; without it, one each."),
+    int | None, option("N", "Connections that networks share; without it, one each.", min=1)
 ]
 
 

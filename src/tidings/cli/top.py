@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidings.cli.connection import bus_at, connects, find_node
-from tidings.cli.options import Address, Json
+from tidings.cli.options import Address, Json, option
 from tidings.cli.printing import add_row, age_text, new_table, print_json, print_table
 from tidings.client import Bus
 
@@ -32,8 +32,8 @@ PEERS_SHOWN = 20
 READ_SIZE = 64
 """Bytes of keys that are read at once."""
 
-Once = Annotated[bool, typer.Option("--once", help="Show one screen and end.")]
-Every = Annotated[float, typer.Option(min=0.01, metavar="SECONDS", help="Seconds between two samples.")]
+Once = Annotated[bool, option("--once", "Show one screen and end.")]
+Every = Annotated[float, option("SECONDS", "Seconds between two samples.", min=0.01)]
 
 Status = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ import typer
 
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.events import read_body, read_fields
-from tidings.cli.options import Address, Fields, Json
+from tidings.cli.options import Address, Fields, Json, argument, option
 from tidings.cli.printing import print_json, print_result, shown
 from tidings.event import Event
 from tidings.overlay.drawing import svg, text
@@ -19,11 +19,9 @@ from tidings.overlay.records import NodeRecord
 
 app = typer.Typer(invoke_without_command=True)
 
-Svg = Annotated[
-    Path | None, typer.Option("--svg", metavar="FILE", help="Draw the network to this file, as SVG.")
-]
-Gone = Annotated[str, typer.Argument(metavar="NAME", help="The name or id of the neighbour.")]
-TracedKind = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the event.")]
+Svg = Annotated[Path | None, option("--svg", "FILE", "Draw the network to this file, as SVG.")]
+Gone = Annotated[str, argument("NAME", "The name or id of the neighbour.")]
+TracedKind = Annotated[str, argument("TYPE", "The type of the event.")]
 
 
 @app.callback()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.cli.options import Json
+from tidings.cli.options import Json, argument, option
 from tidings.cli.printing import add_row, new_table, print_json, print_result, print_table
 from tidings.errors import TidingsError, UserError
 
@@ -24,28 +24,19 @@ app = typer.Typer(no_args_is_help=True)
 VARIABLE = "TIDINGS_PASSWORD"
 
 Security = Annotated[
-    Path | None,
-    typer.Option(
-        "--security", envvar="TIDINGS_SECURITY", metavar="DIR", help="The security directory of the node."
-    ),
+    Path | None, option("--security", "DIR", "The security directory of the node.", envvar="TIDINGS_SECURITY")
 ]
-UserName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the user.")]
+UserName = Annotated[str, argument("NAME", "The name of the user.")]
 PasswordFile = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="Read the password from here.",
-        show_default=f"{VARIABLE}, or asked for at the terminal",
-    ),
+    option("FILE", "Read the password from here.", show_default=f"{VARIABLE}, or asked for at the terminal"),
 ]
-Certificate = Annotated[
-    bool, typer.Option("--certificate", help="The user logs in by a certificate, not a password.")
-]
-Node = Annotated[bool, typer.Option("--node", help="Another node, which logs in by its certificate.")]
-Label = Annotated[str, typer.Option(help="The name of the token, such as the machine it is for.")]
-Until = Annotated[str | None, typer.Option(metavar="DATE", help="Its last day, such as 2027-01-31.")]
-To = Annotated[Path | None, typer.Option(metavar="FILE", help="Write it to this file, and do not print it.")]
-OldLabel = Annotated[str, typer.Argument(metavar="LABEL", help="The name of the token.")]
+Certificate = Annotated[bool, option("--certificate", "The user logs in by a certificate, not a password.")]
+Node = Annotated[bool, option("--node", "Another node, which logs in by its certificate.")]
+Label = Annotated[str, option("The name of the token, such as the machine it is for.")]
+Until = Annotated[str | None, option("DATE", "Its last day, such as 2027-01-31.")]
+To = Annotated[Path | None, option("FILE", "Write it to this file, and do not print it.")]
+OldLabel = Annotated[str, argument("LABEL", "The name of the token.")]
 
 
 @app.command()

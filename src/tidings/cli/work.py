@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from tidings.cli.connection import connects, queue_of, until_terminated
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Json, Name, QueueName, Where, seconds
+from tidings.cli.options import Address, Json, Name, QueueName, Where, argument, option, seconds
 from tidings.cli.printing import line_of, print_json
 from tidings.client import Message
 from tidings.errors import MessageNotHeld
@@ -31,26 +31,16 @@ from tidings.event.json import to_json
 
 PAUSE_S = 1.0
 
-Command = Annotated[
-    str, typer.Argument(metavar="COMMAND", help="The shell command, in quotes: 'python job.py'")
-]
+Command = Annotated[str, argument("COMMAND", "The shell command, in quotes: 'python job.py'")]
 RejectOn = Annotated[
     list[int] | None,
-    typer.Option(
-        "--reject-on",
-        min=1,
-        max=255,
-        metavar="CODE",
-        help="Reject the message on this exit code, as a dead letter.",
-    ),
+    option("--reject-on", "CODE", "Reject the message on this exit code, as a dead letter.", min=1, max=255),
 ]
-Count = Annotated[int | None, typer.Option(min=1, help="End after so many messages.")]
+Count = Annotated[int | None, option("End after so many messages.", min=1)]
 Timeout = Annotated[float | None, seconds("--timeout", "End when no message has come for so long.")]
-Concurrency = Annotated[int, typer.Option(min=1, help="Run so many commands side by side.")]
+Concurrency = Annotated[int, option("Run so many commands side by side.", min=1)]
 Pause = Annotated[float, seconds("--pause", "Pause after a failed message.")]
-Reconnect = Annotated[
-    bool, typer.Option("--reconnect/--no-reconnect", help="Reconnect when the node is gone.")
-]
+Reconnect = Annotated[bool, option("--reconnect/--no-reconnect", "Reconnect when the node is gone.")]
 
 
 class WorkReport(Struct, frozen=True):

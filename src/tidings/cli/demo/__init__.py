@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from tidings.cli.connection import run, until_terminated
-from tidings.cli.options import Json
+from tidings.cli.options import Json, option
 from tidings.errors import UserError
 
 SECONDS = 120.0
@@ -27,25 +27,17 @@ LATE_S_MAX = 120.0
 
 Seconds = Annotated[
     float | None,
-    typer.Option(
-        min=1.0,
-        metavar="N",
-        help="End after so many seconds.",
-        show_default="on a terminal with Ctrl-C, else after 120",
+    option(
+        "N", "End after so many seconds.", min=1.0, show_default="on a terminal with Ctrl-C, else after 120"
     ),
 ]
 NODES_MAX = 9
 """Nodes of a demo."""
 Nodes = Annotated[
     int,
-    typer.Option(
-        min=1,
-        max=NODES_MAX,
-        metavar="N",
-        help="Link N nodes in a line: subscribers at one end, sensors at the other.",
-    ),
+    option("N", "Link N nodes in a line: subscribers at one end, sensors at the other.", min=1, max=NODES_MAX),
 ]
-Spark = Annotated[bool, typer.Option("--spark/--no-spark", help="Run Spark too, which needs Java.")]
+Spark = Annotated[bool, option("--spark/--no-spark", "Run Spark too, which needs Java.")]
 
 
 def demo(seconds: Seconds = None, nodes: Nodes = 1, spark: Spark = True, json: Json = False) -> None:
