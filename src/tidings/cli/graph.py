@@ -18,8 +18,7 @@ from tidings.errors import UserError
 
 if TYPE_CHECKING:
     from tidings.client import Bus
-    from tidings.pipeline.checking import Gap, Need
-    from tidings.pipeline.plan import Plan, Step
+    from tidings.pipeline.plan import Gap, Need, Plan, Step
 
 SUFFIXES = (".svg", ".mmd")
 MISSING = 1
@@ -84,7 +83,7 @@ async def check(name: Name, node: Address = None, json: Json = False) -> None:
     A right is missing if the rules of the user do not cover what the pipeline reads or publishes; the part
     that they do not cover is printed, and the rule that would grant it, and the exit code is 1.
     """
-    from tidings.pipeline.checking import gap_of, needs
+    from tidings.pipeline.plan import gap_of, needs
 
     plan = plan_of(name)
     wanted = list(needs(plan))
@@ -231,7 +230,7 @@ def stored_rows(checkpoint: str, name: str) -> list[dict[str, Any]]:
 
 async def _last_rows(bus: Bus, step: Step) -> list[dict[str, Any]]:
     """Return the newest event of each key; what is not there after QUIET_S is taken not to come."""
-    from tidings.pipeline.checking import published_filter
+    from tidings.pipeline.plan import published_filter
 
     found: dict[str | None, dict[str, Any]] = {}
     async with bus.subscribe(published_filter(step), last=True, passive=True) as events:

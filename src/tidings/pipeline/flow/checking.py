@@ -21,8 +21,17 @@ from tidings.filters.parser import parse_expression
 from tidings.filters.tree import Arithmetic, FunctionCall, Name, Negative, Node, names_in
 from tidings.filters.tree import Literal as Constant
 from tidings.log.collapse_rules import normal_type
-from tidings.pipeline.flow.edges import Apply, Collapse, Edge, Expand, Merge, Read, Select, Transform
-from tidings.pipeline.flow.rules import result_type
+from tidings.pipeline.flow.edges import (
+    Apply,
+    Collapse,
+    Edge,
+    Expand,
+    Merge,
+    Read,
+    Select,
+    Transform,
+    result_type,
+)
 from tidings.pipeline.flow.types import COLUMNS_MAX, KEYS, PLACE, WINDOW, Columns, kind_of_type
 
 DURATION_S_MAX = 366 * 86_400.0

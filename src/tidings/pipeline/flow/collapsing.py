@@ -4,6 +4,9 @@ A part is a column that merges by sum, min or max, so it does not matter how the
 of a batch and the stored ones of a state merge to those of all events. The state after each event, for an
 expand, is the same merge over a running window. Inside, keys are named k0, k1… and parts p0, p1…, so that no
 name of the user's collides with them.
+
+A source that nodes have collapsed already gives partial rows (`upstream`): the key, the parts as the nodes
+have merged them, the time of the newest event, and its node and first position.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's own exa
 
 from tidings.log.collapse_rules import FINE_END, TOTAL_END, UNIT, CollapseRule
 from tidings.pipeline.attribute_columns import quoted
-from tidings.pipeline.flow.edges import Collapse
+from tidings.pipeline.flow.edges import NEWEST, Collapse, parts_of
 from tidings.pipeline.flow.graph import FlowNode
-from tidings.pipeline.flow.rules import NEWEST, parts_of
 from tidings.pipeline.flow.types import INTEGERS, PLACE, Columns
+from tidings.pipeline.flow.upstream import POSITION, part_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -238,3 +241,38 @@ def _any(conditions: list[Column]) -> Column:
     for one in conditions[1:]:
         result = result | one
     return result
+
+
+# Partial rows
+
+
+def row_columns(edge: Collapse) -> list[str]:
+    """Return the names of the columns of `partial_row`."""
+    window = [] if edge.window_s is None else ["start"]
+    return ["time", "node", "position", *edge.by, *window, *part_rules(edge)]
+
+
+def partial_row(edge: Collapse) -> list[Column]:
+    """Return the columns of a partial row, with a place as rows of histories have."""
+    place = {"time": F.col("p0"), "position": F.col(POSITION)}
+    return [place.get(name, F.col(quoted(name))).alias(name) for name in row_columns(edge)]
+
+
+class PartialCollapsing(Collapsing):
+    """A collapse of partial rows; a late row stands for all events of a partial row."""
+
+    def __init__(self, node: FlowNode, edge: Collapse, columns: Columns) -> None:
+        super().__init__(node, edge, columns)
+        types = {name: columns.get(name, "") for name in row_columns(edge)}
+        self._kinds, self.columns = self.columns, types
+
+    def _is_long(self, name: str) -> bool:
+        return self._kinds[name] == "string" and name in self.edge.by
+
+    def _start(self) -> Column:
+        return F.col("start")
+
+    def lifted(self, frame: DataFrame) -> DataFrame:
+        """Return the partial rows, by key, with their place."""
+        place = [F.col("node").alias("n"), F.col("position").alias("s")]
+        return frame.select(*self.keyed(), *self.parts, *place)

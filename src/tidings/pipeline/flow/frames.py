@@ -20,10 +20,9 @@ from tidings.filters.tree import Arithmetic, Literal, Name, Negative, Node
 from tidings.log.collapse_rules import decimal_digits
 from tidings.pipeline.attribute_columns import quoted
 from tidings.pipeline.columns import constant_column, to_column
-from tidings.pipeline.flow.collapsing import Collapsing
+from tidings.pipeline.flow.collapsing import Collapsing, PartialCollapsing, partial_row
 from tidings.pipeline.flow.edges import Apply, Collapse, Expand, Late, Merge, Read, Select, Transform
 from tidings.pipeline.flow.graph import FlowNode, Graph
-from tidings.pipeline.flow.partial import PartialCollapsing, partial_row
 from tidings.pipeline.flow.types import Columns
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Collapses that the nodes can do before they send anything: option `collapse` of the format `tidings`.
 
 A source whose events only feed one collapse, by selects that mean the same at a node, can be read as partial
-rows. These have the parts of the collapse (`rules.parts_of`), which Spark merges as it merges those of
+rows. These have the parts of the collapse (`edges.parts_of`), which Spark merges as it merges those of
 batches. So the state is the same, and of the events of a key one row is sent.
 """
 
@@ -13,8 +13,7 @@ from tidings.filters import Filter
 from tidings.filters.tree import names_in
 from tidings.log.arguments import COLLAPSE_COLUMNS_MAX, COLLAPSE_KEYS_MAX, COLLAPSE_RULES_MAX
 from tidings.log.collapse_rules import CollapseRule
-from tidings.pipeline.flow.edges import Collapse
-from tidings.pipeline.flow.rules import NEWEST, parts_of
+from tidings.pipeline.flow.edges import NEWEST, Collapse, parts_of
 from tidings.pipeline.flow.types import Columns
 
 SELECTABLE = frozenset({"string", "boolean", "timestamp", "binary", "double"})
