@@ -32,7 +32,7 @@ from tidings.cli.printing import (
 from tidings.cli.user import PasswordFile, directory_of, find_password, hashed, print_users, tell_consequences
 
 if TYPE_CHECKING:
-    from tidings.client.invitations import InvitationInfo
+    from tidings.client.sessions import InvitationInfo
     from tidings.security.certificates import Certificate
     from tidings.security.directory import SecurityDirectory
     from tidings.security.provision import DirectoryReport

@@ -29,7 +29,6 @@ from tidings.client.bus import Bus as AsyncBus
 from tidings.client.crew import GRACE_S
 from tidings.client.encryption import Keyring
 from tidings.client.get import PREFETCH, Where
-from tidings.client.invitations import INVITATION_S, InvitationInfo, MadeInvitation
 from tidings.client.listener import Listener as AsyncListener
 from tidings.client.log import PIECE_SIZE
 from tidings.client.log import Log as AsyncLog
@@ -53,7 +52,7 @@ from tidings.client.runner import (
     stopped_by,
     with_front,
 )
-from tidings.client.sessions import DemandInfo, SessionInfo
+from tidings.client.sessions import INVITATION_S, DemandInfo, InvitationInfo, MadeInvitation, SessionInfo
 from tidings.client.space import Lease as AsyncLease
 from tidings.client.space import Space as AsyncSpace
 from tidings.client.space import Watch as AsyncWatch

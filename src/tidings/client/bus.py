@@ -29,7 +29,6 @@ from tidings.client.advertisements import Interest, Offered, Offers, fetch_offer
 from tidings.client.crew import CONCURRENCY_MAX, GRACE_S, Stop, until_signalled
 from tidings.client.get import check_count, check_time
 from tidings.client.handlers import Handler
-from tidings.client.invitations import INVITATION_S, InvitationInfo, MadeInvitation
 from tidings.client.listener import Callback, Listener, OnError
 from tidings.client.log import Log, Sink
 from tidings.client.message import Message
@@ -38,7 +37,16 @@ from tidings.client.put import GIVEN_UP, SentEvents, event_of, give_up
 from tidings.client.queue import Queue, check_name
 from tidings.client.queues import BusQueues
 from tidings.client.requests import EventWorker, Inbox, ServeHandler, answer_event, failure_event, respond
-from tidings.client.sessions import DemandInfo, SessionInfo, fetch_demands, fetch_sessions, read_as
+from tidings.client.sessions import (
+    INVITATION_S,
+    DemandInfo,
+    InvitationInfo,
+    MadeInvitation,
+    SessionInfo,
+    fetch_demands,
+    fetch_sessions,
+    read_as,
+)
 from tidings.client.subscription import AcknowledgeBy, SubscribeOptions, Subscription, noted
 from tidings.client.typed import TypedSubscription, filter_for
 from tidings.errors import Disconnected, NoAnswer, UserError

@@ -1,4 +1,4 @@
-"""The sessions of a node's clients, as those who manage it see them; and lists that come in pages."""
+"""Sessions and invitations of a node, as those who manage it see them; and lists that come in pages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from tidings.transport.link import Link
 
 PAGES_MAX = 1_000
 """Answers that one list is put together from."""
+
+INVITATION_S = 3_600.0
+"""Seconds until an invitation expires, unless another time is given."""
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Page")
@@ -31,6 +34,33 @@ class SessionInfo(Struct, frozen=True):
     for_s: float = 0.0
     subscriptions: int = 0
     waiting_bytes: int = 0
+
+
+class MadeInvitation(Struct, frozen=True):
+    """A new invitation: the line for the new node, which holds a secret, and until when it is good.
+
+    `until` is in seconds since 1970; `addresses` are those at which the new node will look for this one.
+    """
+
+    line: str
+    name: str
+    until: int
+    addresses: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<MadeInvitation of {self.name}>"
+
+
+class InvitationInfo(Struct, frozen=True):
+    """An invitation: the node that is invited, the hosts in its certificate, and the state.
+
+    `state` is `open`, `joining`, `used`, `revoked` or `expired`.
+    """
+
+    name: str
+    state: str
+    until: int
+    hosts: list[str] = []
 
 
 class Page(Struct, frozen=True, kw_only=True):

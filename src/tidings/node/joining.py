@@ -28,7 +28,7 @@ from tidings.errors import ConfigError, Disconnected, NotAllowed, PeerError, Ref
 from tidings.ids import ClockIds, new_system
 from tidings.node.config import NodeConfig
 from tidings.node.dialling import certified
-from tidings.node.joined import JOINING
+from tidings.node.settings import JOINING
 from tidings.protocol.connection import Connection
 from tidings.security.authenticator import JOIN
 from tidings.security.certificates import (

@@ -33,9 +33,9 @@ from tidings.locks import check_locks, has_locks, lock
 from tidings.node import logs
 from tidings.node.config import PORT, NodeConfig
 from tidings.node.driver import SteadyClock
-from tidings.node.joined import complete
 from tidings.node.ports import answers
 from tidings.node.server import Node
+from tidings.node.settings import complete
 from tidings.node.unix import is_free
 from tidings.peers.registry import Neighbours, Upstream
 from tidings.queues import Volatile

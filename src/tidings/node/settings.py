@@ -10,6 +10,12 @@ stands.
 
 No setting should have a password in it: most are refused with the reason when they are used. But what is
 shown is copied into tickets and logs, so passwords are masked there whether or not they would be refused.
+
+The directory of a node that has joined adds settings, which are weaker than those given:
+
+DIR/security         its security directory
+DIR/security/peers   the nodes that it knows by joining, see `security.known_nodes`, after those given
+DIR/joining          a join that was not completed
 """
 
 from __future__ import annotations
@@ -24,14 +30,18 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidings.errors import ConfigError
 from tidings.node.config import NodeConfig, check
-from tidings.node.joined import complete
 from tidings.node.variables import PREFIX
+from tidings.peers.registry import parse_peers
+from tidings.store.directory import SECURITY
 
 TABLE = "log"
 """What may stand in the file as a table too: `where` in it is `log_where`."""
+
+JOINING = "joining"
 
 Given = tuple[str, Any]
 """The place where a value stands, and the value."""
@@ -176,6 +186,35 @@ def convert(key: str, place: str, value: Any) -> Any:
     except msgspec.ValidationError as error:
         problem = f"it is none of {', '.join(SETTINGS[key].choices)}" if SETTINGS[key].choices else str(error)
         raise ConfigError(place, key, f"{value!r} is not possible: {problem}") from None
+
+
+# Joined
+
+
+def complete(config: NodeConfig, is_joining: bool = False) -> NodeConfig:
+    """Return the settings with what the directory of the node adds; `is_joining`: it will be there."""
+    if config.dir is not None and config.security is None:
+        place = Path(config.dir) / SECURITY
+        if is_joining or place.exists():
+            config = replace(config, security=str(place))
+        elif (unfinished := place.with_name(JOINING)).exists():
+            problem = "a join was not completed; repeat it with --join LINE, or remove this folder"
+            raise ConfigError(str(unfinished), "", problem)
+    return _with_known(config)
+
+
+def _with_known(config: NodeConfig) -> NodeConfig:
+    """Add the nodes that are known by joining, and can be dialled, to the peers of the settings."""
+    if config.security is None or not (Path(config.security) / "peers").exists():
+        return config
+    from tidings.security.directory import SecurityDirectory
+    from tidings.security.known_nodes import read_known
+
+    named = parse_peers(config.peers or "")
+    known = read_known(SecurityDirectory(config.security))
+    more = {name: addresses[0] for name, addresses in known.items() if addresses and name not in named}
+    peers = ", ".join(f"{name}={address}" for name, address in {**named, **more}.items())
+    return replace(config, peers=peers) if more else config
 
 
 # Shown
