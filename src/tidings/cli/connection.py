@@ -1,7 +1,7 @@
 """Commands and their node: how they find it, log in, and run; and their error when there is no node.
 
-A command that connects has the option `--node` and is marked with `connects`, which adds those that say who
-it is.
+A command that connects is marked with `connects`, which adds the option `--node` and those that say who it
+is; one that is given its node in another way with `identifies`, which adds the latter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
-from tidings.cli.options import CREDENTIALS, NODE, credential_options, with_options
+from tidings.cli.options import CREDENTIALS, NODE, NODE_OPTION, credential_options, with_options
 from tidings.cli.printing import print_json
 from tidings.errors import Disconnected, NoAnswer, NotAllowed, PeerError, QueueNotFound, TidingsError
 from tidings.transport.address import Address, parse
@@ -81,14 +81,27 @@ class Who:
 
 
 _who: ContextVar[Who] = ContextVar("who")
+_node: ContextVar[str | None] = ContextVar("node", default=None)
 
 
 def connects(command: Callable[..., Coroutine[Any, Any, None] | None]) -> Callable[..., None]:
+    """Give a command the option `--node`, by which `find_node` goes, and those of `identifies`."""
+
+    @functools.wraps(command)
+    def placed(node: str | None, **options: Any) -> Coroutine[Any, Any, None] | None:
+        _node.set(node)
+        return command(**options)
+
+    return identifies(with_options(NODE_OPTION, before="json")(placed))
+
+
+def identifies(command: Callable[..., Coroutine[Any, Any, None] | None]) -> Callable[..., None]:
     """Give a command the options that say who it is, by which `bus_at` goes; run it if it is a coroutine."""
 
     @functools.wraps(command)
     def known(**options: Any) -> None:
         _who.set(Who(**{name: options.pop(name) for name in CREDENTIALS}))
+        _node.set(None)
         with _unlogged(NOTES):
             work = command(**options)
             if inspect.iscoroutine(work):
@@ -127,7 +140,7 @@ def bus_at(address: str, name: str = "", reconnect: bool = True) -> Bus:
 
 
 @asynccontextmanager
-async def bus_of(node: str | None, name: str = "", reconnect: bool = False) -> AsyncIterator[Bus]:
+async def bus_of(name: str = "", reconnect: bool = False, node: str | None = None) -> AsyncIterator[Bus]:
     """A bus to the node that was named; QueueNotFound from the block names queues that may be meant."""
     async with bus_at(find_node(node), name, reconnect) as bus:
         try:
@@ -138,11 +151,9 @@ async def bus_of(node: str | None, name: str = "", reconnect: bool = False) -> A
 
 
 @asynccontextmanager
-async def queue_of(
-    queue: str, node: str | None, name: str = "", reconnect: bool = False
-) -> AsyncIterator[Queue]:
+async def queue_of(queue: str, name: str = "", reconnect: bool = False) -> AsyncIterator[Queue]:
     """The queue of this name, at the node that was named."""
-    async with bus_of(node, name, reconnect) as bus:
+    async with bus_of(name, reconnect) as bus:
         yield await bus.queue(queue)
 
 
@@ -157,11 +168,12 @@ async def _hint(bus: Bus, queue: str) -> str:
     return "" if names else f"; this node has none, '{CREATE}' makes one"
 
 
-def find_node(address: str | None) -> str:
-    """The address of a node that is there; Disconnected, with what to do, if there is none.
+def find_node(address: str | None = None) -> str:
+    """The address of a node that is there, by default the one that was named; Disconnected if there is none.
 
     A command does not start a node by itself: that something listens from then on would come as a surprise.
     """
+    address = _node.get() if address is None else address
     if address is None:
         address = default_node()
     if not _is_there(address):

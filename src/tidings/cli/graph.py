@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidings.cli.connection import bus_of, connects, current_user, reaching
+from tidings.cli.connection import bus_of, current_user, identifies, reaching
 from tidings.cli.filter import parse
 from tidings.cli.options import Address, Json, argument, option
 from tidings.cli.printing import add_row, count_text, new_table, print_json, print_table, shown, word
@@ -50,7 +50,7 @@ FromCheckpoint = Annotated[str | None, option("--checkpoint", "DIR", "The checkp
 AsSvg = Annotated[bool, option("--svg", "Print SVG instead of Mermaid.")]
 
 
-@connects
+@identifies
 async def show_list(node: Address = None, json: Json = False) -> None:
     """List the built-in pipelines, and with --node the sinks of those that have published there."""
     from tidings.pipeline.known import BUILT_IN, find
@@ -58,7 +58,7 @@ async def show_list(node: Address = None, json: Json = False) -> None:
     found: list[dict[str, Any]] = [{"name": name, "about": find(name).about} for name in BUILT_IN]
     sinks: list[dict[str, Any]] = []
     if node is not None:
-        async with bus_of(node) as bus:
+        async with bus_of(node=node) as bus:
             sinks = (await bus.status()).get("sinks", [])
     if json:
         print_json({"pipelines": found, "sinks": sinks})
@@ -76,7 +76,7 @@ def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     print_table(table)
 
 
-@connects
+@identifies
 async def check(name: Name, node: Address = None, json: Json = False) -> None:
     """Check a pipeline without Spark; with --node also whether the user has the rights that it needs.
 
@@ -91,7 +91,7 @@ async def check(name: Name, node: Address = None, json: Json = False) -> None:
     user = "USER"
     if node is not None:
         with reaching(node, json):
-            async with bus_of(node) as bus:
+            async with bus_of(node=node) as bus:
                 rights = await bus.log.rights()
         gaps = {need: gap for need in wanted if (gap := gap_of(need, rights[need.action])) is not None}
         user = current_user() or user
@@ -161,7 +161,7 @@ def draw(name: Name, to: ToFile = None, svg: AsSvg = False, json: Json = False) 
         typer.echo(picture if to is None else f"{to}: {count} boxes", nl=to is not None)
 
 
-@connects
+@identifies
 async def state(
     name: Name,
     states: States = None,
@@ -199,7 +199,7 @@ async def _rows(step: Step, checkpoint: str | None, node: str | None) -> list[di
         return stored_rows(checkpoint, step.name)
     if not step.is_published:
         raise UserError(f"{step.name!r} is not published; name a --checkpoint")
-    async with bus_of(node) as bus:
+    async with bus_of(node=node) as bus:
         return await _last_rows(bus, step)
 
 

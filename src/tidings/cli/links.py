@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects
-from tidings.cli.options import Address, Json, argument, option
+from tidings.cli.options import Json, argument, option
 from tidings.cli.printing import (
     add_row,
     age_text,
@@ -34,12 +34,12 @@ OfClient = Annotated[str | None, option("--client", "NAME", "All sessions of the
 
 @sessions.command("list")
 @connects
-async def show_sessions(client: Client = None, node: Address = None, json: Json = False) -> None:
+async def show_sessions(client: Client = None, json: Json = False) -> None:
     """Show the sessions of the node's clients, the oldest first.
 
     The session of this command itself is among them.
     """
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         found = [one for one in await bus.sessions() if client in (None, one.client)]
     print_found(found, json, to_json, _session_table, "no sessions")
 
@@ -56,7 +56,7 @@ def _session_table(found: Sequence[SessionInfo]) -> Table:
 
 @sessions.command()
 @connects
-async def end(which: Which = None, client: OfClient = None, node: Address = None, json: Json = False) -> None:
+async def end(which: Which = None, client: OfClient = None, json: Json = False) -> None:
     """End sessions: each client is disconnected, and may connect again.
 
     The exit code is 1 if one of them is gone already, or if the client has none.
@@ -64,7 +64,7 @@ async def end(which: Which = None, client: OfClient = None, node: Address = None
     if bool(which) is bool(client):
         raise UserError("give either the names of sessions or --client NAME")
     ended = []
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         wanted = which or [one.session for one in await bus.sessions() if one.client == client]
         for one in wanted:
             try:
@@ -82,9 +82,9 @@ async def end(which: Which = None, client: OfClient = None, node: Address = None
 
 @peers.command("list")
 @connects
-async def show_peers(node: Address = None, json: Json = False) -> None:
+async def show_peers(json: Json = False) -> None:
     """Show the state of each peer of the node, and how many messages wait there for it."""
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         peers: list[dict[str, Any]] = (await bus.status()).get("peers", [])
     print_found(peers, json, to_json, _peer_table, "no peers; start the node with --peers to add some")
 

@@ -15,7 +15,7 @@ from rich.progress import TaskProgressColumn, TimeRemainingColumn
 
 from tidings.cli.connection import bus_of, connects, run
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Json, argument, option, read_age, read_moment, read_size
+from tidings.cli.options import Json, argument, option, read_age, read_moment, read_size
 from tidings.cli.printing import (
     add_row,
     age_text,
@@ -75,15 +75,13 @@ def log() -> None:
 
 @app.command()
 @connects
-async def tail(
-    where: Where = "", lines: Lines = 10, follow: Follow = True, node: Address = None, json: Json = False
-) -> None:
+async def tail(where: Where = "", lines: Lines = 10, follow: Follow = True, json: Json = False) -> None:
     """Show the last events of the log, and follow new ones.
 
     For example: tidings log tail; or: tidings log tail -n 100 --no-follow --where "type = 'air.pm10'"
     """
     wanted = parse(where, json)
-    async with bus_of(node, reconnect=follow) as bus:
+    async with bus_of(reconnect=follow) as bus:
         position = (await bus.log.status())["end"]
         for event in await _last(bus, wanted, lines, position):
             print_event(event, json)
@@ -121,7 +119,6 @@ async def read(
     limit: Limit = None,
     ids: Ids = None,
     skip: Skip = False,
-    node: Address = None,
     json: Json = False,  # noqa: ARG001  # it is JSON anyway
 ) -> None:
     """Print events of the log as JSON, one a line, in the order in which they were stored.
@@ -131,7 +128,7 @@ async def read(
     wanted, now = parse(where, json=False), datetime.now(UTC)
     begin = None if since is None else read_moment(since, "--since", now)
     finish = None if until is None else read_moment(until, "--until", now)
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         if ids is not None:
             for event in await bus.log.find(one.strip() for one in ids.split(",")):
                 print_event(event, json=True)
@@ -151,7 +148,7 @@ async def read(
 
 @app.command("list")
 @connects
-async def show_list(folder: Place = None, node: Address = None, json: Json = False) -> None:
+async def show_list(folder: Place = None, json: Json = False) -> None:
     """Show the bounds of the log, its sealed files, and its readers.
 
     For example: tidings log list; or: tidings log list --folder s3://city-log/hall
@@ -159,7 +156,7 @@ async def show_list(folder: Place = None, node: Address = None, json: Json = Fal
     if folder is not None:
         _print_files(_folder(folder).files(), json)
         return
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         status = await bus.log.status()
     if json:
         print_json(status)
@@ -206,7 +203,7 @@ def _print_files(files: list[FileInfo], json: bool) -> None:
 
 @app.command()
 @connects
-def verify(folder: Place = None, node: Address = None, json: Json = False) -> None:
+def verify(folder: Place = None, json: Json = False) -> None:
     """Check the whole log where it is stored, and report damage.
 
     The exit code is 1 if there is any.
@@ -216,7 +213,7 @@ def verify(folder: Place = None, node: Address = None, json: Json = False) -> No
     problems: list[str] = []
 
     async def work() -> None:
-        async with bus_of(node) as bus:
+        async with bus_of() as bus:
             with _progress() as tell:
                 async for found, position, end in bus.log.verify():
                     problems.extend(found)
@@ -258,12 +255,12 @@ def _progress() -> AbstractContextManager[Callable[[int, int | None], None]]:
 
 @app.command()
 @connects
-async def seal(node: Address = None, json: Json = False) -> None:
+async def seal(json: Json = False) -> None:
     """Seal the log as it is now into files, and wait until that is done.
 
     For example: tidings log seal
     """
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         sealed = await bus.log.seal()
     print_result({"sealed": sealed}, f"sealed up to position {sealed:,}", json)
 
@@ -275,7 +272,6 @@ async def prune(
     older_than: OlderThan = None,
     size: Size = None,
     force: Force = False,
-    node: Address = None,
     json: Json = False,
 ) -> None:
     """Remove sealed files, the oldest first: whole ones only, and none that a reader still needs.
@@ -292,7 +288,7 @@ async def prune(
         "size_max": None if size is None else read_size(size, "--size"),
         "force": force,
     }
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         told = await bus.log.prune(before, **asked)  # type: ignore[arg-type]
     if json:
         print_json(told)
@@ -311,7 +307,6 @@ async def keep(
     listed: Listed = False,
     remove: Removed = None,
     owner: Owner = None,
-    node: Address = None,
     json: Json = False,
 ) -> None:
     """Keep all events that match FILTER in the log from now on.
@@ -321,7 +316,7 @@ async def keep(
     if sum((text is not None, listed, remove is not None)) != 1:
         raise UserError("give either a filter to keep, --list or --remove NAME")
     wanted = None if text is None else parse(text, json)
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         if wanted is not None:
             called = name or f"keep-{crc32(str(wanted).encode()):08x}"
             await bus.log.keep(called, wanted)

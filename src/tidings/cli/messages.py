@@ -19,7 +19,6 @@ from tidings.cli.connection import bus_of, connects, queue_of, run
 from tidings.cli.events import send_all, source_of
 from tidings.cli.filter import parse
 from tidings.cli.options import (
-    Address,
     Fields,
     Json,
     Kind,
@@ -84,7 +83,6 @@ async def put(
     not_before: NotBefore = None,
     group: GroupName = None,
     name: Name = "",
-    node: Address = None,
     json: Json = False,
 ) -> None:
     """Put an event into a queue: tidings queue put jobs job number=1
@@ -105,7 +103,7 @@ async def put(
             raise type(error)(error.queue, f"{error.problem}; {done:,} put before that") from None
         done += len(chunk)
 
-    async with queue_of(queue, node, name) as found:
+    async with queue_of(queue, name) as found:
         await send_all(source, "putting", put_chunk)
         print_result({"put": done}, f"put {done:,}", json)
     if source.bad:
@@ -129,7 +127,6 @@ async def get(
     all: GetAll = False,
     timeout: Timeout = 0.0,
     wait: Wait = False,
-    node: Address = None,
     json: Json = False,
 ) -> None:
     """Take messages out of a queue and print them: the first, --count or --all.
@@ -142,7 +139,7 @@ async def get(
         raise UserError("--all and --count exclude each other; give one of them")
     _check_all(all, timeout, wait)
     with _empty_is_an_answer():
-        async with bus_of(node) as bus:
+        async with bus_of() as bus:
             found = await bus.queue(queue)
             if all:
                 await _take_all(bus, found, wanted, json)
@@ -185,7 +182,6 @@ async def read(
     all: ReadAll = False,
     timeout: Timeout = 0.0,
     wait: Wait = False,
-    node: Address = None,
     json: Json = False,
 ) -> None:
     """Print the first message that matches, or --all, and leave it where it is.
@@ -195,7 +191,7 @@ async def read(
     wanted = parse(where, json)
     _check_all(all, timeout, wait)
     with _empty_is_an_answer():
-        async with queue_of(queue, node) as found:
+        async with queue_of(queue) as found:
             if all:
                 for event in await found.read_all(wanted):
                     print_event(event, json)
@@ -204,10 +200,10 @@ async def read(
 
 
 @connects
-async def headers(queue: QueueName, where: Where = "", node: Address = None, json: Json = False) -> None:
+async def headers(queue: QueueName, where: Where = "", json: Json = False) -> None:
     """Show the messages of a queue without their bodies; nothing is taken."""
     wanted = parse(where, json)
-    async with queue_of(queue, node) as found:
+    async with queue_of(queue) as found:
         events = await found.headers(wanted)
     none = f"nothing{' that matches' if where else ''} is in {queue}"
     print_found(events, json, event_json, _header_table, none)
@@ -224,16 +220,11 @@ def _header_table(events: Sequence[Event]) -> Table:
 
 @connects
 async def watch(
-    queue: QueueName,
-    where: Where = "",
-    count: WatchCount = None,
-    name: Name = "",
-    node: Address = None,
-    json: Json = False,
+    queue: QueueName, where: Where = "", count: WatchCount = None, name: Name = "", json: Json = False
 ) -> None:
     """Print messages that are put into a queue from now on, until Ctrl-C or --count; nothing is taken."""
     wanted = parse(where, json)
-    async with queue_of(queue, node, name, reconnect=True) as found, found.watch(wanted) as events:
+    async with queue_of(queue, name, reconnect=True) as found, found.watch(wanted) as events:
         typer.echo(f"watching {queue}; Ctrl-C ends", err=True)
         await print_events(events, count, json)
 
@@ -264,12 +255,7 @@ def age_of(event: Event) -> str:
 
 @dead.callback(invoke_without_command=True)
 @connects
-async def show_dead(
-    context: typer.Context,
-    where: Where = "",
-    node: Address = None,
-    json: Json = False,
-) -> None:
+async def show_dead(context: typer.Context, where: Where = "", json: Json = False) -> None:
     """Show the dead letters: messages that were rejected, delivered too often or had no room.
 
     The queue of a letter and the reason are attributes, so --where can select them:
@@ -279,7 +265,7 @@ async def show_dead(
         _refuse_options(context, context.invoked_subcommand)
         return
     wanted = parse(where, json)
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         letters = await _letters(bus, wanted)
     none = "no dead letters" + (" that match" if where else "")
     print_found(letters, json, event_json, _letter_table, none)
@@ -315,12 +301,10 @@ def _letter_table(letters: Sequence[Event]) -> Table:
 
 @dead.command("replay")
 @connects
-async def replay_dead(
-    where: Where = "", queue: Into = None, node: Address = None, json: Json = False
-) -> None:
+async def replay_dead(where: Where = "", queue: Into = None, json: Json = False) -> None:
     """Put dead letters back into their queues, if these still exist, or into another queue."""
     wanted = parse(where, json)
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         if queue is not None:
             await bus.queue(queue)  # is refused even if there is nothing to put into it
         count = await bus.replay_dead(wanted, queue)
@@ -332,16 +316,16 @@ async def replay_dead(
 
 @dead.command("purge")
 @connects
-def purge_dead(where: Where = "", yes: Yes = False, node: Address = None, json: Json = False) -> None:
+def purge_dead(where: Where = "", yes: Yes = False, json: Json = False) -> None:
     """Delete all dead letters, or those that match."""
     wanted = parse(where, json)
 
     async def look() -> int:
-        async with bus_of(node) as bus:
+        async with bus_of() as bus:
             return len(await _letters(bus, wanted))
 
     async def throw() -> int:
-        async with bus_of(node) as bus:
+        async with bus_of() as bus:
             return await (await bus.queue(DEAD)).purge(wanted)
 
     count = run(look())

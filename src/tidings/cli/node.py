@@ -18,10 +18,10 @@ from rich.table import Table
 from tidings.cli.connection import (
     UNREACHED,
     bus_at,
-    connects,
     credentials_at,
     default_node,
     find_node,
+    identifies,
     reaching,
 )
 from tidings.cli.options import (
@@ -185,7 +185,7 @@ def gateway(node: Address = None, journal: Journal = None, json: Json = False, *
         for name, value in {**given, "journal": journal}.items()
         if value is not None
     }
-    address = find_node(None) if node is None else node
+    address = find_node() if node is None else node
     try:
         config = msgspec.convert({"node": address, **settings}, GatewayConfig)
     except msgspec.ValidationError as error:
@@ -221,7 +221,7 @@ def node_table(nodes: Sequence[RunningNode]) -> Table:
 
 
 @app.command()
-@connects
+@identifies
 async def status(address: Place = None, json: Json = False) -> None:
     """Show what a node is, where it listens, and how much it has to do.
 
@@ -256,7 +256,7 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     return lines
 
 
-@connects
+@identifies
 async def ping(address: Place = None, timeout: PingTimeout = 5.0, json: Json = False) -> None:
     """Connect to a node, and print how long its answer takes.
 
@@ -273,7 +273,7 @@ async def ping(address: Place = None, timeout: PingTimeout = 5.0, json: Json = F
 
 
 @app.command()
-@connects
+@identifies
 async def stop(address: Place = None, timeout: StopTimeout = 30.0, json: Json = False) -> None:
     """Stop a node in good order, and wait until it has ended.
 

@@ -88,8 +88,8 @@ OnlyAsked = Annotated[bool, option("--only-asked", "Leave out readings without a
 # Options that are made
 
 
-def with_options(*options: inspect.Parameter) -> Callable[[Command], Command]:
-    """Add options to a command, which gets them as keywords."""
+def with_options(*options: inspect.Parameter, before: str | None = None) -> Callable[[Command], Command]:
+    """Add options to a command, which gets them as keywords; before one of its own, or at the end."""
 
     def extend(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
@@ -98,8 +98,11 @@ def with_options(*options: inspect.Parameter) -> Callable[[Command], Command]:
             for one in inspect.signature(command).parameters.values()
             if one.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        command.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in (*own, *options)}
+        at = next((at for at, one in enumerate(own) if one.name == before), len(own))
+        kind = own[at].kind if at < len(own) else inspect.Parameter.KEYWORD_ONLY
+        own[at:at] = [one.replace(kind=kind) for one in options]
+        command.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in own}
         return command
 
     return extend
@@ -158,6 +161,8 @@ def _option(name: str, kind: type, option: Any) -> inspect.Parameter:
     annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
+
+NODE_OPTION = _option("node", str, typer.Option("--node", **_NODE))
 
 # Times, ages and sizes as they are typed
 

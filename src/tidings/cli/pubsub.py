@@ -12,7 +12,7 @@ from rich.table import Table
 from tidings.cli.connection import bus_at, bus_of, connects, find_node
 from tidings.cli.events import send_all, source_of
 from tidings.cli.filter import Text, parse
-from tidings.cli.options import Address, Fields, Json, Kind, Name, argument, option, read_time
+from tidings.cli.options import Fields, Json, Kind, Name, argument, option, read_time
 from tidings.cli.printing import (
     add_row,
     new_table,
@@ -55,7 +55,6 @@ async def publish(
     delivery: Delivery = None,
     count: Times = 1,
     name: Name = "",
-    node: Address = None,
     json: Json = False,
 ) -> None:
     """Publish an event: tidings publish air.pm10 value=41.2 street=quay
@@ -66,7 +65,7 @@ async def publish(
     """
     changes = {} if delivery is None else {"delivery": delivery}
     source = source_of(kind, fields or [], count, **changes)
-    async with bus_of(node, name) as bus:
+    async with bus_of(name) as bus:
         sent = await send_all(source, "publishing", bus.publish_all)
     published = sent - bus.refused
     print_result({"published": published}, f"published {published:,}", json)
@@ -92,7 +91,6 @@ async def subscribe(
     passive: Passive = False,
     count: Count = None,
     name: Name = "",
-    node: Address = None,
     json: Json = False,
 ) -> None:
     """Print the events that match FILTER, until Ctrl-C or --count.
@@ -100,7 +98,7 @@ async def subscribe(
     On a durable subscription an event is acknowledged when it has been printed.
     """
     wanted = parse(text, json)
-    address = find_node(node)
+    address = find_node()
     async with bus_at(address, name) as bus:
         beginning = None if since is None else read_since(since)
         subscription = bus.subscribe(wanted, durable=durable, since=beginning, last=last, passive=passive)
@@ -136,9 +134,9 @@ Owner = Annotated[
 
 @durables.command("list")
 @connects
-async def show_durables(node: Address = None, json: Json = False) -> None:
+async def show_durables(json: Json = False) -> None:
     """Show the durable subscriptions of the node, and how many events wait for each."""
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         found = await _durables(bus)
     print_found(found, json, to_json, _durable_table, "no durable subscriptions")
 
@@ -157,14 +155,12 @@ def _durable_table(found: Sequence[dict[str, Any]]) -> Table:
 
 @durables.command()
 @connects
-async def delete(
-    which: Which, owner: Owner = None, name: Name = "", node: Address = None, json: Json = False
-) -> None:
+async def delete(which: Which, owner: Owner = None, name: Name = "", json: Json = False) -> None:
     """Delete a durable subscription with the events that wait for it.
 
     A client that has it open is notified that it has ended.
     """
-    async with bus_of(node, name) as bus:
+    async with bus_of(name) as bus:
         try:
             await bus.unsubscribe(which, owner=owner)
         except Refused as error:
@@ -191,19 +187,19 @@ Lists = Annotated[int | None, option("--count", "End after so many lists.", min=
 
 @advertisements.command("list")
 @connects
-async def show_advertisements(text: Wanted = "", node: Address = None, json: Json = False) -> None:
+async def show_advertisements(text: Wanted = "", json: Json = False) -> None:
     """Show the current advertisements."""
     wanted = parse(text, json)
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         _print_offers(await bus.advertisements(wanted), json)
 
 
 @advertisements.command()
 @connects
-async def watch(text: Wanted = "", count: Lists = None, node: Address = None, json: Json = False) -> None:
+async def watch(text: Wanted = "", count: Lists = None, json: Json = False) -> None:
     """Show the advertisements, and again after each change, until Ctrl-C or --count."""
     wanted, left = parse(text, json), count
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         async for offers in bus.watch_advertisements(wanted):
             _print_offers(offers, json)
             left = None if left is None else left - 1

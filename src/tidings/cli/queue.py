@@ -16,7 +16,6 @@ from tidings.cli.connection import bus_of, connects, queue_of, run
 from tidings.cli.events import read_fields
 from tidings.cli.filter import parse
 from tidings.cli.options import (
-    Address,
     Json,
     QueueName,
     Where,
@@ -115,12 +114,7 @@ SOUGHT = {
 @connects
 @with_options(*options_of(WISH))
 async def create(
-    name: Name = None,
-    properties: Properties = None,
-    bind: Bind = None,
-    node: Address = None,
-    json: Json = False,
-    **given: Any,
+    name: Name = None, properties: Properties = None, bind: Bind = None, json: Json = False, **given: Any
 ) -> None:
     """Create a queue, such as: tidings queue create jobs --priorities
 
@@ -134,7 +128,7 @@ async def create(
         wish["properties"] = read_fields(properties)
     if bind is not None:
         wish["bind"] = str(parse(bind, json))
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         made = (await bus.create_queue(name, **wish)).description
         typer.echo(description_json(made) if json else f"queue {made.name} is there")
 
@@ -148,16 +142,16 @@ def _pauses(text: str) -> list[float]:
 
 @app.command()
 @connects
-def delete(queue: QueueName, yes: Yes = False, node: Address = None, json: Json = False) -> None:
+def delete(queue: QueueName, yes: Yes = False, json: Json = False) -> None:
     """Delete a queue with its messages, or only an alias."""
 
     async def look() -> Description:
-        async with bus_of(node) as bus:
+        async with bus_of() as bus:
             named = [one for one in await bus.lookup(queue) if one.alias_of is not None]
             return named[0] if named else (await bus.queue(queue)).description
 
     async def remove() -> None:
-        async with bus_of(node) as bus:
+        async with bus_of() as bus:
             await bus.delete_queue(queue)
 
     found = run(look())
@@ -176,7 +170,6 @@ async def show_list(
     text: TextPart = None,
     properties: Properties = None,
     scope: ScopeSought = Scope.local,
-    node: Address = None,
     json: Json = False,
     **given: Any,
 ) -> None:
@@ -184,7 +177,7 @@ async def show_list(
     wanted, sought = read_fields(properties or []), said(given)
     if given["max_messages"] == 0:
         sought["max_messages"] = None
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         found = await bus.lookup(name, wanted or None, text, scope.value, **sought)
     none = "no queue agrees" if name or text or wanted or sought else "no queues"
     table = partial(_queue_table, has_nodes=scope is not Scope.local)
@@ -223,9 +216,9 @@ def about(one: Description) -> str:
 
 @app.command()
 @connects
-async def describe(queue: QueueName, node: Address = None, json: Json = False) -> None:
+async def describe(queue: QueueName, json: Json = False) -> None:
     """Show the description of a queue."""
-    async with queue_of(queue, node) as found:
+    async with queue_of(queue) as found:
         told = found.description
         typer.echo(description_json(told) if json else _facts(told))
 
@@ -250,9 +243,9 @@ def _fact(value: object) -> str:
 
 @app.command()
 @connects
-async def alias(name: NewName, queue: Target, node: Address = None, json: Json = False) -> None:
+async def alias(name: NewName, queue: Target, json: Json = False) -> None:
     """Give a queue an alias."""
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         told = (await bus.create_alias(name, queue)).description
     text = f"{name} is another name of {told.name}"
     print_result({"alias": name, "queue": told.name}, text, json)
@@ -260,18 +253,16 @@ async def alias(name: NewName, queue: Target, node: Address = None, json: Json =
 
 @app.command()
 @connects
-def purge(
-    queue: QueueName, where: Where = "", yes: Yes = False, node: Address = None, json: Json = False
-) -> None:
+def purge(queue: QueueName, where: Where = "", yes: Yes = False, json: Json = False) -> None:
     """Delete the messages of a queue, or those that match."""
     wanted = parse(where, json)
 
     async def look() -> int:
-        async with queue_of(queue, node) as found:
+        async with queue_of(queue) as found:
             return found.description.messages + found.description.delayed
 
     async def throw() -> int:
-        async with queue_of(queue, node) as found:
+        async with queue_of(queue) as found:
             return await found.purge(wanted)
 
     if not yes and (count := run(look())):

@@ -18,7 +18,7 @@ from msgspec import Struct
 from tidings.cli.connection import bus_of, connects, until_terminated
 from tidings.cli.events import read_body, read_fields
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Fields, Json, Name, argument, option, seconds
+from tidings.cli.options import Fields, Json, Name, argument, option, seconds
 from tidings.cli.printing import line_of, print_event, print_json, shown
 from tidings.cli.work import run_shell
 from tidings.client import Bus, Subscription
@@ -54,7 +54,6 @@ async def request(
     timeout: AnswerTimeout = TIMEOUT_S,
     body: Body = False,
     name: Name = "",
-    node: Address = None,
     json: Json = False,
 ) -> None:
     """Publish a request and print the first reply: tidings request price item=pear
@@ -64,7 +63,7 @@ async def request(
     if body and json:
         raise UserError("--body and --json exclude each other; give one of them")
     asked = Event(kind, **read_body(read_fields(fields or [])))
-    async with bus_of(node, name) as bus:
+    async with bus_of(name) as bus:
         try:
             reply = await bus.request(asked, timeout_s=timeout)
         except (NoAnswer, RequestFailed) as error:
@@ -87,7 +86,6 @@ async def reply(
     count: Count = None,
     timeout: IdleTimeout = None,
     name: Name = "",
-    node: Address = None,
     json: Json = False,
 ) -> None:
     """Answer requests of TYPE, until Ctrl-C or --count, with the given attributes or by a command.
@@ -103,7 +101,7 @@ async def reply(
     answerer = Answerer(reply_type or f"{kind}.reply", said, command, is_event, json)
 
     async def serve() -> None:
-        async with bus_of(node, name, reconnect=True) as bus:
+        async with bus_of(name, reconnect=True) as bus:
             await answerer.serve(bus, wanted, count, timeout)
 
     await until_terminated(serve())

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from tidings.cli.connection import bus_of, connects
+from tidings.cli.connection import bus_of, identifies
 from tidings.cli.options import Address, Json, Name, argument, option, seconds
 from tidings.cli.printing import new_table, print_found, to_json
 from tidings.client import App
@@ -35,7 +35,7 @@ Reload = Annotated[bool, option("--reload", "Restart when a file of Python below
 Grace = Annotated[float, seconds("--grace", "Time for running handlers at the end.")]
 
 
-@connects
+@identifies
 def run(
     target: Target,
     check: Check = False,
@@ -62,7 +62,7 @@ def run(
 
 
 async def _run(app: App, target: str, grace_s: float, name: str, node: str | None) -> None:
-    async with bus_of(node, name, reconnect=True) as bus:
+    async with bus_of(name, reconnect=True, node=node) as bus:
         typer.echo(f"running {target}, {len(app.parts)} handlers; Ctrl-C ends", err=True)
 
         async def work(stop: Stop | None) -> None:

@@ -18,7 +18,7 @@ import typer
 from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects
-from tidings.cli.options import Address, Json, argument, option, read_age
+from tidings.cli.options import Json, argument, option, read_age
 from tidings.cli.printing import (
     add_row,
     new_table,
@@ -124,9 +124,7 @@ def _tell_how_to_start(here: SecurityDirectory, this: str, to: Path, name: str, 
 
 @app.command()
 @connects
-async def invite(
-    name: InvitedName, host: Hosts = None, for_: For = "1h", node: Address = None, json: Json = False
-) -> None:
+async def invite(name: InvitedName, host: Hosts = None, for_: For = "1h", json: Json = False) -> None:
     """Invite a new node: print one line, by which it joins this one, once.
 
     On the machine of the new node: tidings node --join LINE --dir DIR. The line holds a secret. The running
@@ -134,7 +132,7 @@ async def invite(
     Each --host is one of the new node's.
     """
     for_s = read_age(for_, "--for").total_seconds()
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         made = await bus.invite(name, hosts=host or (), for_s=for_s)
     if not json:
         until = datetime.fromtimestamp(made.until, UTC)
@@ -145,9 +143,9 @@ async def invite(
 
 @app.command()
 @connects
-async def invitations(revoke: Revoke = None, node: Address = None, json: Json = False) -> None:
+async def invitations(revoke: Revoke = None, json: Json = False) -> None:
     """List the invitations of a node, or revoke one that was not used."""
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         if revoke is not None:
             await bus.revoke_invitation(revoke)
             print_result({"revoked": revoke}, f"revoked the invitation of {revoke}", json)

@@ -15,7 +15,6 @@ from rich.table import Table
 from tidings.cli.connection import bus_of, connects, run_quickly
 from tidings.cli.options import (
     GATEWAY,
-    Address,
     Ca,
     Gateway,
     Json,
@@ -94,18 +93,14 @@ BrokerCa = Annotated[
 @app.command("list")
 @connects
 async def show(
-    node: Address = None,
-    network: Where = "",
-    subscriptions: Subscriptions = False,
-    timeout: Timeout = 5.0,
-    json: Json = False,
+    network: Where = "", subscriptions: Subscriptions = False, timeout: Timeout = 5.0, json: Json = False
 ) -> None:
     """List sensor networks and their sensors: which are on, the requested range and rate, and for whom.
 
     With --subscriptions: the filters that clients of the node have subscribed with, and whether the sensors
     serve each of them fully, in part or not.
     """
-    async with bus_of(node, reconnect=True) as bus:
+    async with bus_of(reconnect=True) as bus:
         try:
             answer = await bus.request(LIST, timeout_s=timeout)
         except NoAnswer:

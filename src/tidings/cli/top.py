@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidings.cli.connection import bus_at, connects, find_node
-from tidings.cli.options import Address, Json, option
+from tidings.cli.options import Json, option
 from tidings.cli.printing import add_row, age_text, new_table, print_json, print_table
 from tidings.client import Bus
 
@@ -91,13 +91,13 @@ class NodeSummary(Struct, frozen=True):
 
 
 @connects
-async def top(node: Address = None, once: Once = False, every: Every = 1.0, json: Json = False) -> None:
+async def top(once: Once = False, every: Every = 1.0, json: Json = False) -> None:
     """Show rates, subscriptions, waiting messages and dropped events, until q or Ctrl-C.
 
     Without a terminal, or with --json, it prints one screen or one object per interval, until the reader of
     its output is gone.
     """
-    address = find_node(node)
+    address = find_node()
     is_live = not (once or json) and sys.stdout.isatty()
     async with bus_at(address) as bus:
         await (_watch(bus, address, every) if is_live else _print(bus, once, every, json))

@@ -11,7 +11,7 @@ import typer
 
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.events import read_body, read_fields
-from tidings.cli.options import Address, Fields, Json, argument, option
+from tidings.cli.options import Fields, Json, argument, option
 from tidings.cli.printing import print_json, print_result, shown
 from tidings.event import Event
 from tidings.overlay.drawing import svg, text
@@ -26,13 +26,11 @@ TracedKind = Annotated[str, argument("TYPE", "The type of the event.")]
 
 @app.callback()
 @connects
-async def topology(
-    context: typer.Context, draw_to: Svg = None, node: Address = None, json: Json = False
-) -> None:
+async def topology(context: typer.Context, draw_to: Svg = None, json: Json = False) -> None:
     """Show the nodes of the network and their links, as the node knows them."""
     if context.invoked_subcommand is not None:
         return
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         told = await bus.topology()
     records = msgspec.convert(told["records"], list[NodeRecord])
     if draw_to is not None:
@@ -55,14 +53,14 @@ def _links(links: list[dict[str, Any]]) -> Iterator[str]:
 
 @app.command()
 @connects
-async def trace(kind: TracedKind, fields: Fields = None, node: Address = None, json: Json = False) -> None:
+async def trace(kind: TracedKind, fields: Fields = None, json: Json = False) -> None:
     """Show which way an event would take: tidings topology trace air.pm10 value=41.2
 
     Nothing is published. Each hop is shown with the filter by which the event passes, or with the reason why
     it does not.
     """
     event = Event(kind, **read_body(read_fields(fields or [])))
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         told = await bus.trace(event)
     if json:
         print_json(told)
@@ -73,12 +71,12 @@ async def trace(kind: TracedKind, fields: Fields = None, node: Address = None, j
 
 @app.command()
 @connects
-async def remove(neighbour: Gone, node: Address = None, json: Json = False) -> None:
+async def remove(neighbour: Gone, json: Json = False) -> None:
     """Forget a neighbour that is gone for good, and drop the events that wait for it.
 
     While the link to it is there this is refused.
     """
-    async with bus_of(node) as bus:
+    async with bus_of() as bus:
         await bus.remove_link(neighbour)
     print_result({"removed": neighbour}, f"removed the link to {shown(neighbour)}", json)
 

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from tidings.cli.connection import connects, queue_of, until_terminated
 from tidings.cli.filter import parse
-from tidings.cli.options import Address, Json, Name, QueueName, Where, argument, option, seconds
+from tidings.cli.options import Json, Name, QueueName, Where, argument, option, seconds
 from tidings.cli.printing import line_of, print_json
 from tidings.client import Message
 from tidings.errors import MessageNotHeld
@@ -65,7 +65,6 @@ async def work(
     pause: Pause = PAUSE_S,
     reconnect: Reconnect = True,
     name: Name = "",
-    node: Address = None,
     json: Json = False,
 ) -> None:
     """Run COMMAND for each message of a queue, with the event as JSON on its standard input.
@@ -78,7 +77,7 @@ async def work(
     worker = CommandWorker(command, frozenset(reject_on or ()), json)
 
     async def toil() -> None:
-        async with queue_of(queue, node, name, reconnect) as found:
+        async with queue_of(queue, name, reconnect) as found:
             typer.echo(f"working on {queue}; Ctrl-C ends", err=True)
             try:
                 await found.work(
