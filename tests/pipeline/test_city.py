@@ -21,12 +21,12 @@ from pipeline.city_readings import BEGIN, RULES, Reading, frame, moment, recorde
 from tidings.pipeline.city.aggregates import aggregates, in_one_cell
 from tidings.pipeline.city.alarms import COLUMNS as ALARM_COLUMNS
 from tidings.pipeline.city.alarms import levels
-from tidings.pipeline.city.graph import alarms_of, city_graph
+from tidings.pipeline.city.graph import ALARMS, READINGS, city_graph
 from tidings.pipeline.city.readings import COLUMNS, clean, heard, limit, raw, rejected
 from tidings.pipeline.city.rules import CityRules, TypeLimits, parse_rules
 from tidings.pipeline.city.silence import silent
 from tidings.pipeline.known import plan_of
-from tidings.pipeline.running import STATE_STORE, read_progress
+from tidings.pipeline.running import STATE_STORE, counting, read_progress
 from tidings.sensors.recording import make_recording
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ def reasons(df: DataFrame, rules: CityRules = RULES) -> Counter[str]:
     readings = raw(df)
     rows = rejected(readings, clean(readings, rules), rules).collect()
     return Counter(row["reason"] for row in rows)
+
+
+def alarms_of(df: DataFrame, rules: CityRules, by_clock: bool = False) -> DataFrame:
+    """All alarms of readings as the source gives them, a stream or history."""
+    return counting(city_graph(rules, by_clock).frames({READINGS: df})[ALARMS], ALARMS)
 
 
 def seconds(time: datetime) -> float:

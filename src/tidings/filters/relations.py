@@ -35,7 +35,7 @@ def covers(wide: Normal, narrow: Normal) -> bool:
 
 def covers_singly(wide: Normal, narrow: Normal) -> bool:
     """Whether each alternative of `narrow` is covered by one of `wide`; `covers`, if that is simplified."""
-    return all(_covered(one, wide) for one in narrow)
+    return all(any(_covers_one(other, one) for other in wide) for one in narrow)
 
 
 def overlaps(one: Normal, other: Normal) -> bool:
@@ -81,10 +81,6 @@ def _insert(kept: list[Conjunction], candidate: Conjunction) -> None:
                 del kept[index]
                 break
     kept.append(candidate)
-
-
-def _covered(narrow: Conjunction, wide: Normal) -> bool:
-    return any(_covers_one(one, narrow) for one in wide)
 
 
 def _covers_one(wide: Conjunction, narrow: Conjunction) -> bool:

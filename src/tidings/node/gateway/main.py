@@ -150,7 +150,7 @@ class GatewayProcess(ChildProcess[GatewayConfig]):
         while len(addresses) < _LINES + (self._settings.http_port is not None):
             addresses.append(_address(await process.stdout.readline()))
         self.addresses = self.addresses or addresses
-        ports = [_port_of(address) for address in self.addresses]
+        ports = [int(one.removesuffix("/sensors").rpartition(":")[2]) for one in self.addresses]
         self._settings = structs.replace(self._settings, port=ports[0], http_port=([*ports, None])[_LINES])
 
     def _hear(self, line: bytes) -> None:
@@ -174,10 +174,6 @@ class GatewayProcess(ChildProcess[GatewayConfig]):
             elif name in _GAUGES:
                 yield Metric(f"tidings_gateway_{name}", "gauge", help, [({}, float(value))])
         yield Metric("tidings_gateway_starts_total", "counter", help, [({}, float(self.starts))])
-
-
-def _port_of(address: str) -> int:
-    return int(address.removesuffix("/sensors").rpartition(":")[2])
 
 
 def _address(line: bytes) -> str:

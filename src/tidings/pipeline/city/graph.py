@@ -24,7 +24,7 @@ from tidings.pipeline.city.silence import silent, silent_by_clock
 from tidings.pipeline.flow.building import graph, history, join
 from tidings.pipeline.flow.graph import Graph
 from tidings.pipeline.plan import Lateness, timed
-from tidings.pipeline.running import NOTES, counting
+from tidings.pipeline.running import NOTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -117,14 +117,6 @@ def city_graph(rules: CityRules | None = None, by_clock: bool = False) -> Graph:
     `by_clock`: a query measures silence by the clock, and not by the time of other readings.
     """
     return CityFlow(rules or CitySettings().loaded_rules(), by_clock).graph()
-
-
-def alarms_of(df: DataFrame, rules: CityRules, by_clock: bool = False) -> DataFrame:
-    """Return all alarms of readings as the source gives them, a stream or history.
-
-    Spark reads a stream once for the windows and once for the silences.
-    """
-    return counting(city_graph(rules, by_clock).frames({READINGS: df})[ALARMS], ALARMS)
 
 
 def _always(

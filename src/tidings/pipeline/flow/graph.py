@@ -118,11 +118,6 @@ class Graph(Struct, frozen=True):
         return tuple(node for node in self.nodes if node.published is not None)
 
     @property
-    def has_expand(self) -> bool:
-        """Whether the order of the events counts, so that one node must have them all."""
-        return any(isinstance(node.edge, Expand) for node in self.nodes)
-
-    @property
     def fingerprint(self) -> str:
         """Digest of all that the stored states depend on; functions count by their names."""
         told = [(node.name, node.after, type(node.edge).__name__, _plain(node.edge)) for node in self.nodes]
