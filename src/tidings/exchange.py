@@ -80,7 +80,7 @@ class Subscription:
     `asked` is the filter that sources get: the requested one, if rules, which are not disclosed, have
     narrowed `filter`. `user` is the user whose inboxes it reads, None for all of them. Owners have equal
     shares of the time for spreading demands. A subscription with a `later` is not in the index: that gets
-    each batch, and matches it. What `is_local` wants is not announced to other nodes.
+    each batch, and matches it. An `is_local` one is not announced to other nodes.
     """
 
     __slots__ = (
@@ -155,7 +155,7 @@ class Exchange:
         self.offers_changed = 0
         """Number of advertisements that came or went."""
         self.announced: dict[Subscription, None] = {}
-        """Subscriptions that a watcher is told of; those that were there before it, too."""
+        """Subscriptions of which a watcher is notified; those that were there before it, too."""
         self.watcher: Watcher | None = None
 
     @property

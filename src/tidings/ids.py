@@ -2,7 +2,7 @@
 
 A system is a program that numbers events; it counts 1, 2, 3 … within an epoch, and starts a higher epoch
 whenever it may have forgotten how far it had counted. So an id costs no randomness, a receiver keeps one
-number per (system, epoch) to tell what it has had, and a gap in the numbers shows that something is missing.
+number per (system, epoch) to know what it has had, and a gap in the numbers shows that something is missing.
 
 As text an id is `SYSTEM.EPOCH.COUNTER`, the numbers in hexadecimal, each led by its count of digits as one
 character (`1` for one digit … `g` for sixteen). So the ids of one system sort as text in the order in which

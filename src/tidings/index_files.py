@@ -1,7 +1,7 @@
 """Files of saved indexes: written once, and mapped by every process of a machine that matches with them.
 
 A file is written beside its place and then moved there, so a reader sees a whole file or none. Processes that
-open the same file share one copy of it in memory. What the file contains is in `tidings.matching.saved`.
+open the same file share one copy of it in memory. `tidings.matching.saved` has the format.
 """
 
 from __future__ import annotations

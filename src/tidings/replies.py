@@ -96,7 +96,7 @@ class Deferred(Generic[Value]):
         return mapped
 
     def _end(self, state: _State, outcome: Any) -> bool:
-        """Note the outcome, and tell of it; whether it is the first one."""
+        """Note the outcome, and report it; return whether it is the first one."""
         if self._state is not _State.WAITING:
             return False
         self._state, self._outcome, self._on_cancel = state, outcome, None

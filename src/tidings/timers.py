@@ -142,7 +142,7 @@ class Alarms(Timers[Callable[[float], None]]):
 
 
 Alarm = Callable[[float], None]
-"""What `Alarms` calls; kept by the caller that may cancel it."""
+"""Function that `Alarms` calls; kept by the caller that may cancel it."""
 
 
 class Leases(Timers[Key]):

@@ -47,7 +47,7 @@ def restore(file: Backup, directory: Home, new_name: NewName = False, json: Json
 
 
 def _progress(doing: str) -> AbstractContextManager[Callable[[int, int | None], None]]:
-    """A bar that tells the bytes done, and how fast."""
+    """A bar with the bytes done, and the rate."""
     return progress_bar(doing, DownloadColumn(), TransferSpeedColumn())
 
 

@@ -188,8 +188,8 @@ def _print_files(files: list[FileInfo], json: bool) -> None:
     if json:
         for file in files:
             claim = file.claim
-            told = {"path": file.path, "node": claim.node, "first": claim.first, "last": claim.last}
-            print_json({**told, "date": str(file.date), "bytes": file.size})
+            reply = {"path": file.path, "node": claim.node, "first": claim.first, "last": claim.last}
+            print_json({**reply, "date": str(file.date), "bytes": file.size})
         return
     table = new_table("date", "node", "first", "last", "bytes", numbers=("first", "last", "bytes"))
     for file in files:
@@ -249,7 +249,7 @@ def _folder(place: str) -> Any:
 
 
 def _progress() -> AbstractContextManager[Callable[[int, int | None], None]]:
-    """A bar that tells what part is done, and how long the rest will take."""
+    """A bar with the part that is done, and the time that the rest will take."""
     return progress_bar("verifying", TaskProgressColumn(), TimeRemainingColumn())
 
 
@@ -289,13 +289,13 @@ async def prune(
         "force": force,
     }
     async with bus_of() as bus:
-        told = await bus.log.prune(before, **asked)  # type: ignore[arg-type]
+        reply = await bus.log.prune(before, **asked)  # type: ignore[arg-type]
     if json:
-        print_json(told)
+        print_json(reply)
         return
-    typer.echo(f"the log begins at position {told['first']:,}; {told['bytes']:,} bytes are left in files")
-    if told["kept_for"]:
-        names = ", ".join(word(name) for name in told["kept_for"])
+    typer.echo(f"the log begins at position {reply['first']:,}; {reply['bytes']:,} bytes are left in files")
+    if reply["kept_for"]:
+        names = ", ".join(word(name) for name in reply["kept_for"])
         typer.echo(f"more was kept for: {names} (--force removes it nevertheless)", err=True)
 
 

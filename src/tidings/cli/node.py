@@ -124,9 +124,9 @@ def node(
     if line is not None:
         from tidings.node.joining import join as join_node
 
-        told = join_node(settings, line)
-        if told is not None:
-            typer.echo(told, err=True)
+        text = join_node(settings, line)
+        if text is not None:
+            typer.echo(text, err=True)
         settings = load(config, os.environ, flags)
     from tidings.node.local import as_machine_node
     from tidings.node.main import run

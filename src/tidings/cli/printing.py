@@ -1,6 +1,6 @@
 """Output of commands: lines of JSON, events, values and tables; and their progress.
 
-What events and nodes tell can't break a line or move the cursor.
+Texts of events and nodes can't break a line or move the cursor.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def print_event(event: Event, json: bool, more: str = "") -> None:
 
 
 async def print_events(events: Subscription, count: int | None, json: bool) -> None:
-    """Print events as they come, so many of them if that is said."""
+    """Print events as they come, `count` of them or without end."""
     left, dropped = count, 0
     async for event in events:
         if events.dropped > dropped:

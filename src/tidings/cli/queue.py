@@ -219,13 +219,13 @@ def about(one: Description) -> str:
 async def describe(queue: QueueName, json: Json = False) -> None:
     """Show the description of a queue."""
     async with queue_of(queue) as found:
-        told = found.description
-        typer.echo(description_json(told) if json else _facts(told))
+        description = found.description
+        typer.echo(description_json(description) if json else _facts(description))
 
 
-def _facts(told: Description) -> str:
-    facts = msgspec.structs.asdict(told)
-    facts["properties"] = values_text(told.properties) or None
+def _facts(description: Description) -> str:
+    facts = msgspec.structs.asdict(description)
+    facts["properties"] = values_text(description.properties) or None
     return "\n".join(f"{name:<15} {_fact(value)}" for name, value in facts.items())
 
 
@@ -246,9 +246,9 @@ def _fact(value: object) -> str:
 async def alias(name: NewName, queue: Target, json: Json = False) -> None:
     """Give a queue an alias."""
     async with bus_of() as bus:
-        told = (await bus.create_alias(name, queue)).description
-    text = f"{name} is another name of {told.name}"
-    print_result({"alias": name, "queue": told.name}, text, json)
+        description = (await bus.create_alias(name, queue)).description
+    text = f"{name} is another name of {description.name}"
+    print_result({"alias": name, "queue": description.name}, text, json)
 
 
 @app.command()
@@ -273,9 +273,9 @@ def purge(queue: QueueName, where: Where = "", yes: Yes = False, json: Json = Fa
     print_result({"purged": gone}, f"threw away {count_text(gone, 'message')}", json)
 
 
-def description_json(told: Description) -> str:
+def description_json(description: Description) -> str:
     """Return the description of a queue as one line of JSON, with its defaults."""
-    return to_json(msgspec.structs.asdict(told))
+    return to_json(msgspec.structs.asdict(description))
 
 
 for command in (messages.put, messages.get, messages.read, messages.headers, messages.watch, work):

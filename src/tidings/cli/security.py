@@ -78,17 +78,17 @@ def init(
     node = name or node_name(socket.gethostname())
     hosts = host or [socket.gethostname()]
     given = find_password(admin, password_file)
-    told = secrets.token_urlsafe(24) if given is None else None
-    who = Admin(admin, hashed(given or told or ""), told)
+    generated = secrets.token_urlsafe(24) if given is None else None
+    who = Admin(admin, hashed(given or generated or ""), generated)
     make_security(directory, node, hosts, who, os.urandom, datetime.now(UTC))
     made = own_certificate(SecurityDirectory(directory))
     if json:
-        password = None if told is None else str(directory / "admin.password")
+        password = None if generated is None else str(directory / "admin.password")
         print_json({"made": str(directory), "node": made, "admin": admin, "password_file": password})
         return
     _tell_made(directory, made)
     typer.echo(_how_to_begin(directory, node, hosts[0]))
-    if told is not None:
+    if generated is not None:
         typer.echo(f"\nThe password of {admin} was made up: it is in {directory / 'admin.password'}")
 
 

@@ -31,15 +31,15 @@ async def topology(context: typer.Context, draw_to: Svg = None, json: Json = Fal
     if context.invoked_subcommand is not None:
         return
     async with bus_of() as bus:
-        told = await bus.topology()
-    records = msgspec.convert(told["records"], list[NodeRecord])
+        reply = await bus.topology()
+    records = msgspec.convert(reply["records"], list[NodeRecord])
     if draw_to is not None:
-        draw_to.write_text(svg(records, told["node"]))
+        draw_to.write_text(svg(records, reply["node"]))
     if json:
-        print_json(told)
+        print_json(reply)
     elif draw_to is None:
-        typer.echo(text(records, told["node"]))
-        for line in _links(told["links"]):
+        typer.echo(text(records, reply["node"]))
+        for line in _links(reply["links"]):
             typer.echo(line)
 
 
@@ -61,11 +61,11 @@ async def trace(kind: TracedKind, fields: Fields = None, json: Json = False) -> 
     """
     event = Event(kind, **read_body(read_fields(fields or [])))
     async with bus_of() as bus:
-        told = await bus.trace(event)
+        reply = await bus.trace(event)
     if json:
-        print_json(told)
+        print_json(reply)
         return
-    for line in _traced(told, told["at_us"], 0):
+    for line in _traced(reply, reply["at_us"], 0):
         typer.echo(line)
 
 
@@ -81,14 +81,14 @@ async def remove(neighbour: Gone, json: Json = False) -> None:
     print_result({"removed": neighbour}, f"removed the link to {shown(neighbour)}", json)
 
 
-def _traced(told: dict[str, Any], begun_us: int, depth: int) -> Iterator[str]:
+def _traced(reply: dict[str, Any], begun_us: int, depth: int) -> Iterator[str]:
     """Yield the lines of one node and of those behind it."""
     indent = "  " * depth
-    late_ms = (told["at_us"] - begun_us) / 1e3
-    count = told["subscriptions"]
+    late_ms = (reply["at_us"] - begun_us) / 1e3
+    count = reply["subscriptions"]
     many = "" if count == 1 else "s"
-    yield f"{indent}{shown(told['node'])}: {count} subscription{many} ({late_ms:+.1f} ms)"
-    for hop in told["hops"]:
+    yield f"{indent}{shown(reply['node'])}: {count} subscription{many} ({late_ms:+.1f} ms)"
+    for hop in reply["hops"]:
         passed = f" by: {shown(hop['passed'])}" if "passed" in hop else ""
         yield f"{indent}  to {shown(hop['to'])}{passed}{': ' + shown(hop['why']) if 'why' in hop else ''}"
         if "there" in hop:

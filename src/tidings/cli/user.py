@@ -74,12 +74,12 @@ def show(security: Security = None, json: Json = False) -> None:
     from tidings.security.provision import tell_users
 
     users, rules = directory_of(security).load()
-    told = tell_users(users, rules, datetime.now(UTC))
+    reports = tell_users(users, rules, datetime.now(UTC))
     if json:
-        for user in told:
+        for user in reports:
             print_json(user)
     else:
-        print_users(told)
+        print_users(reports)
 
 
 @app.command()
@@ -141,8 +141,8 @@ def token(
         if to is not None:
             write_new(to, f"{made}\n")
     if json:
-        told = {"user": name, "label": label, "until": last_day, "is_new_user": is_new}
-        print_json({**told, "token": made} if to is None else {**told, "file": str(to)})
+        reports = {"user": name, "label": label, "until": last_day, "is_new_user": is_new}
+        print_json({**reports, "token": made} if to is None else {**reports, "file": str(to)})
     elif to is None:
         typer.echo(made)
     about = f"token {label!r} of {'the new user ' if is_new else ''}{name}"

@@ -57,12 +57,12 @@ class Interest:
         return tuple(Filter(text) for text in self._texts)
 
     async def in_force(self, *, timeout_s: float | None = None) -> InForce:
-        """Wait until all nodes of the network know of this advertisement, and have told what they want of it.
+        """Wait until all nodes of the network know of this advertisement, and have announced their demand.
 
         A node that can't be reached is named as `missing`. At a node without links this returns at once.
         """
-        told = await self._link.call("in_force", {"of_offers": True}, timeout_s, "again")
-        return msgspec.convert(told, InForce)
+        reply = await self._link.call("in_force", {"of_offers": True}, timeout_s, "again")
+        return msgspec.convert(reply, InForce)
 
     async def __aenter__(self) -> Self:
         if self._offer is not None:

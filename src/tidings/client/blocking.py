@@ -697,7 +697,7 @@ class Interest(BlockingContext[AsyncInterest]):
         return self._inner.filters
 
     def in_force(self, *, timeout_s: float | None = None) -> InForce:
-        """Wait until all nodes of the network know of this advertisement, and have told what they want of it.
+        """Wait until all nodes of the network know of this advertisement, and have announced their demand.
 
         A node that can't be reached is named as `missing`. At a node without links this returns at once.
         """

@@ -75,7 +75,7 @@ PREFETCH_DURABLE = 4_096
 """The same for durable subscriptions: up to so many are redelivered after a client has died."""
 
 Safety = Literal["stored", "held"]
-"""Where an event is when `publish` returns: on the disk of its node, or of its neighbours, too."""
+"""Disks on which an event is when `publish` returns: that of its node, or those of its neighbours, too."""
 NodeFinder = Callable[[AsyncExitStack], Awaitable[ConnectTo]]
 """Finds or starts the node; the bus closes the stack when it ends."""
 
@@ -109,7 +109,7 @@ class Bus(BusQueues):
         """
         super().__init__()
         if check_time(call_timeout_s, "call_timeout_s") == 0:
-            raise UserError("call_timeout_s must be more than 0; None waits for ever")
+            raise UserError("call_timeout_s must be more than 0; None waits without a limit")
         self._call_timeout_s = call_timeout_s
         self._place = place
         self._name = name
@@ -487,8 +487,8 @@ class Bus(BusQueues):
 
     async def invitations(self, *, timeout_s: float | None = None) -> list[InvitationInfo]:
         """Return the invitations of nodes; takes the right to manage everything."""
-        told = await self._link.call("invitation.list", {}, timeout_s, "again")
-        return read_as(told, list[InvitationInfo], "$.invitations")
+        found = await self._link.call("invitation.list", {}, timeout_s, "again")
+        return read_as(found, list[InvitationInfo], "$.invitations")
 
     async def revoke_invitation(self, name: str, *, timeout_s: float | None = None) -> None:
         """Revoke the open invitation of a node; takes the right to manage everything."""

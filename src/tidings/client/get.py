@@ -104,7 +104,7 @@ async def fetch(
         raise
     except BaseException as error:
         give_up(link, number)
-        # After a cut the node waits for a message as long as it was told to, from then on.
+        # After a cut the node waits for a message as long as was requested, from then on.
         if isinstance(error, NoAnswer) and session != link.core.session:
             return GetAnswer([])
         raise
@@ -166,7 +166,9 @@ def check_time(timeout_s: float | None, name: str = "timeout_s") -> float | None
     if timeout_s is None:
         return None
     if type(timeout_s) not in (int, float) or not 0 <= timeout_s <= SECONDS_MAX:
-        raise UserError(f"{name}={timeout_s!r}: 0 to {SECONDS_MAX:g} seconds, or None to wait for ever")
+        raise UserError(
+            f"{name}={timeout_s!r}: 0 to {SECONDS_MAX:g} seconds, or None to wait without a limit"
+        )
     return timeout_s
 
 

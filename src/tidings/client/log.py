@@ -273,9 +273,9 @@ class Log:
         """
         position, end = 0, 1
         while position < end:
-            told = await self._call("log.verify", {"start": position}, timeout_s)
-            position, end = told["next"], told["end"]
-            yield told["problems"], position, end
+            reply = await self._call("log.verify", {"start": position}, timeout_s)
+            position, end = reply["next"], reply["end"]
+            yield reply["problems"], position, end
 
     async def _call(self, operation: str, asked: dict[str, Any], timeout_s: float | None) -> dict[str, Any]:
         answer: dict[str, Any] = await self._link.call(operation, asked, timeout_s, "again")

@@ -55,7 +55,7 @@ PAGE = 1_000
 """Messages per request of calls that fetch all."""
 
 WatchSlow = Literal["drop-oldest", "latest", "block"]
-"""What the node does with copies when a watch is too slow."""
+"""The node's way with copies when a watch is too slow."""
 
 
 class Queue:

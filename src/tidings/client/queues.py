@@ -121,10 +121,10 @@ class BusQueues(ABC):
         """
         if scope not in get_args(Scope):
             raise UserError(f"scope must be 'local', 'remote' or 'both', not {scope!r}")
-        told = None if properties is None else dict(properties)
+        own = None if properties is None else dict(properties)
         elsewhere = None if scope == "local" else scope
         sought = read_fields(_plain(fields))
-        given = {"name": name, "text": text, "properties": told, "scope": elsewhere, "fields": sought or None}
+        given = {"name": name, "text": text, "properties": own, "scope": elsewhere, "fields": sought or None}
         asked = {key: value for key, value in given.items() if value is not None}
         found = await self._manage("queue.find", asked, timeout_s)
         if not isinstance(found, list):
@@ -167,8 +167,8 @@ class BusQueues(ABC):
         """Return the queue of this name, with the keys that it had before, without asking the node."""
         return Queue(self._link, self._asking, check_name(name), None, self._keys.get(name))
 
-    def _described(self, told: Any, name: str | None, ring: Keyring | None) -> Queue:
-        description = read_description(told)
+    def _described(self, reply: Any, name: str | None, ring: Keyring | None) -> Queue:
+        description = read_description(reply)
         called = self._address(description, name)
         keys = None if ring is None else QueueKeys(ring, description.name)
         if keys is not None:  # for transactions that name the queue, and for aliases

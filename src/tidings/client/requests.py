@@ -41,7 +41,7 @@ SECRET_SIZE = 16
 """Random bytes in the name of an inbox, and in that of a request."""
 
 Answer = Event | Typed | Mapping[str, object] | None
-"""What a service answers with: an event, an instance of a class, attributes, or just that it is done."""
+"""Answer of a service: an event, an instance of a class, attributes, or just that it is done."""
 ServeHandler = Callable[[Event], Answer | Awaitable[Answer]]
 """Answers a request: a coroutine function runs in the event loop, a plain function in a thread."""
 Process = Callable[[Event, Callable[[Event], Awaitable[Any]]], Awaitable[None]]

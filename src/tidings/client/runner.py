@@ -227,9 +227,9 @@ def stopped_by(stop: threading.Event | None, signals: bool) -> Iterator[threadin
     if not signals:
         yield stop
         return
-    told = threading.Event() if stop is None else stop
-    with on_signals(told.set, _interrupt):
-        yield told
+    ending = threading.Event() if stop is None else stop
+    with on_signals(ending.set, _interrupt):
+        yield ending
 
 
 def _interrupt() -> None:

@@ -144,8 +144,8 @@ class Subscription:
         All later reliable events that match come exactly once. A node that can't be reached is named as
         `missing`; it learns of the subscription when it can. At a node without links this returns at once.
         """
-        told = await self._link.call("in_force", {}, timeout_s, "again")
-        return msgspec.convert(told, InForce)
+        reply = await self._link.call("in_force", {}, timeout_s, "again")
+        return msgspec.convert(reply, InForce)
 
     # The iterator
 

@@ -160,7 +160,7 @@ class Worker:
 
     @property
     def outcomes(self) -> Outcomes:
-        """What has become of the messages so far."""
+        """The outcomes of the messages so far."""
         return Outcomes(self._counts[DONE], self._counts[GIVE_BACK], self._counts[REJECT])
 
     async def run(self, stop: Stop | None) -> None:

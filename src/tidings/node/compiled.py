@@ -36,7 +36,7 @@ COMPILE_S_MAX = 1_800.0
 NICE = 10
 """By how much the compiler gives way to the node."""
 COMPILER = f"import os; os.nice({NICE}); from {__name__} import exercise; exercise()"
-"""What the child runs."""
+"""Program of the child."""
 OUTPUT_MAX = 500
 """Characters of the compiler's output that are logged if it fails."""
 BUSY_TICKS = 5
@@ -49,7 +49,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 CPU_FIELDS = ("model name", "flags", "features", "cpu implementer", "cpu part")
 """Lines of Linux's description of a processor that say what code it can run."""
 PACKAGES = ("event", "matching", "protocol")
-"""Where compiled functions are."""
+"""Modules that have compiled functions."""
 
 
 def is_installed() -> bool:

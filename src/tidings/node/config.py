@@ -39,7 +39,7 @@ def _about(meaning: str, example: Any = None, metavar: str | None = None, /, **e
 
 
 class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """All settings of a node, with their meanings and what holds where nothing is said.
+    """All settings of a node, with their meanings and defaults.
 
     This is the only place where they are written: options and their help, files, variables and the table in
     `docs/node.md` are made from it (`settings.py`). Names in backticks are those of settings.

@@ -125,9 +125,9 @@ class Dialler:
 
 def certified(transport: asyncio.BaseTransport) -> str | None:
     """Return the name in the other end's certificate; None where there is no TLS."""
-    told = transport.get_extra_info("peercert")
-    if not told:
+    certificate = transport.get_extra_info("peercert")
+    if not certificate:
         return None
     from tidings.transport.tls import common_name
 
-    return common_name(told) or ""
+    return common_name(certificate) or ""

@@ -87,7 +87,7 @@ class Candidates:
         self._on_found = on_found
         self._on_lost = on_lost
         self._known: dict[str, FoundNode] = {}  # by id
-        self._told: dict[str, str] = {}  # name → id of the candidate that was told of
+        self._reported: dict[str, str] = {}  # name → id of the candidate that was reported
         self._passed_over = False
 
     @property
@@ -111,22 +111,22 @@ class Candidates:
             self._pass_over()
             return
         self._known[candidate.node] = candidate
-        if candidate.name not in self._told:
+        if candidate.name not in self._reported:
             self._tell(candidate)
 
     def remove(self, node: str) -> None:
         """A node is not there any more, or says nothing that can be used."""
         candidate = self._known.pop(node, None)
-        if candidate is None or self._told[candidate.name] != node:
+        if candidate is None or self._reported[candidate.name] != node:
             return
-        del self._told[candidate.name]
+        del self._reported[candidate.name]
         self._on_lost(candidate.name)
         following = next((one for one in self._known.values() if one.name == candidate.name), None)
         if following is not None:
             self._tell(following)
 
     def _tell(self, candidate: FoundNode) -> None:
-        self._told[candidate.name] = candidate.node
+        self._reported[candidate.name] = candidate.node
         self._on_found(candidate)
 
     def _pass_over(self) -> None:

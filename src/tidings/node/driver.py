@@ -1,6 +1,6 @@
 """The driver: carries bytes, commits, reads and time between the world and the broker, and decides nothing.
 
-What arrives in one turn of the loop is one *tick*: at its end come one commit, handed to the store thread,
+The input of one turn of the loop is one *tick*: at its end come one commit, handed to the store thread,
 and one write for each connection that has something to be sent. So an idle node answers at once, and a busy
 one works on thousands of events at a time. While ticks are full, connections with little to send may wait up
 to HOLD_S for more, because a write costs the same for one event as for a hundred.

@@ -30,7 +30,7 @@ from tidings.transport.tls import (
 )
 
 HTTP = "127.0.0.1"
-"""Where requests over HTTP come from, as attempts with wrong tokens are counted."""
+"""Host under which requests over HTTP with wrong tokens are counted."""
 SOON_S = 30 * 86_400.0
 """Time before the node's certificate expires from which on a warning is logged once a day."""
 
@@ -105,14 +105,14 @@ class Guard:
     def _look_at_certificate(self, now: float) -> str:
         """Tell if the node's certificate ends soon, or has ended; whom it names."""
         files = self._files
-        told = tell_own(files.certificate, files.key)
-        left_s = expires_at(told) - now
-        until = datetime.fromtimestamp(expires_at(told), UTC).date()
+        certificate = tell_own(files.certificate, files.key)
+        left_s = expires_at(certificate) - now
+        until = datetime.fromtimestamp(expires_at(certificate), UTC).date()
         if left_s < 0:
             logs.error("the node's certificate has expired", until=until, certificate=files.certificate)
         elif left_s < SOON_S:
             logs.warning("the node's certificate expires soon", until=until, certificate=files.certificate)
-        return common_name(told) or ""
+        return common_name(certificate) or ""
 
 
 def _day(now: float) -> date:

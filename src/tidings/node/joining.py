@@ -216,10 +216,10 @@ class _Joining:
         link.start(dial(address, credentials))
         try:
             await link.wait_connected(CONNECT_S_MAX)
-            told = await link.call(JOIN, self._request(parse(address)), None)
+            reply = await link.call(JOIN, self._request(parse(address)), None)
         finally:
             await link.close()
-        return self._checked(told)
+        return self._checked(reply)
 
     def _request(self, place: Address) -> dict[str, Any]:
         key = read_key(read_text(self._staging.key), str(self._staging.key))
@@ -235,11 +235,11 @@ class _Joining:
         is_near = _is_loopback(place.host) or not _is_loopback(self._config.host)
         return (self._config.tcp_port or None) if is_near else None
 
-    def _checked(self, told: Any) -> Admission:
+    def _checked(self, reply: Any) -> Admission:
         """Return the answer; PeerError if it is not what was asked for."""
         files, invitation = self._staging, self._invitation
         try:
-            admission = msgspec.convert(told, Admission)
+            admission = msgspec.convert(reply, Admission)
             certificate = admission.certificate
             check_pair(certificate, read_text(files.key), "the answer")
             check_issuer(certificate, read_text(files.ca, is_secret=False), "the answer")

@@ -11,7 +11,7 @@ from tidings.node.config import NodeConfig
 from tidings.protocol.memory import Budgets
 
 NODE_SHARE = 4
-"""The node's part of the memory of the machine, if nothing is said: a quarter."""
+"""The node's part of the memory of the machine, by default: a quarter."""
 USER_SHARE = 2
 """A user's part of the node's."""
 SESSION_SHARE = 8
@@ -19,12 +19,12 @@ SESSION_SHARE = 8
 GIVEN_BACK_MIN = 64 << 20
 """Bytes that must have become free before it is worth to give them back to the system."""
 MEMORY_UNKNOWN = 4 << 30
-"""Bytes of memory that a machine counts as having if it does not tell."""
+"""Bytes of memory that a machine counts as having if it reports none."""
 CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 def budgets_of(config: NodeConfig) -> Budgets:
-    """The budgets that the settings give; what they do not say is a share of what the machine has."""
+    """The budgets that the settings give; those not given are shares of the memory of the machine."""
     node = config.memory_max or machine_memory() // NODE_SHARE
     user = config.memory_user_max or node // USER_SHARE
     session = config.memory_session_max or node // SESSION_SHARE

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 UNKNOWN = "unknown"
-"""Where a connection comes from that was gone before it could be asked."""
+"""Host of a connection that was gone before its address could be read."""
 BACKLOG = 4_096
 """Connections that may wait to be accepted."""
 WRITE_BUFFER_MAX = 256 << 10

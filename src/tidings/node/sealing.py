@@ -108,7 +108,7 @@ class Sealer:
         self._damaged: set[str] = set()  # the paths of files that can't be joined
 
     async def begin(self) -> None:
-        """Look how far the files are, and tell the node; what an earlier one left half done is cleaned up."""
+        """Report to the node how far the files are; remove the unfinished ones of an earlier process."""
         status = await self._ask("log.status")
         self._node = status["node"]
         found = await self._do(self._folder.files, self._node)
@@ -137,10 +137,10 @@ class Sealer:
     async def _seal(self, first: int, end: int) -> None:
         """Put into files what none has: a claim must not cover a file with what the store has no more."""
         files: list[FileInfo] = await self._do(self._folder.files, self._node)
-        self._first, told = first, 0
+        self._first, last = first, 0
         for begin, stop in holes(files, first, end):
-            told = await self._fill(begin, stop) or told
-        if told < end - 1:  # there was nothing behind the last file
+            last = await self._fill(begin, stop) or last
+        if last < end - 1:  # there was nothing behind the last file
             await self._tell(end - 1)
 
     async def _fill(self, first: int, end: int) -> int:

@@ -99,7 +99,7 @@ class Node:
         self._started = time.time()
 
     async def start(self) -> None:
-        """Open the store, then listen. What fails has been undone when it raises."""
+        """Open the store, then listen. If it raises, everything is closed again."""
         self._seals = self.config.dir is not None and self.config.log_seal_s > 0
         self._connections_max = raise_descriptor_limit(self.config.connections_max)
         self.open()
@@ -191,7 +191,7 @@ class Node:
         }
 
     def _archiving(self, store: Store) -> Archiving:
-        """What is said of the log, and its files, if it is sealed or was."""
+        """Return the status of the log, and its files, if it is sealed or was."""
         config = self.config
         rules = Archiving(None, config.log_where, retention_of(config))
         if not (self._seals or store.discarded):
@@ -404,8 +404,8 @@ class Node:
             raise HttpError(503, self._phase)
         tells_names = self._tells_names(authorization)
         found = self._collect(await self.driver.oldest_ages_s())
-        told = found if tells_names else map(metrics.nameless, found)
-        return metrics.CONTENT_TYPE, metrics.render(told)
+        listed = found if tells_names else map(metrics.nameless, found)
+        return metrics.CONTENT_TYPE, metrics.render(listed)
 
     def _tells_names(self, authorization: str) -> bool:
         """Whether one who asks for metrics may know what queues, durables and peers there are."""

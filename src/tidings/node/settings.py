@@ -39,7 +39,7 @@ from tidings.peers.registry import parse_peers
 from tidings.store.directory import SECURITY
 
 TABLE = "log"
-"""What may stand in the file as a table too: `where` in it is `log_where`."""
+"""Name of the table that the file may have: `where` in it is `log_where`."""
 
 JOINING = "joining"
 
@@ -59,7 +59,7 @@ _CONNINFO = re.compile(rf"(?P<before>password\s*=\s*){_VALUE}", re.IGNORECASE | 
 
 
 class Setting(Struct, frozen=True):
-    """A setting: what it is called, what it means, and what holds where nothing is said.
+    """A setting: its name, its meaning and its default.
 
     `type` has its bounds, too; `example` is a value for one that has no default; `contrary` is the flag that
     says no.

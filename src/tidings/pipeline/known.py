@@ -204,8 +204,8 @@ def about(edge: Edge) -> str:
         case Apply(function):
             return str(getattr(function, "about", None) or getattr(function, "__name__", "a function"))
         case Collapse(_, rules, window_s):
-            told = ", ".join(f"{name} = {rule}" for name, rule in rules.items())
-            return told if window_s is None else f"{told} each {window_s:g} s"
+            results = ", ".join(f"{name} = {rule}" for name, rule in rules.items())
+            return results if window_s is None else f"{results} each {window_s:g} s"
         case Read(where):
             return where
     return WAYS[type(edge)]

@@ -16,7 +16,7 @@ ADDRESS_LENGTH_MAX = 600
 QueueAddress = Annotated[str, Meta(min_length=1, max_length=ADDRESS_LENGTH_MAX)]
 Wait = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
 Scope = Literal["local", "remote", "both"]
-"""Where queues are looked for: at the node that is asked, elsewhere, or both."""
+"""Nodes at which queues are looked for: the one that is asked, others, or both."""
 
 
 class Named(Struct, frozen=True):

@@ -42,7 +42,7 @@ from tidings.steps import Steps
 FEW = 8
 """Events up to which it is quicker to decode them than to ask what is known of them."""
 HANDLES_MAX = 100_000
-"""Messages whose fate can be told in one frame."""
+"""Messages that one frame can settle."""
 
 _NOTHING: dict[int, Holding] = {}
 

@@ -32,7 +32,7 @@ MARKS = ("dead.queue", "dead.reason", "dead.deliveries")
 DEAD_MAX = 100_000
 """Dead letters that are kept; the oldest are thrown away."""
 REPORTS = ("delivered", "expired", "undeliverable")
-"""What a message may want to be reported, with blanks between."""
+"""Reports that a message may request, with blanks between."""
 
 
 class DeadLetters:

@@ -176,7 +176,7 @@ def checked(wanted: Description, lasts: bool, types: dict[str, bool]) -> Descrip
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that could not be told from another address; `to:name@node` is no other's."""
+    """Refuse a name that could be taken for another address; `to:name@node` is no other's."""
     is_address = "@" in name and not name.startswith(TRANSMISSION)
     if is_address or not name.isprintable() or name != name.strip():
         raise QueueError(name, "a name has no @, no control characters and no blanks around it")
@@ -222,12 +222,12 @@ def decode(stored: bytes) -> Description:
     return msgspec.msgpack.decode(stored, type=Description)
 
 
-def read_description(told: Any) -> Description:
-    """A description as a node tells it; what a newer node adds is passed over. CodecError if it is none."""
-    if not isinstance(told, dict):
-        raise CodecError("$.description", f"is {type(told).__name__}, not a description")
+def read_description(reply: Any) -> Description:
+    """Read a description; fields that a newer node adds are ignored. CodecError if it is none."""
+    if not isinstance(reply, dict):
+        raise CodecError("$.description", f"is {type(reply).__name__}, not a description")
     try:
-        known = {name: told[name] for name in Description.__struct_fields__ if name in told}
+        known = {name: reply[name] for name in Description.__struct_fields__ if name in reply}
         return msgspec.convert(known, Description)
     except msgspec.ValidationError as error:
         raise CodecError("$.description", str(error)) from None

@@ -50,7 +50,7 @@ class QueueReaders:
         # By the numbers of their requests; those at backends too, by what they wait for.
         self._waiting: dict[Session, dict[int, QueueReader | Deferred[GetReply]]] = {}
         self._searches: dict[QueueReader, None] = {}  # those for whom a search is made
-        self._reviewed: dict[MessageQueue, None] = {}  # where readers may wait in vain
+        self._reviewed: dict[MessageQueue, None] = {}  # those whose readers may wait for nothing
 
     # Clients
 
@@ -122,7 +122,7 @@ class QueueReaders:
     def _serve_again(self, reader: QueueReader) -> bool:
         """Repeat the answer that a reader got on an earlier connection, as far as it still holds that."""
         in_flight, asked = self._manager.in_flight, reader.asked
-        if asked.session in in_flight.told:
+        if asked.session in in_flight.resumable:
             for held in in_flight.take_again(asked.session, asked.number, reader.queue.name):
                 if isinstance(held, InFlight) and not self._is_untold(held):
                     reader.take(held.message, held)
@@ -248,7 +248,7 @@ class QueueReaders:
             self._waiting.pop(asked.session, None)
 
     def review(self, queue: MessageQueue) -> None:
-        """Transactions have ended: those who wait only for what may come back may wait in vain now."""
+        """Transactions have ended: readers that wait only for messages that may come back are reviewed."""
         if queue.waiting.if_exists and queue not in self._reviewed:
             self._reviewed[queue] = None
             self._manager.begin(self._review(queue))
@@ -361,7 +361,7 @@ def filter_of(text: str) -> Filter:
 def wanted_filter(text: str) -> Filter | None:
     """The filter of messages that someone wants, None for all of them.
 
-    Raises FilterError if no message can ever match: a reader would wait for ever.
+    Raises FilterError if no message can ever match: a reader would wait without end.
     """
     if not text:
         return None
@@ -373,7 +373,7 @@ def wanted_filter(text: str) -> Filter | None:
 def check_possible(filter: Filter) -> None:
     """Raise FilterError for a filter that contradicts itself.
 
-    Its text is not told: another node may have added to it what the client may get.
+    The error does not show its text: another node may have added to it what the client may get.
     """
     if not filter.normal:
         raise FilterError("no message can match this condition")

@@ -1,7 +1,7 @@
 """Which messages are in flight: who holds them, wherever their queues are, and who may come back for them.
 
-What is in the hands of a client stays there while its connection is replaced by another, for RESUME_S; it may
-then ask again for what it was told. After that, or when the client says goodbye, it goes back.
+A message in flight stays with its client while the connection is replaced by another, for RESUME_S; the
+client may then request it again. After that, or when the client says goodbye, it goes back.
 
 A message of a backend gets a number of this node, as the numbers of two places may be the same. It is
 forgotten when the client says what becomes of it, and when the backend has taken it back because its time was
@@ -142,13 +142,13 @@ class RemoteInFlight(Struct, eq=False):
 
 
 Holding = InFlight | RemoteInFlight
-"""A message in flight, wherever its queue is. What becomes of both is said in the same way."""
+"""A message in flight, wherever its queue is. Both are settled in the same way."""
 
 
 class Returned(dict[tuple[int, ReaderKey], tuple[int, str]]):
     """By the numbers of messages and who has held them: the last delivery to them, and where.
 
-    After commits have failed, a client that is told nothing but that it does not hold a message takes that
+    After commits have failed, a client that only learns that it does not hold a message takes that
     for having settled it before: then the message is gone. So of what was taken back the queue is named.
     A client of whom that is known, and who gets the message again and settles it, has settled it.
     """
@@ -176,7 +176,7 @@ class InFlightTable:
     def __init__(self, manager: QueueManager) -> None:
         self.held: dict[int, Holding] = {}
         self.holders: dict[ReaderKey, dict[int, Holding]] = {}
-        self.told: dict[Session, dict[int, list[Holding]]] = {}  # what an earlier connection was told
+        self.resumable: dict[Session, dict[int, list[Holding]]] = {}  # of earlier connections
         self.elsewhere = 0  # how many of them are a backend's
         self.returned = Returned()
         self._manager = manager
@@ -259,8 +259,8 @@ class InFlightTable:
 
     def take_again(self, session: Session, request: int, address: str) -> list[Holding]:
         """Return the answer to this request on an earlier connection, as far as the client still holds it."""
-        told = self.told.get(session)
-        again = () if told is None else told.pop(request, ())
+        earlier = self.resumable.get(session)
+        again = () if earlier is None else earlier.pop(request, ())
         return [held for held in again if not held.is_over and held.address == address]
 
     # Clients
@@ -273,14 +273,14 @@ class InFlightTable:
         self._manager.timers.cancel(self._missed.pop(client, None))
         held = self.holders.get(client)
         if held:
-            told = self.told[session] = {}
+            earlier = self.resumable[session] = {}
             for one in held.values():
-                told.setdefault(one.request, []).append(one)
+                earlier.setdefault(one.request, []).append(one)
         return is_in_time
 
     def parted(self, session: Session, is_clean: bool) -> None:
         """A session has ended."""
-        self.told.pop(session, None)
+        self.resumable.pop(session, None)
         client = identity(session)
         sessions = self._present.get(client, set())
         sessions.discard(session)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tidings.queues.transactions import OpenTransaction
 
 NOTHING = ~Filter()
-"""What one may get who has no right to get."""
+"""Filter for a client without the right to get."""
 
 
 class LocalQueue:
@@ -163,8 +163,8 @@ class LocalQueue:
 
     def describe(self, session: Session) -> Steps[Description]:
         """Describe the queue, with the messages counted that the client may get."""
-        told = yield from described(session, self.queue)
-        return replace(told, node=self._broker.name)
+        description = yield from described(session, self.queue)
+        return replace(description, node=self._broker.name)
 
     def purge(self, filter: Filter | None) -> Steps[int]:
         """Throw away messages on the shelf; how many."""
@@ -213,12 +213,14 @@ def reach(session: Session, address: str) -> Filter | None:
     return None
 
 
-def described(session: Session, queue: MessageQueue, told: Description | None = None) -> Steps[Description]:
+def described(
+    session: Session, queue: MessageQueue, description: Description | None = None
+) -> Steps[Description]:
     """Return the description of a queue of this node for a client."""
-    told = queue.describe() if told is None else told
+    description = queue.describe() if description is None else description
     granted = reach(session, queue.name)
     if granted is None:
-        return told
+        return description
     messages = 0
     for number in queue.shelf.search(granted, is_bounded=True):
         if number is None:
@@ -231,7 +233,7 @@ def described(session: Session, queue: MessageQueue, told: Description | None = 
         behind = queue.schedule.groups.behind
         messages += yield from _matching([behind[number] for number in behind], granted)
     counts = {"messages": messages, "in_flight": in_flight, "delayed": delayed, "groups": 0}
-    return replace(told, **counts, full=told.is_full)
+    return replace(description, **counts, full=description.is_full)
 
 
 def _matching(messages: Iterable[QueuedMessage], filter: Filter) -> Steps[int]:

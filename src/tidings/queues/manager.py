@@ -305,8 +305,8 @@ class QueueManager:
         known = self._queues.get(target or "")
         if known is None:
             return None
-        told = replace(known.description, name=one, alias_of=target)
-        return replace(known.describe(), name=one, alias_of=target) if told.agrees(sought) else None
+        described = replace(known.description, name=one, alias_of=target)
+        return replace(known.describe(), name=one, alias_of=target) if described.agrees(sought) else None
 
     def queues(self, most: int) -> list[MessageQueue]:
         """Return the oldest queues, up to so many."""

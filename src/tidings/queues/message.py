@@ -1,7 +1,7 @@
 """A message in a queue: the bytes of an event, who sent it, and the number under which the queue took it in.
 
 The number is the moment of arrival in microseconds, moved on where two would be the same: so it is unique in
-the node, grows, tells the order of arrival and is the `received` of the header, all in one integer. A million
+the node, grows, gives the order of arrival and is the `received` of the header, all in one integer. A million
 waiting messages are a million of these, so they hold nothing else: the bytes are stored and handed out as
 they came, and an event is made of them only while somebody looks at it. What few messages have is kept beside
 them, by their numbers: further parts of their bodies, and the moments at which they expire.
@@ -163,7 +163,7 @@ class Expiry(Timers[int]):
         self._over: set[int] = set()
 
     def ttl_s(self, message: QueuedMessage) -> float:
-        """How long it may be here; inf if for ever."""
+        """Seconds that it may stay; inf without a limit."""
         if not self._is_used:
             return inf
         ttl_s = sight(message).ttl_s

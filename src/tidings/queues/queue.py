@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tidings.queues.manager import QueueManager
 
 HANDED_AHEAD_US = 1_000_000
-"""By how much `handed` is moved at once: a write a second, and so many messages marked in vain."""
+"""By how much `handed` is moved at once: a write a second, and so many messages marked needlessly."""
 
 Undo = Callable[[], None]
 """Takes back a change whose commit has failed."""

@@ -204,11 +204,11 @@ def pend(session: Session, counter: int, reply: Deferred[None]) -> None:
     reply.then(done, refuse)
 
 
-def described_elsewhere(session: Session, address: str, told: Description) -> Description:
+def described_elsewhere(session: Session, address: str, description: Description) -> Description:
     """Describe a queue elsewhere with counts of 0, as what a client may get can't be counted here."""
     if reach(session, address) is None:
-        return told
-    return replace(told, messages=0, in_flight=0, delayed=0, groups=0, full=told.is_full)
+        return description
+    return replace(description, messages=0, in_flight=0, delayed=0, groups=0, full=description.is_full)
 
 
 QueueTarget = LocalQueue | RemoteQueue

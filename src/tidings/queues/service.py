@@ -177,8 +177,8 @@ class QueueService(Service):
             for one in (yield from self.manager.search(terms)):
                 queue = self.manager.get(one.alias_of or one.name)
                 if queue is not None and session.principal.sees(queue.name):
-                    told = yield from described(session, queue, one)
-                    here.append(replace(told, node=self._broker.name))
+                    description = yield from described(session, queue, one)
+                    here.append(replace(description, node=self._broker.name))
         if sought.scope == "local":
             return here
         return self._search(sought).map(lambda found: here + self._seen(session, found))

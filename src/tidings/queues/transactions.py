@@ -4,7 +4,7 @@ What one has put it sees itself at once, and others when it commits. What it has
 and is where it was if it is rolled back. What it has read others may read, but not take, until it ends.
 
 A transaction belongs to a connection: it ends with that, and is rolled back, unless it was committed. One
-that is open for too long is rolled back too, so what it holds is never lost to others for ever.
+that is open for too long is rolled back too, so what it holds is never lost to others for good.
 
 A commit is one step, or it would be seen half done; so a transaction has at most MESSAGES_MAX messages. What
 is given back, and what was read and is free again, is dealt with in steps.
@@ -48,7 +48,7 @@ MESSAGES_MAX = 10_000
 """Messages that may be put, taken and published in one: all of it is done at once."""
 
 TransactionPut = tuple["MessageQueue", QueuedMessage, Sequence[bytes]]
-"""What is put where, and further parts of its body."""
+"""A message with its queue, and further parts of its body."""
 
 
 class OpenTransaction:
@@ -152,7 +152,7 @@ class OpenTransaction:
         self._shelves[queue].remove(message.number)
 
     def put_back(self, request: int) -> None:
-        """What it put itself and was taken by a request is taken no longer."""
+        """Put back its own messages that a request has taken."""
         taken = [one for one, (taker, _) in self._withdrawn.items() if taker == request]
         for number in taken:
             self._show(self._withdrawn.pop(number)[1])

@@ -103,8 +103,8 @@ class UserAuthenticator:
             if principal is not None:
                 return self._beside(principal, claim.secret)
             if not claim.secret:
-                told = f"the certificate is for {caller.certificate!r}, who may not log in here by one"
-                raise Denied(CERTIFICATE, told)
+                problem = f"the certificate is for {caller.certificate!r}, who may not log in here by one"
+                raise Denied(CERTIFICATE, problem)
         user = claim.user or caller.certificate or ""
         if user.startswith(INVITED):
             return self._by_invitation(claim.secret, user, network_of(caller.host), now)

@@ -34,7 +34,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=64)]
 
 
 class Listening(Struct, frozen=True):
-    """Where a node listens with TLS."""
+    """Addresses at which a node listens with TLS."""
 
     host: str
     port: int
@@ -147,15 +147,15 @@ class Inviting(Service):
 
     # Joining
 
-    def _join(self, asked: IncomingRequest, told: JoinRequest) -> Deferred[dict[str, Any]]:
+    def _join(self, asked: IncomingRequest, wanted: JoinRequest) -> Deferred[dict[str, Any]]:
         from tidings.security.joining import Asked, address_text, admit
 
         invitation = self._invitation(asked)
         home, caller = self._home, asked.session.caller
         assert home is not None, "only a node with security knows invitations"
         assert caller.host is not None, "the owner needs no invitation"
-        address = None if told.port is None else address_text(caller.host.partition("%")[0], told.port)
-        joining = Asked(told.name, told.request, told.time, address)
+        address = None if wanted.port is None else address_text(caller.host.partition("%")[0], wanted.port)
+        joining = Asked(wanted.name, wanted.request, wanted.time, address)
         listening, wall = self._listening(), self._broker.wall
         self._joins[invitation] = self._joins.get(invitation, 0) + 1
         self._is_joining = True
@@ -163,7 +163,7 @@ class Inviting(Service):
         def joined(admission: Admission) -> dict[str, Any]:
             self._over()
             self._on_change()
-            self._on_join(told.name, address)
+            self._on_join(wanted.name, address)
             self._broker.count("joins")
             found: dict[str, Any] = to_builtins(admission)
             return found

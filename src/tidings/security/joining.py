@@ -49,7 +49,7 @@ ID_SIZE = 8
 
 
 class Asked(Struct, frozen=True):
-    """What a node that joins asks for, and how it says that it is reached."""
+    """Request of a node that joins, with the way to reach it."""
 
     name: str
     request: str  # for a certificate, in PEM
@@ -58,7 +58,7 @@ class Asked(Struct, frozen=True):
 
 
 class Admission(Struct, frozen=True):
-    """What a node that joins gets: its certificate, and how the inviting node is called and reached."""
+    """Reply to a node that joins: its certificate, and the name and addresses of the inviting node."""
 
     certificate: str
     node: str

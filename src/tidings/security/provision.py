@@ -56,7 +56,7 @@ class Admin(Struct, frozen=True):
 
     name: str
     password: Password
-    told: str | None = None  # the password itself, if it was generated and has to be shown
+    generated: str | None = None  # the password itself, if it was generated and has to be shown
 
     def __repr__(self) -> str:
         return f"<Admin {self.name!r}>"
@@ -86,8 +86,8 @@ def make_security(
         "ca.key": (authority.pem.key, SECRET),
         "device.token": (f"{token}\n", SECRET),
     }
-    if admin.told is not None:
-        content["admin.password"] = (f"{admin.told}\n", SECRET)
+    if admin.generated is not None:
+        content["admin.password"] = (f"{admin.generated}\n", SECRET)
     _place(path, content)
 
 
@@ -291,8 +291,8 @@ def report_on(home: SecurityDirectory, now: datetime) -> DirectoryReport:
     check_pair(node_text, read_text(home.key), str(home.key))
     if has_key := home.ca_key.exists():
         check_pair(authority_text, read_text(home.ca_key), str(home.ca_key))
-    told = tell_users(users, rules, now)
-    return DirectoryReport(told, authority, has_key, node, _warnings(home, users, rules, node, now))
+    reports = tell_users(users, rules, now)
+    return DirectoryReport(reports, authority, has_key, node, _warnings(home, users, rules, node, now))
 
 
 def tell_users(users: Users, rules: Rules, now: datetime) -> list[ToldUser]:

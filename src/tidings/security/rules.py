@@ -78,8 +78,8 @@ def read_allowances(text: str, place: str) -> list[Allowance]:
 def _places(text: str, place: str, count: int) -> list[str]:
     """Return the names of the entries, counted from 1; with their lines, if these can be found."""
     lines = [text.count("\n", 0, found.start()) + 1 for found in _ENTRY.finditer(text)]
-    told = [f" (line {line})" for line in lines] if len(lines) == count else [""] * count
-    return [f"{place}, allow[{number}]{line}" for number, line in enumerate(told, 1)]
+    places = [f" (line {line})" for line in lines] if len(lines) == count else [""] * count
+    return [f"{place}, allow[{number}]{line}" for number, line in enumerate(places, 1)]
 
 
 def _read(entry: Any, place: str) -> Allowance:

@@ -37,7 +37,7 @@ class NodeProcess:
         self.log = home / "node.log"
         """The file of everything the node has logged."""
         self.address = ""
-        """Where it listens, from the first start on."""
+        """Address at which it listens, from the first start on."""
         try:
             given = {"dir": str(home / "store"), **QUICK, **settings}
             self._config = msgspec.convert(given, NodeConfig)

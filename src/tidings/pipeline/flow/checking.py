@@ -48,7 +48,7 @@ NodeKind = Literal["history", "state"]
 
 
 class Outcome(Struct, frozen=True):
-    """What an edge makes: a history or a state, its columns, and of a state those of the key."""
+    """Result of an edge: a history or a state, its columns, and of a state those of the key."""
 
     kind: NodeKind
     columns: Columns

@@ -34,7 +34,7 @@ LATE_COLUMNS: Columns = {**PLACE, "edge": "string", "reason": "string", "row": "
 ROW_TYPE = "{type}"
 """Published type of a history whose rows have a type each, in the column `type`."""
 NAME_HINT = "begin with a letter, and use letters, digits, _, - and . such as air-quality"
-"""What a name that is none should be like."""
+"""Hint in the error about an invalid name."""
 _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _PIPELINE_NAME = re.compile(r"[A-Za-z]\w*(?:[-.]\w+)*", re.ASCII)
 
@@ -120,8 +120,8 @@ class Graph(Struct, frozen=True):
     @property
     def fingerprint(self) -> str:
         """Digest of all that the stored states depend on; functions count by their names."""
-        told = [(node.name, node.after, type(node.edge).__name__, _plain(node.edge)) for node in self.nodes]
-        return hashlib.sha256(msgspec.json.encode(told, order="deterministic")).hexdigest()[:16]
+        parts = [(node.name, node.after, type(node.edge).__name__, _plain(node.edge)) for node in self.nodes]
+        return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()[:16]
 
     def root(self, node: FlowNode) -> FlowNode:
         """Return the node that this one is selected from: itself unless it is made by a select."""
