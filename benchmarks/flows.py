@@ -44,7 +44,7 @@ from tidings.pipeline.session import check_java, check_packages, spark_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidings.pipeline.flow.publishing import Delivered
+    from tidings.pipeline.flow.publishing import PublishedCounts
 
 EVENTS, FILTERS = 1_000_000, 100_000
 DIFFERENT = 10_000
@@ -215,12 +215,12 @@ def _readings(numbers: DataFrame, keys: int) -> DataFrame:
     )
 
 
-def _discarded(_batch: int, frames: Mapping[str, DataFrame]) -> Delivered:
+def _discarded(_batch: int, frames: Mapping[str, DataFrame]) -> PublishedCounts:
     """Calculate the changes of a batch, and publish nothing."""
-    from tidings.pipeline.flow.publishing import Delivered
+    from tidings.pipeline.flow.publishing import PublishedCounts
 
     changed = frames["high"].count()
-    return Delivered({"high": changed}, {})
+    return PublishedCounts({"high": changed}, {})
 
 
 def _heap_mb(spark: SparkSession) -> float:

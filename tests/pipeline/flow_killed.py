@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidings.flows import Graph, count, graph, highest, history, total
 from tidings.pipeline.flow import stream
-from tidings.pipeline.flow.publishing import Delivered
+from tidings.pipeline.flow.publishing import PublishedCounts
 from tidings.pipeline.session import spark_session
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def main() -> None:
 
     def published(
         graph: Graph, frames: Mapping[str, DataFrame], options: Mapping[str, str], job: str
-    ) -> Delivered:
+    ) -> PublishedCounts:
         is_time = job.endswith(f"-{batch}")
         if is_time and place == "state":
             die()

@@ -23,7 +23,7 @@ from tidings.flows import (
     mean,
     total,
 )
-from tidings.pipeline.flow.building import Space
+from tidings.pipeline.flow.building import FlowSpace
 from tidings.pipeline.flow.checking import KEYS
 from tidings.pipeline.flow.edges import Collapse, Expand, Late, Read, Select, Transform
 from tidings.pipeline.flow.types import PLACE
@@ -117,7 +117,7 @@ class _Growing:
             self._expand()
         return graph("g", *self._histories, *self._states)
 
-    def _add(self, made: Any, *before: Space) -> None:
+    def _add(self, made: Any, *before: FlowSpace) -> None:
         self._names += 1
         made.named(f"{type(made._edge).__name__.lower()}{self._names}")
         if self._dice.random() < 0.3:
@@ -129,7 +129,7 @@ class _Growing:
         """A history, rather one of the last."""
         return self._dice.choice(self._histories[-3:])
 
-    def _columns(self, one: Space, *types: str) -> list[str]:
+    def _columns(self, one: FlowSpace, *types: str) -> list[str]:
         return [name for name, type in one.columns.items() if name not in PLACE and type in types]
 
     def _select(self) -> None:

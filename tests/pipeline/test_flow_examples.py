@@ -9,7 +9,7 @@ from pipeline.flow_oracle import Row, frame, moment, rows_of
 from pyspark.sql import DataFrame, SparkSession
 
 from tidings.flows import Graph, load
-from tidings.pipeline.flow.publishing import Delivered, events_of
+from tidings.pipeline.flow.publishing import PublishedCounts, events_of
 from tidings.pipeline.flow.stream import FlowBatches
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "flows"
@@ -22,12 +22,12 @@ def both_ways(spark: SparkSession, made: Graph, rows: list[Row], folder: Path) -
     frames = made.frames({source.name: frame(spark, rows, made, source.name)})
     streamed: dict[str, dict[object, Row]] = {}
 
-    def deliver(_: int, changed: Mapping[str, DataFrame]) -> Delivered:
+    def deliver(_: int, changed: Mapping[str, DataFrame]) -> PublishedCounts:
         for node in made.published:
             found = rows_of(events_of(node, changed[node.name]))
             keys = [row["subject"] if node.kind == "state" else repr(row) for row in found]
             streamed.setdefault(node.name, {}).update(zip(keys, found, strict=True))
-        return Delivered({}, {})
+        return PublishedCounts({}, {})
 
     batches = FlowBatches(made, spark, str(folder), deliver)
     for number, part in enumerate((rows[:3], rows[3:])):

@@ -26,7 +26,7 @@ from tidings.flows import (
     merge,
     total,
 )
-from tidings.pipeline.flow.building import Space, join
+from tidings.pipeline.flow.building import FlowSpace, join
 from tidings.pipeline.flow.reading import parse_graph
 
 COLUMNS = {"symbol": "string", "price": "double", "volume": "long", "exchange": "string"}
@@ -157,7 +157,7 @@ def test_nodes_can_do_a_collapse_that_alone_reads_a_source() -> None:
         lambda one: one.collapse("station", **{f"r{n}": highest("value") for n in range(62)}),  # too many
     ],
 )
-def test_other_collapses_need_the_events(collapse: Callable[[History], Space]) -> None:
+def test_other_collapses_need_the_events(collapse: Callable[[History], FlowSpace]) -> None:
     assert graph("g", collapse(readings())).sources[0].upstream is None
 
 

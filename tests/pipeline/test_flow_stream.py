@@ -29,7 +29,7 @@ from tidings.flows import Graph, History, count, graph, highest, history, latest
 from tidings.pipeline.flow import stream
 from tidings.pipeline.flow.edges import Collapse, Expand, Merge, Read, Select, Transform
 from tidings.pipeline.flow.frames import collapsing_of, together
-from tidings.pipeline.flow.publishing import Delivered, event_columns, groups
+from tidings.pipeline.flow.publishing import PublishedCounts, event_columns, groups
 from tidings.pipeline.flow.stored_state import state_rows
 from tidings.pipeline.flow.stream import FlowBatches, read_streams
 
@@ -56,12 +56,12 @@ class Collected:
         self._graph = graph
         self.rows: dict[str, dict[int, list[Row]]] = {}
 
-    def __call__(self, batch: int, frames: Mapping[str, DataFrame]) -> Delivered:
+    def __call__(self, batch: int, frames: Mapping[str, DataFrame]) -> PublishedCounts:
         for node in self._graph.nodes:
             if not isinstance(node.edge, Read | Select | Transform | Merge):
                 self.rows.setdefault(node.name, {})[batch] = rows_of(frames[node.name])
         late = Counter(row["reason"] for row in self.rows["late"][batch])
-        return Delivered({}, dict(late))
+        return PublishedCounts({}, dict(late))
 
     def all(self, name: str) -> list[Row]:
         batches = self.rows[name]

@@ -18,7 +18,7 @@ from tidings.errors import UserError
 
 if TYPE_CHECKING:
     from tidings.client import Bus
-    from tidings.pipeline.plan import Gap, Need, Plan, Step
+    from tidings.pipeline.plan import MissingRight, NeededRight, Plan, Step
 
 SUFFIXES = (".svg", ".mmd")
 MISSING = 1
@@ -87,7 +87,7 @@ async def check(name: Name, node: Address = None, json: Json = False) -> None:
 
     plan = plan_of(name)
     wanted = list(needs(plan))
-    gaps: dict[Need, Gap] | None = None
+    gaps: dict[NeededRight, MissingRight] | None = None
     user = "USER"
     if node is not None:
         with reaching(node, json):
@@ -103,7 +103,7 @@ async def check(name: Name, node: Address = None, json: Json = False) -> None:
         raise typer.Exit(MISSING)
 
 
-def _checked(plan: Plan, gaps: dict[Need, Gap] | None, user: str) -> dict[str, Any]:
+def _checked(plan: Plan, gaps: dict[NeededRight, MissingRight] | None, user: str) -> dict[str, Any]:
     missing = None if gaps is None else [_told(gap, user) for gap in gaps.values()]
     return {
         "pipeline": plan.name,
@@ -112,13 +112,15 @@ def _checked(plan: Plan, gaps: dict[Need, Gap] | None, user: str) -> dict[str, A
     }
 
 
-def _told(gap: Gap, user: str) -> dict[str, Any]:
+def _told(gap: MissingRight, user: str) -> dict[str, Any]:
     need = gap.need
     place = {"action": need.action, "name": need.name, "where": need.where}
     return {**place, "part": gap.part, "rule": need.rule(user)}
 
 
-def _print_check(plan: Plan, wanted: list[Need], gaps: dict[Need, Gap] | None, user: str) -> None:
+def _print_check(
+    plan: Plan, wanted: list[NeededRight], gaps: dict[NeededRight, MissingRight] | None, user: str
+) -> None:
     _print_rows(
         ("table", "kind", "made from", "how"),
         [(step.name, step.kind, ", ".join(step.arrows), step.about) for step in plan.steps],
@@ -136,7 +138,7 @@ def _print_check(plan: Plan, wanted: list[Need], gaps: dict[Need, Gap] | None, u
         typer.echo(f"{plan.name} is in order")
 
 
-def _right(gap: Gap | None) -> str:
+def _right(gap: MissingRight | None) -> str:
     if gap is None:
         return "allowed"
     return "not allowed" if gap.is_whole else f"allowed in part, but not where {gap.part}"

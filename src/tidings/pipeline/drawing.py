@@ -37,7 +37,7 @@ rect{stroke-width:1.5}.source rect{fill:#eee;stroke:#888}.history rect{fill:#e3f
 _TIP = 'viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"'
 
 
-class Box(Struct, frozen=True):
+class DrawnBox(Struct, frozen=True):
     """Box of a picture."""
 
     name: str
@@ -56,11 +56,11 @@ class Box(Struct, frozen=True):
         return [(kind, text) for kind, text in lines if text]
 
 
-def boxes(plan: Plan) -> list[Box]:
+def boxes(plan: Plan) -> list[DrawnBox]:
     """Return the boxes of a pipeline, each after those it is made from."""
-    sources = [Box(source.name, "source", source.where) for source in plan.sources]
+    sources = [DrawnBox(source.name, "source", source.where) for source in plan.sources]
     steps = [
-        Box(
+        DrawnBox(
             step.name,
             step.kind,
             step.about,
@@ -86,7 +86,7 @@ _CLASSES = {"source": "stroke:#888", "history": "stroke:#1f6f8b", "state": "stro
 _SHAPES = {"source": ("[(", ")]"), "history": ("[", "]"), "state": ("[[", "]]")}
 
 
-def _mermaid_box(box: Box) -> str:
+def _mermaid_box(box: DrawnBox) -> str:
     start, end = _SHAPES[box.kind]
     text = "<br>".join(_entities(text) for _, text in box.lines)
     return f'{box.name}{start}"{text}"{end}:::{box.kind}'
@@ -118,7 +118,7 @@ def svg(plan: Plan) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _size(box: Box) -> Size:
+def _size(box: DrawnBox) -> Size:
     longest = max(len(_cut(text)) for _, text in box.lines)
     return Size(longest * CHARACTER + 2 * PADDING, len(box.lines) * LINE + 2 * PADDING)
 
@@ -144,7 +144,7 @@ def _number(x: float, y: float) -> str:
     return f"{x:.1f},{y:.1f}"
 
 
-def _svg_box(box: Box, spot: BoxSpot) -> Iterator[str]:
+def _svg_box(box: DrawnBox, spot: BoxSpot) -> Iterator[str]:
     yield f'<g class="{box.kind}"><title>{escape(" · ".join(text for _, text in box.lines))}</title>'
     yield _rect(spot, 0)
     if box.kind == "state":

@@ -42,7 +42,7 @@ class Constant(NamedTuple):
     value: Any
 
 
-Part = Operation | Reference | Constant
+PredicatePart = Operation | Reference | Constant
 
 
 def from_column(column: Column) -> Filter:
@@ -50,7 +50,7 @@ def from_column(column: Column) -> Filter:
     return Filter(_condition(_part(column)))
 
 
-def _part(column: Any) -> Part:
+def _part(column: Any) -> PredicatePart:
     # By its class: a Column returns a field of a struct for any attribute that it lacks.
     if ".connect." in type(column).__module__:
         return _read_connected(column._expr, 0)
@@ -60,7 +60,7 @@ def _part(column: Any) -> Part:
 # Reading
 
 
-def _read_java(node: Any, depth: int) -> Part:
+def _read_java(node: Any, depth: int) -> PredicatePart:
     """Read a node of a Column of this process's own Spark, which is a Java object."""
     kind = node.getClass().getSimpleName()
     if depth > DEPTH_MAX:
@@ -93,7 +93,7 @@ def _java_value(value: Any) -> Any:
     raise FilterError(f"a constant of Java's type {kind} can't stand in a filter")
 
 
-def _read_connected(node: Any, depth: int) -> Part:
+def _read_connected(node: Any, depth: int) -> PredicatePart:
     """Read an expression of Spark Connect."""
     kind = type(node).__name__
     if depth > DEPTH_MAX:
@@ -119,7 +119,7 @@ def _unquoted(name: str) -> str:
 # Writing
 
 
-def _condition(part: Part) -> str:
+def _condition(part: PredicatePart) -> str:
     match part:
         case Operation(name, arguments):
             write = _CONDITIONS.get(name.lower())
@@ -133,7 +133,7 @@ def _condition(part: Part) -> str:
     raise FilterError("a constant that is no boolean is no condition")
 
 
-def _value(part: Part) -> str:
+def _value(part: PredicatePart) -> str:
     match part:
         case Reference(name):
             return write_name(name)
@@ -156,19 +156,19 @@ def _literal(value: Any) -> str:
     raise FilterError(f"a constant of type {type(value).__name__} can't stand in a filter")
 
 
-def _compared(operator: str) -> Callable[[Part, Part], str]:
+def _compared(operator: str) -> Callable[[PredicatePart, PredicatePart], str]:
     return lambda left, right: f"{_value(left)} {operator} {_value(right)}"
 
 
-def _joined(word: str) -> Callable[[Part, Part], str]:
+def _joined(word: str) -> Callable[[PredicatePart, PredicatePart], str]:
     return lambda left, right: f"({_condition(left)} {word} {_condition(right)})"
 
 
-def _called(function: str) -> Callable[[Part, Part], str]:
+def _called(function: str) -> Callable[[PredicatePart, PredicatePart], str]:
     return lambda text, part: f"{function}({_value(text)}, {_value(part)})"
 
 
-def _like(text: Part, pattern: Part, escape: Part = Constant("\\")) -> str:  # noqa: B008 - never changes
+def _like(text: PredicatePart, pattern: PredicatePart, escape: PredicatePart = Constant("\\")) -> str:  # noqa: B008 - never changes
     written, character = _value(pattern), _value(escape)
     needed = isinstance(escape, Constant) and str(escape.value) in written
     return f"{_value(text)} LIKE {written}" + (f" ESCAPE {character}" if needed else "")

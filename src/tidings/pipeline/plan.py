@@ -122,7 +122,7 @@ def interval(seconds: float) -> str:
 # Rights
 
 
-class Need(Struct, frozen=True):
+class NeededRight(Struct, frozen=True):
     """A right that a pipeline needs: for a source, to subscribe; for what it publishes, to publish."""
 
     action: Literal["subscribe", "publish"]
@@ -138,10 +138,10 @@ class Need(Struct, frozen=True):
         return "\n".join(["[[allow]]", *lines])
 
 
-class Gap(Struct, frozen=True):
+class MissingRight(Struct, frozen=True):
     """A right that is not granted, or not wholly."""
 
-    need: Need
+    need: NeededRight
     part: str
     """Filter of the events that no rule covers, as far as a filter can say it."""
 
@@ -151,12 +151,12 @@ class Gap(Struct, frozen=True):
         return self.part == self.need.where
 
 
-def gap_of(need: Need, granted: Filter) -> Gap | None:
+def gap_of(need: NeededRight, granted: Filter) -> MissingRight | None:
     """Return what the grants of a user lack for a right; None if they cover it."""
     wanted = Filter(need.where)
     if granted.covers(wanted):
         return None
-    return Gap(need, str(_uncovered(wanted, granted)) if granted.overlaps(wanted) else need.where)
+    return MissingRight(need, str(_uncovered(wanted, granted)) if granted.overlaps(wanted) else need.where)
 
 
 def _uncovered(wanted: Filter, granted: Filter) -> Filter:
@@ -168,12 +168,12 @@ def _uncovered(wanted: Filter, granted: Filter) -> Filter:
     return (wanted & rest).simplify()
 
 
-def needs(plan: Plan) -> Iterator[Need]:
+def needs(plan: Plan) -> Iterator[NeededRight]:
     """Yield the rights that a pipeline needs."""
     for source in plan.sources:
-        yield Need("subscribe", source.name, str(Filter(source.where)))
+        yield NeededRight("subscribe", source.name, str(Filter(source.where)))
     for step in plan.published:
-        yield Need("publish", step.name, published_filter(step))
+        yield NeededRight("publish", step.name, published_filter(step))
 
 
 def published_filter(step: Step) -> str:

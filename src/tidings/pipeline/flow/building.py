@@ -11,7 +11,7 @@ from typing import Any, Self
 from tidings.errors import FlowError
 from tidings.filters.text import write_literal
 from tidings.log.collapse_rules import CollapseRule
-from tidings.pipeline.flow.checking import Outcome, outcome
+from tidings.pipeline.flow.checking import EdgeResult, outcome
 from tidings.pipeline.flow.edges import (
     KEYS_MAX,
     Apply,
@@ -27,15 +27,15 @@ from tidings.pipeline.flow.graph import ROW_TYPE, Draft, Graph, arrange
 from tidings.pipeline.flow.types import Columns
 
 
-class Space:
+class FlowSpace:
     """A history or a state of a graph that is being written."""
 
-    def __init__(self, edge: Edge, after: tuple[Space, ...], name: str | None = None) -> None:
+    def __init__(self, edge: Edge, after: tuple[FlowSpace, ...], name: str | None = None) -> None:
         self._edge = edge
         self._after = after
         self._name = name
         self._published: str | None = None
-        self._outcome: Outcome = outcome(edge, [one._outcome for one in after], self._place())
+        self._outcome: EdgeResult = outcome(edge, [one._outcome for one in after], self._place())
 
     def _place(self) -> str:
         before = ", ".join(one._name or type(one._edge).__name__.lower() for one in self._after)
@@ -65,7 +65,7 @@ class Space:
         return f"<{self._outcome.kind} {self._place()}>"
 
 
-class History(Space):
+class History(FlowSpace):
     """A history: rows, each of them an event."""
 
     def select(self, condition: str) -> History:
@@ -120,7 +120,7 @@ class History(Space):
         return self
 
 
-class State(Space):
+class State(FlowSpace):
     """A state: one row for each key."""
 
     def expand(self) -> History:
@@ -153,7 +153,7 @@ def join(function: Callable[..., Any], columns: Mapping[str, str], *histories: H
     return History(Apply(function, dict(columns)), histories)
 
 
-def graph(name: str, *ends: Space, late: str | None = None) -> Graph:
+def graph(name: str, *ends: FlowSpace, late: str | None = None) -> Graph:
     """Return the graph of these nodes and all they are made from; FlowError if it can't run.
 
     Late rows are published as events of the type `late`, by default NAME.late.
@@ -173,7 +173,7 @@ def graph(name: str, *ends: Space, late: str | None = None) -> Graph:
     return arrange(name, drafts, late)
 
 
-def _upwards(ends: tuple[Space, ...]) -> Iterator[Space]:
+def _upwards(ends: tuple[FlowSpace, ...]) -> Iterator[FlowSpace]:
     """Yield the nodes above these, each once, after those it is made from."""
     seen: set[int] = set()
     waiting = [(space, False) for space in reversed(ends)]
@@ -187,7 +187,7 @@ def _upwards(ends: tuple[Space, ...]) -> Iterator[Space]:
             waiting.extend((one, False) for one in reversed(space._after))
 
 
-def _names(spaces: list[Space]) -> dict[int, str]:
+def _names(spaces: list[FlowSpace]) -> dict[int, str]:
     """Return a name for each node: its own, or one made of that of the node before it and its edge."""
     taken = {space._name for space in spaces}
     names: dict[int, str] = {}

@@ -47,7 +47,7 @@ _CONSTANT_TYPES = {
 NodeKind = Literal["history", "state"]
 
 
-class Outcome(Struct, frozen=True):
+class EdgeResult(Struct, frozen=True):
     """Result of an edge: a history or a state, its columns, and of a state those of the key."""
 
     kind: NodeKind
@@ -55,9 +55,9 @@ class Outcome(Struct, frozen=True):
     by: tuple[str, ...] = ()
 
 
-def outcome(edge: Edge, before: Sequence[Outcome], place: str) -> Outcome:
+def outcome(edge: Edge, before: Sequence[EdgeResult], place: str) -> EdgeResult:
     """Return what the edge makes of the nodes before it; FlowError names the place."""
-    check = cast("Callable[[Any, Sequence[Outcome]], Outcome]", _CHECKS[type(edge)])
+    check = cast("Callable[[Any, Sequence[EdgeResult]], EdgeResult]", _CHECKS[type(edge)])
     try:
         made = check(edge, before)
         _check_columns(made.columns)
@@ -68,7 +68,7 @@ def outcome(edge: Edge, before: Sequence[Outcome], place: str) -> Outcome:
         raise FlowError(place, str(error)) from None
 
 
-def _read(edge: Read, _before: Sequence[Outcome]) -> Outcome:
+def _read(edge: Read, _before: Sequence[EdgeResult]) -> EdgeResult:
     Filter(edge.where)
     columns = dict(PLACE)
     for name, text in edge.columns.items():
@@ -76,10 +76,10 @@ def _read(edge: Read, _before: Sequence[Outcome]) -> Outcome:
         if PLACE.get(name, type) != type:
             raise ValueError(f"column {name!r} is {PLACE[name]} in every event, and never {type}")
         columns[name] = type
-    return Outcome("history", columns)
+    return EdgeResult("history", columns)
 
 
-def _select(edge: Select, before: Sequence[Outcome]) -> Outcome:
+def _select(edge: Select, before: Sequence[EdgeResult]) -> EdgeResult:
     (history,) = _histories(before, "select")
     filter = Filter(edge.condition)
     _check_known(names_in(filter.condition), history.columns)
@@ -90,7 +90,7 @@ def _select(edge: Select, before: Sequence[Outcome]) -> Outcome:
     return history
 
 
-def _transform(edge: Transform, before: Sequence[Outcome]) -> Outcome:
+def _transform(edge: Transform, before: Sequence[EdgeResult]) -> EdgeResult:
     (history,) = _histories(before, "transform")
     if not edge.expressions:
         raise ValueError("a transform needs at least one column")
@@ -102,17 +102,17 @@ def _transform(edge: Transform, before: Sequence[Outcome]) -> Outcome:
             columns[name] = expression_type(parse_expression(text), history.columns)
         except ValueError as error:
             raise ValueError(f"column {name!r}: {error}") from None
-    return Outcome("history", columns)
+    return EdgeResult("history", columns)
 
 
-def _apply(edge: Apply, before: Sequence[Outcome]) -> Outcome:
+def _apply(edge: Apply, before: Sequence[EdgeResult]) -> EdgeResult:
     _histories(before, "a function")
     if not edge.columns:
         raise ValueError("a transform by a function needs its columns")
-    return Outcome("history", {name: _type(name, text) for name, text in edge.columns.items()})
+    return EdgeResult("history", {name: _type(name, text) for name, text in edge.columns.items()})
 
 
-def _merge(_edge: Merge, before: Sequence[Outcome]) -> Outcome:
+def _merge(_edge: Merge, before: Sequence[EdgeResult]) -> EdgeResult:
     first, *others = _histories(before, "merge")
     if not others:
         raise ValueError("a merge needs at least two histories")
@@ -124,7 +124,7 @@ def _merge(_edge: Merge, before: Sequence[Outcome]) -> Outcome:
     return first
 
 
-def _collapse(edge: Collapse, before: Sequence[Outcome]) -> Outcome:
+def _collapse(edge: Collapse, before: Sequence[EdgeResult]) -> EdgeResult:
     (history,) = _histories(before, "collapse")
     missing = [name for name in PLACE if name not in history.columns]
     if missing:
@@ -144,7 +144,7 @@ def _collapse(edge: Collapse, before: Sequence[Outcome]) -> Outcome:
     windows = {} if edge.window_s is None else WINDOW
     _check_results(results, {**key, **windows, "time": ""})
     by = edge.by if edge.window_s is None else (*edge.by, "start")
-    return Outcome("state", {**key, **windows, "time": "timestamp", **results}, by)
+    return EdgeResult("state", {**key, **windows, "time": "timestamp", **results}, by)
 
 
 def _check_key(edge: Collapse) -> None:
@@ -173,11 +173,11 @@ def _check_results(results: Columns, taken: Columns) -> None:
             raise ValueError(f"the result {name!r} has the name of a header field; rename it")
 
 
-def _expand(_edge: Expand, before: Sequence[Outcome]) -> Outcome:
+def _expand(_edge: Expand, before: Sequence[EdgeResult]) -> EdgeResult:
     if len(before) != 1 or before[0].kind != "state":
         raise ValueError("expand needs a state, which a collapse makes")
     columns = {name: type for name, type in before[0].columns.items() if name not in PLACE}
-    return Outcome("history", {**PLACE, **columns})
+    return EdgeResult("history", {**PLACE, **columns})
 
 
 _CHECKS: Mapping[type, Any] = {
@@ -224,7 +224,7 @@ def _check_numbers(operands: Iterable[Node], columns: Columns) -> None:
             raise ValueError(f"calculates with {type}; only numbers can be")
 
 
-def _histories(before: Sequence[Outcome], what: str) -> Sequence[Outcome]:
+def _histories(before: Sequence[EdgeResult], what: str) -> Sequence[EdgeResult]:
     if any(one.kind == "state" for one in before):
         raise ValueError(f"{what} needs a history, not a state; expand the state first")
     if len(before) > 1 and what in ("select", "transform", "collapse"):

@@ -38,7 +38,7 @@ _WHOLE = "decimal(38,0)"
 _MERGES = {"sum": F.sum, "min": F.min, "max": F.max}
 
 
-class Part(NamedTuple):
+class CollapsePart(NamedTuple):
     """A part of a row: its value for one event, how values merge, and the type of a sum."""
 
     lifted: Column
@@ -75,21 +75,21 @@ class Collapsing:
 
     # Parts of the rules
 
-    def _part(self, rule: CollapseRule) -> Part:
+    def _part(self, rule: CollapseRule) -> CollapsePart:
         if rule.column is None:
-            return Part(F.lit(1).cast("bigint"), "sum", "bigint")
+            return CollapsePart(F.lit(1).cast("bigint"), "sum", "bigint")
         column = F.col(quoted(rule.column))
         if rule.kind in ("lowest", "highest"):
-            return Part(column, "min" if rule.kind == "lowest" else "max")
+            return CollapsePart(column, "min" if rule.kind == "lowest" else "max")
         if rule.kind in ("latest", "first"):
             value = F.when(column.isNotNull(), F.struct(*PLACE, column.alias("value")))
-            return Part(value, "max" if rule.kind == "latest" else "min")
+            return CollapsePart(value, "max" if rule.kind == "latest" else "min")
         if rule.kind == "count":
-            return Part(column.isNotNull().cast("bigint"), "sum", "bigint")
+            return CollapsePart(column.isNotNull().cast("bigint"), "sum", "bigint")
         number = column.cast(_WHOLE) if self._is_whole(rule) else units(column)
         if rule.kind == "numbers":
-            return Part(number.isNotNull().cast("bigint"), "sum", "bigint")
-        return Part(number, "sum", _WHOLE)
+            return CollapsePart(number.isNotNull().cast("bigint"), "sum", "bigint")
+        return CollapsePart(number, "sum", _WHOLE)
 
     def _result(self, rule: CollapseRule, parts: list[Column]) -> Column:
         """Return the result of a rule over its merged parts."""

@@ -18,7 +18,7 @@ from tidings.errors import EventError, FlowError
 from tidings.event.values import check_type
 from tidings.filters import Filter
 from tidings.filters.tree import names_in
-from tidings.pipeline.flow.checking import NodeKind, Outcome, outcome
+from tidings.pipeline.flow.checking import EdgeResult, NodeKind, outcome
 from tidings.pipeline.flow.edges import Apply, Collapse, Edge, Expand, Late, Read, Select
 from tidings.pipeline.flow.types import AS_IN_EVENTS, PLACE, Columns, ddl
 from tidings.pipeline.flow.upstream import collapse_option, is_collapsible, is_selectable
@@ -69,7 +69,7 @@ class FlowNode(Struct, frozen=True):
         return ddl(self.columns)
 
 
-class Upstream(Struct, frozen=True):
+class UpstreamCollapse(Struct, frozen=True):
     """Reading of a source as partial rows of the one collapse after it: options of the format `tidings`."""
 
     state: str
@@ -85,7 +85,7 @@ class FlowSource(Struct, frozen=True):
     where: str
     """Filter of the events to read; selects narrow it if only they read the source."""
     schema: str
-    upstream: Upstream | None = None
+    upstream: UpstreamCollapse | None = None
     """Way to read it if nodes shall do the collapse after it; None: they can't."""
 
 
@@ -165,7 +165,7 @@ def _reading(graph: Graph, node: FlowNode) -> str:
     return f"({where}) AND ({wanted})"
 
 
-def _upstream(graph: Graph, node: FlowNode) -> Upstream | None:
+def _upstream(graph: Graph, node: FlowNode) -> UpstreamCollapse | None:
     """Return how nodes can do the collapse after a source, by nothing but selects, if that alone reads it."""
     assert isinstance(node.edge, Read)
     conditions = [node.edge.where]
@@ -183,7 +183,7 @@ def _upstream(graph: Graph, node: FlowNode) -> Upstream | None:
     if is_expanded or not is_collapsible(at.edge, node.columns):
         return None
     where = " AND ".join(f"({condition})" for condition in conditions)
-    return Upstream(at.name, where, collapse_option(at.edge, node.columns))
+    return UpstreamCollapse(at.name, where, collapse_option(at.edge, node.columns))
 
 
 def is_pipeline_name(name: str) -> bool:
@@ -262,7 +262,7 @@ def _checked(draft: Draft, made: Mapping[str, FlowNode]) -> FlowNode:
     place = _place(draft)
     if isinstance(draft.edge, Read) == bool(before):
         raise FlowError(place, "needs either a node that it is made from, or the events that it reads")
-    found = outcome(draft.edge, [Outcome(node.kind, node.columns, node.by) for node in before], place)
+    found = outcome(draft.edge, [EdgeResult(node.kind, node.columns, node.by) for node in before], place)
     node = FlowNode(
         draft.name, found.kind, draft.edge, draft.after, found.columns, found.by, draft.published, place
     )

@@ -72,20 +72,22 @@ def _text(name: str, type: str) -> Column:
     return F.regexp_replace(F.date_format(utc, _ISO), r"\.?0+Z$", "Z")
 
 
-class Delivered(Struct, frozen=True):
+class PublishedCounts(Struct, frozen=True):
     """Number of the rows of a batch that were published, by node, and of the late ones, by reason."""
 
     published: dict[str, int]
     late: dict[str, int]
 
 
-def publish(graph: Graph, frames: Mapping[str, DataFrame], target: Mapping[str, str], job: str) -> Delivered:
+def publish(
+    graph: Graph, frames: Mapping[str, DataFrame], target: Mapping[str, str], job: str
+) -> PublishedCounts:
     """Publish the rows of all published nodes, each job once; return their numbers.
 
     `target` are the options of the sink. Nodes are written together as far as their columns allow: two types
     of one column can't be in one DataFrame.
     """
-    delivered = Delivered({}, {})
+    delivered = PublishedCounts({}, {})
     for number, nodes in enumerate(groups(graph.published)):
         rows = _together(nodes, frames).persist()
         try:
@@ -97,7 +99,7 @@ def publish(graph: Graph, frames: Mapping[str, DataFrame], target: Mapping[str, 
     return delivered
 
 
-def _count(rows: DataFrame, has_late: bool, delivered: Delivered) -> bool:
+def _count(rows: DataFrame, has_late: bool, delivered: PublishedCounts) -> bool:
     """Add the numbers of rows to those delivered; return whether there are any."""
     origin = F.col(quoted(ORIGIN))
     reason = F.when(origin == LATE, F.col("reason")) if has_late else F.lit(None)

@@ -55,7 +55,7 @@ class Identity(Struct, frozen=True, kw_only=True):
     format: int = FORMAT
 
 
-class Folder:
+class StateFolder:
     """Folder in any file system that Spark knows, by Hadoop's own interface."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -105,7 +105,7 @@ class StoredState:
     """Stored state of one node."""
 
     def __init__(self, spark: SparkSession, checkpoint: str, node: str) -> None:
-        self._folder = Folder(spark, state_folder(checkpoint, node))
+        self._folder = StateFolder(spark, state_folder(checkpoint, node))
 
     def before(self, batch: int) -> Manifest:
         """Return the state before a batch, and remove all that neither it nor the batch needs."""
@@ -142,7 +142,7 @@ class StoredState:
 
 def identify(spark: SparkSession, checkpoint: str, graph: str, fingerprint: str, id: str) -> Identity:
     """Return the identity of a checkpoint, or give it this one; UserError if it belongs to another graph."""
-    folder = Folder(spark, f"{checkpoint}/{FOLDER}")
+    folder = StateFolder(spark, f"{checkpoint}/{FOLDER}")
     raw = folder.read("identity.json")
     if raw is None:
         made = Identity(id=id, graph=graph, fingerprint=fingerprint)

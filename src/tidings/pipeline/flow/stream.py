@@ -19,7 +19,7 @@ from tidings.errors import UserError
 from tidings.pipeline.flow.edges import Apply, Collapse, Expand, Late, Read
 from tidings.pipeline.flow.frames import collapsing_of, read_columns, read_frame, step, together
 from tidings.pipeline.flow.graph import FlowNode, Graph, above
-from tidings.pipeline.flow.publishing import Delivered, count_late, publish
+from tidings.pipeline.flow.publishing import PublishedCounts, count_late, publish
 from tidings.pipeline.flow.state_step import StatefulCollapse, StateStep
 from tidings.pipeline.flow.stored_state import StoredState, identify
 from tidings.pipeline.flow.types import ddl
@@ -33,7 +33,7 @@ COUNTS_KEPT_MAX = 100
 """Batches whose counts are kept."""
 _ENTRY = "entry"
 
-Deliver = Callable[[int, Mapping[str, "DataFrame"]], Delivered]
+Deliver = Callable[[int, Mapping[str, "DataFrame"]], PublishedCounts]
 """Called with each batch and the rows of all nodes, of states those that changed."""
 
 
@@ -109,9 +109,9 @@ def start(
         )
     identity = identify(spark, checkpoint, graph.name, graph.fingerprint, uuid4().hex[:12])
 
-    def deliver(batch: int, frames: Mapping[str, DataFrame]) -> Delivered:
+    def deliver(batch: int, frames: Mapping[str, DataFrame]) -> PublishedCounts:
         if target is None:
-            return Delivered({}, count_late(frames))
+            return PublishedCounts({}, count_late(frames))
         return publish(graph, frames, target, f"{identity.id}-{batch}")
 
     batches = FlowBatches(graph, spark, checkpoint, deliver, collapsed)
@@ -192,7 +192,7 @@ class FlowBatches:
             found = {self._entries[number].name: (count, nulls) for number, count, nulls in numbers}
             counts = {node.name: found.get(node.name, (0, 0))[0] for node in self._entries}
             mismatches = {name: nulls for name, (_, nulls) in found.items() if nulls}
-            done = self._deliver(batch, self._frames(rows, batch)) if found else Delivered({}, {})
+            done = self._deliver(batch, self._frames(rows, batch)) if found else PublishedCounts({}, {})
             self._note(batch, BatchCounts(counts, done.published, done.late, mismatches))
         finally:
             self._release(rows)
