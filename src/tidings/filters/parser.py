@@ -114,15 +114,15 @@ class _Parser(TokenReader):
         assert isinstance(node, Condition | Expression)
         return node
 
-    def condition(self) -> tree.Node:
+    def condition(self) -> tree.TreeNode:
         return self.joined(tree.Or, "OR", self.conjunction)
 
-    def conjunction(self) -> tree.Node:
+    def conjunction(self) -> tree.TreeNode:
         return self.joined(tree.And, "AND", lambda: self.plain() or self.negation())
 
     def joined(
-        self, joint: type[tree.And | tree.Or], word: str, operand: Callable[[], tree.Node]
-    ) -> tree.Node:
+        self, joint: type[tree.And | tree.Or], word: str, operand: Callable[[], tree.TreeNode]
+    ) -> tree.TreeNode:
         start = self.at
         first = operand()
         if not self.take(word):
@@ -139,7 +139,7 @@ class _Parser(TokenReader):
             if not self.take(word):
                 return joint(tuple(operands))
 
-    def negation(self) -> tree.Node:
+    def negation(self) -> tree.TreeNode:
         if not is_word(self.tokens[self.at], "NOT"):
             return self.predicate()
         negative = False
@@ -173,7 +173,7 @@ class _Parser(TokenReader):
         self.at = at + 5
         return tree.Between(name, tree.Literal(constant), tree.Literal(high))
 
-    def predicate(self) -> tree.Node:
+    def predicate(self) -> tree.TreeNode:
         start = self.at
         left = self.value()
         token = self.tokens[self.at]
@@ -194,7 +194,7 @@ class _Parser(TokenReader):
             return self.membership(left, start)
         return left
 
-    def membership(self, left: tree.Node, start: int) -> Condition:
+    def membership(self, left: tree.TreeNode, start: int) -> Condition:
         word = self.tokens[self.at].upper()
         self.at += 1
         if word == "BETWEEN":
@@ -241,7 +241,7 @@ class _Parser(TokenReader):
         constants = (pattern, self.text("one character as a string")) if self.take("ESCAPE") else (pattern,)
         return self.call(FUNCTIONS["LIKE"], (name,), constants, start)
 
-    def null_test(self, left: tree.Node, start: int) -> Condition:
+    def null_test(self, left: tree.TreeNode, start: int) -> Condition:
         name = self.name_of(left, start, "IS NULL")
         self.at += 1
         negative = self.take("NOT")
@@ -251,7 +251,7 @@ class _Parser(TokenReader):
 
     # Values
 
-    def value(self, least: int = 0) -> tree.Node:
+    def value(self, least: int = 0) -> tree.TreeNode:
         """Parse a primary, or a calculation whose operators bind at least so tightly."""
         start = self.at
         left = self.sign() if self.tokens[start] in ("+", "-") else self.primary()
@@ -266,7 +266,7 @@ class _Parser(TokenReader):
             left = tree.arithmetic(operator, tree.as_number(left, start), right)
         return left
 
-    def sign(self) -> tree.Node:
+    def sign(self) -> tree.TreeNode:
         negative = False
         while (token := self.tokens[self.at]) in ("+", "-"):
             negative ^= token == "-"
@@ -283,7 +283,7 @@ class _Parser(TokenReader):
         folded: Value = -value if negative else value
         return folded if fits(folded) else float(folded)  # type: ignore[arg-type]
 
-    def primary(self) -> tree.Node:
+    def primary(self) -> tree.TreeNode:
         token = self.tokens[self.at]
         first = token[:1]
         if is_name_start(token):
@@ -301,7 +301,7 @@ class _Parser(TokenReader):
             return tree.Literal(self.parameter(token))
         raise self.unexpected("a name, a value or (")
 
-    def word(self, token: str) -> tree.Node:
+    def word(self, token: str) -> tree.TreeNode:
         following = self.tokens[self.at + 1][:1]
         if following == "(" and token.upper() not in KEYWORDS:
             return self.function(token)
@@ -313,7 +313,7 @@ class _Parser(TokenReader):
             return tree.Literal(upper == "TRUE")
         return tree.Name(self.name())
 
-    def bracket(self) -> tree.Node:
+    def bracket(self) -> tree.TreeNode:
         if self.depth == NESTING_MAX:
             raise tree.Trouble(self.at, f"brackets nested more than {NESTING_MAX} deep")
         self.depth += 1
@@ -323,7 +323,7 @@ class _Parser(TokenReader):
         self.depth -= 1
         return node
 
-    def function(self, token: str) -> tree.Node:
+    def function(self, token: str) -> tree.TreeNode:
         start = self.at
         function = FUNCTIONS.get(token.upper())
         if function is None or function.name == "LIKE":
@@ -365,7 +365,7 @@ class _Parser(TokenReader):
             raise tree.Trouble(at, str(error)) from None
         return tree.FunctionCall(function.name, names, constants)
 
-    def name_of(self, node: tree.Node, start: int, what: str) -> str:
+    def name_of(self, node: tree.TreeNode, start: int, what: str) -> str:
         if isinstance(node, tree.Name):
             return node.name
         raise tree.Trouble(start, f"{what} needs the name of an attribute on its left")

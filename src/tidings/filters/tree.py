@@ -24,11 +24,11 @@ OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-class Node(Struct, frozen=True, gc=False):
+class TreeNode(Struct, frozen=True, gc=False):
     """The base of all nodes."""
 
 
-class Literal(Node, frozen=True, gc=False):
+class Literal(TreeNode, frozen=True, gc=False):
     """A constant."""
 
     value: Value
@@ -45,13 +45,13 @@ class Literal(Node, frozen=True, gc=False):
         return hash(self.value)
 
 
-class Name(Node, frozen=True, gc=False):
+class Name(TreeNode, frozen=True, gc=False):
     """Attribute or header field of that name; unknown if the event has none."""
 
     name: str
 
 
-class Arithmetic(Node, frozen=True, gc=False):
+class Arithmetic(TreeNode, frozen=True, gc=False):
     """`left operator right` with + - * /."""
 
     operator: str
@@ -59,13 +59,13 @@ class Arithmetic(Node, frozen=True, gc=False):
     right: Expression
 
 
-class Negative(Node, frozen=True, gc=False):
+class Negative(TreeNode, frozen=True, gc=False):
     """`-operand`."""
 
     operand: Expression
 
 
-class FunctionCall(Node, frozen=True, gc=False):
+class FunctionCall(TreeNode, frozen=True, gc=False):
     """A function of attributes and constants: STARTS_WITH(name, 'a'), DISTANCE(x, y, 1, 2)."""
 
     function: str
@@ -73,7 +73,7 @@ class FunctionCall(Node, frozen=True, gc=False):
     constants: tuple[Value, ...]  # strings and numbers
 
 
-class Compare(Node, frozen=True, gc=False):
+class Compare(TreeNode, frozen=True, gc=False):
     """`left operator right` with = <> < <= > >=."""
 
     operator: str
@@ -81,7 +81,7 @@ class Compare(Node, frozen=True, gc=False):
     right: Expression
 
 
-class Between(Node, frozen=True, gc=False):
+class Between(TreeNode, frozen=True, gc=False):
     """`operand BETWEEN low AND high`: short for two comparisons, >= and <=."""
 
     operand: Expression
@@ -89,7 +89,7 @@ class Between(Node, frozen=True, gc=False):
     high: Expression
 
 
-class In(Node, frozen=True, gc=False):
+class In(TreeNode, frozen=True, gc=False):
     """`name IN (values…)`: values sorted by kind and size, each once."""
 
     name: str
@@ -109,25 +109,25 @@ class In(Node, frozen=True, gc=False):
         return hash((self.name, self.values))
 
 
-class IsNull(Node, frozen=True, gc=False):
+class IsNull(TreeNode, frozen=True, gc=False):
     """`name IS NULL`: never unknown."""
 
     name: str
 
 
-class Not(Node, frozen=True, gc=False):
+class Not(TreeNode, frozen=True, gc=False):
     """`NOT operand`: unknown stays unknown."""
 
     operand: Condition
 
 
-class And(Node, frozen=True, gc=False):
+class And(TreeNode, frozen=True, gc=False):
     """All operands hold; at least two, none of them an And."""
 
     operands: tuple[Condition, ...]
 
 
-class Or(Node, frozen=True, gc=False):
+class Or(TreeNode, frozen=True, gc=False):
     """Some operand holds; at least two, none of them an Or."""
 
     operands: tuple[Condition, ...]
@@ -267,7 +267,7 @@ def static_kind(node: Expression) -> Kind | None:
     return kind_of(node.value) if isinstance(node, Literal) else Kind.NUMBER
 
 
-def as_condition(node: Node, at: int) -> Condition:
+def as_condition(node: TreeNode, at: int) -> Condition:
     """Return the node as a condition; Trouble if it is only a value."""
     match node:
         case Literal(value=bool()) | Name():
@@ -281,7 +281,7 @@ def as_condition(node: Node, at: int) -> Condition:
     return node  # type: ignore[return-value]
 
 
-def as_value(node: Node, at: int) -> Expression:
+def as_value(node: TreeNode, at: int) -> Expression:
     """Return the node as a value; Trouble if it is a condition."""
     match node:
         case Literal() | Name() | Arithmetic() | Negative():
@@ -291,7 +291,7 @@ def as_value(node: Node, at: int) -> Expression:
     raise Trouble(at, "expected a value, found a condition")
 
 
-def as_number(node: Node, at: int) -> Expression:
+def as_number(node: TreeNode, at: int) -> Expression:
     """Return the node as an operand of arithmetic."""
     value = as_value(node, at)
     kind = static_kind(value)
@@ -300,7 +300,7 @@ def as_number(node: Node, at: int) -> Expression:
     return value
 
 
-def join(operands: list[Condition], joint: type[And | Or], node: Node, at: int) -> None:
+def join(operands: list[Condition], joint: type[And | Or], node: TreeNode, at: int) -> None:
     """Add an operand of AND or OR, and the operands of one of its own kind instead of itself."""
     if type(node) is Compare or type(node) is Between:
         operands.append(node)

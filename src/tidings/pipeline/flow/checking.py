@@ -18,7 +18,7 @@ from tidings.filters import Filter
 from tidings.filters.kinds import Kind, kind_of
 from tidings.filters.notes import HEADER_VALUES, KnownValues, any_of_kind
 from tidings.filters.parser import parse_expression
-from tidings.filters.tree import Arithmetic, FunctionCall, Name, Negative, Node, names_in
+from tidings.filters.tree import Arithmetic, FunctionCall, Name, Negative, TreeNode, names_in
 from tidings.filters.tree import Literal as Constant
 from tidings.log.collapse_rules import normal_type
 from tidings.pipeline.flow.edges import (
@@ -191,7 +191,7 @@ _CHECKS: Mapping[type, Any] = {
 }
 
 
-def expression_type(node: Node, columns: Columns) -> str:
+def expression_type(node: TreeNode, columns: Columns) -> str:
     """Return the type of an expression over these columns; ValueError says what is wrong.
 
     A name has the type of its column, a calculation is double, and a condition boolean.
@@ -217,7 +217,7 @@ def expression_type(node: Node, columns: Columns) -> str:
     return "boolean"
 
 
-def _check_numbers(operands: Iterable[Node], columns: Columns) -> None:
+def _check_numbers(operands: Iterable[TreeNode], columns: Columns) -> None:
     for operand in operands:
         type = expression_type(operand, columns)
         if kind_of_type(type) is not Kind.NUMBER:

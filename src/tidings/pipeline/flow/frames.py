@@ -16,7 +16,7 @@ from pyspark.sql import types
 from tidings.errors import FlowError
 from tidings.filters import Filter
 from tidings.filters.parser import parse_expression
-from tidings.filters.tree import Arithmetic, Literal, Name, Negative, Node
+from tidings.filters.tree import Arithmetic, Literal, Name, Negative, TreeNode
 from tidings.log.collapse_rules import decimal_digits
 from tidings.pipeline.attribute_columns import quoted
 from tidings.pipeline.columns import constant_column, to_column
@@ -155,7 +155,7 @@ def spark_type(text: str) -> types.DataType:
     return types.DecimalType(*digits)
 
 
-def expression(node: Node, columns: Columns) -> Column:
+def expression(node: TreeNode, columns: Columns) -> Column:
     """Return an expression as a Column: a name as it is, a calculation as double, a condition as boolean."""
     if isinstance(node, Name):
         return named(node.name)
@@ -167,7 +167,7 @@ def expression(node: Node, columns: Columns) -> Column:
     return to_column(cast("Any", node), spark_types(columns))
 
 
-def calculated(node: Node) -> Column:
+def calculated(node: TreeNode) -> Column:
     """Return a calculation in doubles; null if an operand is, or for a division by zero."""
     match node:
         case Arithmetic(operator, left, right):
