@@ -21,8 +21,8 @@ from tidings.postgres.connection import PUT, UnitOfWork
 from tidings.postgres.schema import DELAYED
 from tidings.protocol.ledger import ProducerKey, identity_of
 from tidings.queues.description import DEAD, Description
-from tidings.queues.message import Numbers, QueuedMessage, check_length, completed, counter_of, sight
-from tidings.queues.schedule import MARK, Plan, check_plan, plan_of
+from tidings.queues.message import MessageNumbers, QueuedMessage, check_length, completed, counter_of, sight
+from tidings.queues.schedule import MARK, DeliveryPlan, check_plan, plan_of
 from tidings.replies import Deferred
 from tidings.seen import NumberGap, SeenNumbers
 from tidings.store.packing import PLAIN, pack, unpack
@@ -165,7 +165,7 @@ def _objection(known: Known, raw: bytes, room: float, wall: float) -> TidingsErr
     try:
         check_length(raw)
         if MARK in raw:
-            check_plan(plan_of(raw) or Plan(), known.name, wall)
+            check_plan(plan_of(raw) or DeliveryPlan(), known.name, wall)
     except (Refused, QueueError) as error:
         return error
     if room > 0:
@@ -174,12 +174,12 @@ def _objection(known: Known, raw: bytes, room: float, wall: float) -> TidingsErr
     return QueueFull(known.name, f"it holds {most} of at most {most} messages")
 
 
-def lock(turn: UnitOfWork, known: Known) -> Numbers:
+def lock(turn: UnitOfWork, known: Known) -> MessageNumbers:
     """Lock a queue against other puts until the turn is over; return the numbers of new messages."""
     row = turn.row("SELECT last, tidings.now_us() FROM tidings.queues WHERE key = %s FOR UPDATE", known.key)
     if row is None:
         raise QueueNotFound(known.name, "it was deleted")
-    return Numbers(max(row[0], row[1] - 1))
+    return MessageNumbers(max(row[0], row[1] - 1))
 
 
 def _room(turn: UnitOfWork, known: Known) -> float:
@@ -243,7 +243,7 @@ def insert(turn: UnitOfWork, known: Known, messages: Sequence[QueuedMessage]) ->
     turn.notice(PUT, known.key)
 
 
-def _delay(turn: UnitOfWork, known: Known, planned: Sequence[tuple[int, Plan]]) -> None:
+def _delay(turn: UnitOfWork, known: Known, planned: Sequence[tuple[int, DeliveryPlan]]) -> None:
     """Hold back new messages that are not due yet."""
     dues = {number: int(plan.due(number) * 1e6) for number, plan in planned}
     if dues:

@@ -32,7 +32,7 @@ from tidings.queues.description import (
     split_address,
 )
 from tidings.queues.inflight import InFlightTable
-from tidings.queues.message import Numbers, QueuedMessage, counter_of, origin_of
+from tidings.queues.message import MessageNumbers, QueuedMessage, counter_of, origin_of
 from tidings.queues.queue import MessageQueue, Undo
 from tidings.queues.types import TYPES, Volatile
 from tidings.queues.waiting import QueueReader
@@ -65,7 +65,7 @@ class QueueManager:
         self.broker = broker
         self.lasts = lasts
         self.types = {**TYPES, **{kind.name: kind for kind in types}}
-        self.numbers = Numbers()
+        self.numbers = MessageNumbers()
         self.timers = broker.timers
         self.in_flight = InFlightTable(self)
         self.backends: list[QueueBackend] = []  # where there are further queues, in the order they are asked

@@ -120,7 +120,7 @@ def check_length(raw: bytes) -> None:
         raise Refused("too-large", f"an event of {len(raw)} bytes; at most {LENGTH_MAX} can be put")
 
 
-class Numbers:
+class MessageNumbers:
     """Gives numbers to messages: the moment, or one more than the last."""
 
     def __init__(self, last: int = 0) -> None:

@@ -37,7 +37,7 @@ from tidings.queues.message import (
     event_bytes,
     sight,
 )
-from tidings.queues.schedule import Plan, Schedule, TokenBucket, pause_s
+from tidings.queues.schedule import DeliveryPlan, Schedule, TokenBucket, pause_s
 from tidings.queues.transactions import Locks, OpenTransaction
 from tidings.queues.types import Volatile
 from tidings.queues.waiting import WAITING_MAX, QueueReader, WaitingReaders
@@ -157,7 +157,7 @@ class MessageQueue:
         origin: Origin | None,
         parts: Sequence[bytes] = (),
         undo: bool = True,
-        plan: Plan | None = None,
+        plan: DeliveryPlan | None = None,
     ) -> QueuedMessage:
         """Take an event in, for which there is room; `parts` are more of its body, and `plan` its plan."""
         manager = self._manager
@@ -206,7 +206,7 @@ class MessageQueue:
             reason = f"was handed out {deliveries} times; the last time the node ended before it was settled"
             self.bury(self.pick(number), reason, deliveries)
 
-    def _add(self, message: QueuedMessage, plan: Plan | None) -> None:
+    def _add(self, message: QueuedMessage, plan: DeliveryPlan | None) -> None:
         """A message is new here: tell those who watch, and let it find its reader or its place."""
         if self.waiting.watching:
             self._tell_watchers(message)

@@ -50,7 +50,7 @@ _ROUNDING = 1e-6
 """A token that is there but for the rounding of moments is there."""
 
 
-class Plan(Struct, frozen=True, gc=False):
+class DeliveryPlan(Struct, frozen=True, gc=False):
     """The part of the header that says when, and in which group, a queue may hand a message out."""
 
     queue_group: str | None = None
@@ -77,22 +77,22 @@ class _Planned(Struct, array_like=True, gc=False):
     type: Raw
     time_us: Raw
     values: Raw
-    header: Plan | None
+    header: DeliveryPlan | None
 
 
 _decode = msgspec.msgpack.Decoder(_Planned).decode
-_NONE = Plan()
+_NONE = DeliveryPlan()
 _SPREAD = StructFormat(">QI")
 _NUMBER_MASK = (1 << 64) - 1
 
 
-def plan_of(raw: bytes) -> Plan | None:
+def plan_of(raw: bytes) -> DeliveryPlan | None:
     """Return the plan of an event on the wire in which MARK was found, which may not have one."""
     plan = _decode(raw).header
     return None if plan == _NONE else plan
 
 
-def check_plan(plan: Plan, queue: str, wall: float) -> None:
+def check_plan(plan: DeliveryPlan, queue: str, wall: float) -> None:
     """Raise QueueError for a delay, or the name of a group, that is too long."""
     if plan.queue_group is not None and len(plan.queue_group) > GROUP_LENGTH_MAX:
         problem = f"a group has a name of {len(plan.queue_group)} characters"
@@ -217,14 +217,14 @@ class Schedule:
 
     # Plans
 
-    def plan(self, raw: bytes) -> Plan | None:
+    def plan(self, raw: bytes) -> DeliveryPlan | None:
         """Return the plan of an event, if it has one; QueueError if that can't be."""
         plan = self._plan_of(raw)
         if plan is not None:
             check_plan(plan, self._queue.name, self._broker.wall)
         return plan
 
-    def _plan_of(self, raw: bytes) -> Plan | None:
+    def _plan_of(self, raw: bytes) -> DeliveryPlan | None:
         return plan_of(raw) if self._is_used and MARK in raw else None
 
     def is_early(self, message: QueuedMessage) -> bool:
@@ -234,7 +234,7 @@ class Schedule:
 
     # What comes and goes
 
-    def enter(self, message: QueuedMessage, plan: Plan, deliveries: int = 0) -> None:
+    def enter(self, message: QueuedMessage, plan: DeliveryPlan, deliveries: int = 0) -> None:
         """Take a message that has come, or was restored after so many deliveries."""
         due = plan.due(message.number)
         if due <= self._broker.wall:
@@ -310,7 +310,7 @@ class Schedule:
             self.groups = Groups(self._queue.kind.place)
         return self.groups
 
-    def _place(self, message: QueuedMessage, plan: Plan) -> None:
+    def _place(self, message: QueuedMessage, plan: DeliveryPlan) -> None:
         """Place a message that is due, if it is its turn in its group."""
         name = plan.queue_group
         if name is not None:
