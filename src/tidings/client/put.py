@@ -36,7 +36,7 @@ GIVEN_UP = Disconnected, NoAnswer, asyncio.CancelledError
 LONG_TRIES_MAX = 10
 """How often a long event is begun anew after its transaction was lost with the connection."""
 
-Plan = tuple[float | None, datetime | None, str | None]
+PutPlan = tuple[float | None, datetime | None, str | None]
 """A delay, a moment and a group, as `planned` takes them."""
 
 
@@ -51,7 +51,7 @@ def event_of(
     return kind.to_event() if isinstance(kind, Typed) else kind
 
 
-def plan_of(delay_s: float | None, not_before: datetime | None, group: str | None) -> Plan | None:
+def plan_of(delay_s: float | None, not_before: datetime | None, group: str | None) -> PutPlan | None:
     """Return what was given of a plan, None if nothing was."""
     return None if delay_s is None and not_before is None and group is None else (delay_s, not_before, group)
 
@@ -95,7 +95,7 @@ class Putter:
         event: Event,
         transaction: TransactionCore | None,
         timeout_s: float | None,
-        plan: Plan | None = None,
+        plan: PutPlan | None = None,
     ) -> None:
         """Put an event, and wait until it is accepted."""
         number = 0
@@ -122,7 +122,7 @@ class Putter:
         return True
 
     async def send(
-        self, event: Event, transaction: TransactionCore | None, timeout_s: float | None, plan: Plan | None
+        self, event: Event, transaction: TransactionCore | None, timeout_s: float | None, plan: PutPlan | None
     ) -> int:
         """Send an event when there is room for it; return its counter, 0 if it was put in parts."""
         leaving = event if plan is None else planned(event, *plan)
@@ -200,7 +200,7 @@ class Putter:
         events: Iterable[Event],
         transaction: TransactionCore | None,
         timeout_s: float | None,
-        plan: Plan | None,
+        plan: PutPlan | None,
     ) -> None:
         """Put many events, and wait once.
 
@@ -226,7 +226,7 @@ class Putter:
 class _Many:
     """Events that are put together, and their refusals."""
 
-    def __init__(self, putter: Putter, transaction: TransactionCore | None, plan: Plan | None) -> None:
+    def __init__(self, putter: Putter, transaction: TransactionCore | None, plan: PutPlan | None) -> None:
         self.failure: TidingsError | None = None  # the first one
         self._putter = putter
         self._link = putter.link
