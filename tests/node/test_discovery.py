@@ -23,7 +23,15 @@ from zeroconf import current_time_millis
 
 from tidings.errors import MissingExtra, UserError
 from tidings.ids import new_system
-from tidings.node.discovery import CANDIDATES_MAX, LIFE_S_MAX, Candidates, Discovery, FoundNode, near, read
+from tidings.node.discovery import (
+    CANDIDATES_MAX,
+    LIFE_S_MAX,
+    AnnouncedNodes,
+    Discovery,
+    FoundNode,
+    near,
+    read,
+)
 
 GROUP = "224.0.0.251"
 MDNS_PORT = 5353
@@ -107,7 +115,7 @@ class Told:
 
     def __init__(self, *taken: str) -> None:
         self.all: list[FoundNode | str] = []
-        self.candidates = Candidates(taken, self.all.append, self.all.append)
+        self.candidates = AnnouncedNodes(taken, self.all.append, self.all.append)
 
 
 def test_a_candidate_is_told_of_when_it_comes_changes_and_goes() -> None:

@@ -73,7 +73,7 @@ class FoundNode(Struct, frozen=True):
     address: str
 
 
-class Candidates:
+class AnnouncedNodes:
     """Announced nodes: reports each name once, with the first node that has it.
 
     Others of the same name wait, and the next of them takes its place when it is lost.
@@ -183,7 +183,7 @@ class Discovery:
         self._node = node_id
         self._port = port
         self._host = ip_address("127.0.0.1" if host == "localhost" else host)
-        self._candidates = Candidates({name, *configured}, on_found, on_lost)
+        self._candidates = AnnouncedNodes({name, *configured}, on_found, on_lost)
         self._near: list[Interface] = []
         self._zeroconf: AsyncZeroconf | None = None
         self._browser: AsyncServiceBrowser | None = None
