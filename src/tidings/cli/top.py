@@ -67,7 +67,7 @@ class Queued(Struct, frozen=True):
     delayed: int = 0
 
 
-class Neighbour(Struct, frozen=True):
+class PeerRow(Struct, frozen=True):
     """Another node, its state, and how many messages wait here for it."""
 
     name: str
@@ -87,7 +87,7 @@ class NodeSummary(Struct, frozen=True):
     counts: list[Counted]
     durables: list[Waiting]
     queues: list[Queued]
-    peers: list[Neighbour] = []
+    peers: list[PeerRow] = []
 
 
 @connects
@@ -163,7 +163,7 @@ def summarize(before_s: float, before: Status, after_s: float, after: Status) ->
     }
     queues = msgspec.convert(after.get("queues", ()), list[Queued])
     queues.sort(key=lambda one: (-one.messages, one.name))
-    peers = msgspec.convert(after.get("peers", ()), list[Neighbour])
+    peers = msgspec.convert(after.get("peers", ()), list[PeerRow])
     return NodeSummary(**figures, counts=counts, durables=durables, queues=queues, peers=peers)
 
 
