@@ -25,7 +25,7 @@ from benchmarks.secured import ADMIN, RULE, Login, Secured, TlsWire, log_in, mak
 from benchmarks.wires import EVENT_SIZE, TidingsWire, event_of
 from tidings.event import Batch
 from tidings.event.wire import check
-from tidings.exchange import Exchange, Grant, Subscription
+from tidings.exchange import Exchange, Grant, NodeSubscription
 from tidings.filters import Filter
 from tidings.node import compiled
 
@@ -198,7 +198,7 @@ def _matched_us(raw: bytes, subscription: str, rounds: int) -> tuple[float, floa
 
 def _exchange(subscription: str, rules: Sequence[str]) -> Exchange:
     exchange = Exchange()
-    exchange.subscribe(Subscription(Filter(subscription), Grant()))
+    exchange.subscribe(NodeSubscription(Filter(subscription), Grant()))
     for rule in rules:
         exchange.grant(Filter(rule))
     return exchange

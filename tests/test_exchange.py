@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tidings import Event, Filter
 from tidings import exchange as exchange_module
 from tidings.event import Batch
-from tidings.exchange import Exchange, Positions, Rows, Sink, Subscription
+from tidings.exchange import EventSink, Exchange, NodeSubscription, Positions, Rows
 from tidings.interest import Advertisement
 
 
-class Heap(Sink):
+class Heap(EventSink):
     """A sink that keeps what it gets."""
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ class Source:
 
 def subscribed(
     exchange: Exchange, filter: str = "", passive: bool = False, origin: object = None
-) -> Subscription:
-    subscription = Subscription(Filter(filter), Heap(), passive, origin)
+) -> NodeSubscription:
+    subscription = NodeSubscription(Filter(filter), Heap(), passive, origin)
     exchange.subscribe(subscription)
     return subscription
 
@@ -58,7 +58,7 @@ def publish(exchange: Exchange, batch: Batch, origin: object = None) -> int:
     return len(matches)
 
 
-def numbers_of(subscription: Subscription) -> list[int]:
+def numbers_of(subscription: NodeSubscription) -> list[int]:
     assert isinstance(subscription.sink, Heap)
     return subscription.sink.numbers
 
@@ -233,7 +233,7 @@ def test_beyond_a_limit_a_source_is_told_of_one_filter_that_covers_them_all(
 def test_what_a_source_was_told_last_is_always_what_is_demanded(steps: list[tuple[str, int, bool]]) -> None:
     exchange = Exchange()
     source = Source(exchange, "n > 2")
-    live: list[Subscription] = []
+    live: list[NodeSubscription] = []
     for step, number, passive in steps:
         if step == "+":
             live.append(subscribed(exchange, f"n = {number}", passive))

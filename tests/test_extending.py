@@ -15,7 +15,7 @@ from protocol.rig import reliable
 from queues.rig import Client, Rig, numbers
 
 from tidings.event import Batch
-from tidings.exchange import Need, Positions, Rows, Subscription
+from tidings.exchange import Need, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.broker import Broker
@@ -60,7 +60,7 @@ class Stack(QueueRef):
     def renew(self, identity: str, lease_s: float) -> Deferred[float]:
         return resolved(lease_s)
 
-    def watch(self, subscription: Subscription) -> Callable[[], None]:
+    def watch(self, subscription: NodeSubscription) -> Callable[[], None]:
         return lambda: None
 
     def purge(self, filter: Filter | None) -> Deferred[int]:

@@ -50,7 +50,7 @@ class Need(Enum):
 _NOTHING = Need.NOTHING  # Python takes longer to find a member of an enumeration than to call a method
 
 
-class Sink(Protocol):
+class EventSink(Protocol):
     """Receiver of the events of a subscription."""
 
     def need(self, count: int) -> Need:  # noqa: ARG002
@@ -64,17 +64,17 @@ class Sink(Protocol):
 class Later(Protocol):
     """Matches events with subscriptions of its own after they were published, at a time of its own."""
 
-    def add(self, subscription: Subscription) -> None:
+    def add(self, subscription: NodeSubscription) -> None:
         """Match later batches with this one, too."""
 
-    def remove(self, subscription: Subscription) -> None:
+    def remove(self, subscription: NodeSubscription) -> None:
         """Match nothing with this one any more."""
 
     def put(self, batch: Batch, positions: Positions) -> None:
         """Take published events, stored at these positions."""
 
 
-class Subscription:
+class NodeSubscription:
     """Filter and sink. Events from `origin` do not go back there.
 
     `asked` is the filter that sources get: the requested one, if rules, which are not disclosed, have
@@ -99,7 +99,7 @@ class Subscription:
     def __init__(
         self,
         filter: Filter,
-        sink: Sink,
+        sink: EventSink,
         passive: bool = False,
         origin: Any = None,
         user: str | None = None,
@@ -122,10 +122,10 @@ class Subscription:
 class Watcher(Protocol):
     """Hears what the clients of a node want and offer, to announce it to other nodes."""
 
-    def subscribed(self, subscription: Subscription) -> None:
+    def subscribed(self, subscription: NodeSubscription) -> None:
         """One has begun, or goes on with another filter."""
 
-    def unsubscribed(self, subscription: Subscription) -> None:
+    def unsubscribed(self, subscription: NodeSubscription) -> None:
         """One has ended."""
 
     def advertised(self, advertisement: Advertisement) -> None:
@@ -135,7 +135,7 @@ class Watcher(Protocol):
         """One has ended."""
 
 
-class Grant(Sink):
+class Grant(EventSink):
     """Sink of a filter of events that a user may publish: it takes nothing, the match is all."""
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
@@ -146,15 +146,15 @@ class Exchange:
     """The tables of subscriptions and advertisements of one node."""
 
     def __init__(self) -> None:
-        self._index: Index[Subscription] = Index(patient=True)
+        self._index: Index[NodeSubscription] = Index(patient=True)
         self._interests = Interests(REPORTED_MAX)
         self.unindexed = Unindexed()
         self.later: dict[Later, int] = {}  # with the number of subscriptions of each
         self.ended = 0  # subscriptions, ever
-        self._grants: dict[Filter, tuple[Subscription, int]] = {}  # with the number of grants of each
+        self._grants: dict[Filter, tuple[NodeSubscription, int]] = {}  # with the number of grants of each
         self.offers_changed = 0
         """Number of advertisements that came or went."""
-        self.announced: dict[Subscription, None] = {}
+        self.announced: dict[NodeSubscription, None] = {}
         """Subscriptions of which a watcher is notified; those that were there before it, too."""
         self.watcher: Watcher | None = None
 
@@ -168,7 +168,7 @@ class Exchange:
         """Number of advertisements."""
         return len(self._interests)
 
-    def match(self, batch: Batch, origin: Any = None) -> list[tuple[Subscription, Rows]]:
+    def match(self, batch: Batch, origin: Any = None) -> list[tuple[NodeSubscription, Rows]]:
         """Return the subscriptions that match any of the batch, each with its rows; `later` has more."""
         return [
             (subscription, cast("Rows", rows))  # or an array of integers, which does as well
@@ -187,7 +187,7 @@ class Exchange:
         """The same in the worst case: fewer, if many filters may have to be evaluated for each."""
         return max(1, min(self.rows_at_once, TRIED_AT_ONCE // max(1, self._index.asked)))
 
-    def subscribe(self, subscription: Subscription) -> None:
+    def subscribe(self, subscription: NodeSubscription) -> None:
         """Deliver matching events to the sink from now on."""
         subscription.is_over = False
         later, user = subscription.later, subscription.user or ""
@@ -210,7 +210,7 @@ class Exchange:
         """Prepare the index now, at the cost of subscribers rather than of publishers."""
         self._index.settle()
 
-    def unsubscribe(self, subscription: Subscription) -> None:
+    def unsubscribe(self, subscription: NodeSubscription) -> None:
         """Deliver no more events to this one; KeyError if it is not there."""
         subscription.is_over = True
         self.ended += 1
@@ -230,33 +230,33 @@ class Exchange:
             if self.watcher is not None:
                 self.watcher.unsubscribed(subscription)
 
-    def extend(self, subscription: Subscription, filter: Filter) -> None:
+    def extend(self, subscription: NodeSubscription, filter: Filter) -> None:
         """Deliver to the sink what matches this filter, too; for a subscription that has no other filter."""
         subscription.is_over = False
         self._index.extend(subscription, filter)
 
-    def retract(self, subscription: Subscription, filter: Filter) -> None:
+    def retract(self, subscription: NodeSubscription, filter: Filter) -> None:
         """Deliver no more for one of the filters by which a subscription was extended."""
         self._index.retract(subscription, filter)
 
-    def demand(self, subscription: Subscription, filter: Filter) -> None:
+    def demand(self, subscription: NodeSubscription, filter: Filter) -> None:
         """Let one of the filters by which a subscription was extended demand events of their sources."""
         self._interests.demand(filter, subscription.origin, subscription.owner, filter)
 
-    def release(self, subscription: Subscription, filter: Filter) -> None:
+    def release(self, subscription: NodeSubscription, filter: Filter) -> None:
         """Let it demand them no longer."""
         self._interests.release(filter, subscription.origin, subscription.owner, filter)
 
-    def grant(self, filter: Filter) -> Subscription:
+    def grant(self, filter: Filter) -> NodeSubscription:
         """Match each batch with the events that a user may publish too: that costs no second pass over it."""
         granted, times = self._grants.get(filter, (None, 0))
         if granted is None:
-            granted = Subscription(filter, Grant(), passive=True)
+            granted = NodeSubscription(filter, Grant(), passive=True)
             self._index.add(granted, filter)
         self._grants[filter] = granted, times + 1
         return granted
 
-    def revoke(self, granted: Subscription) -> None:
+    def revoke(self, granted: NodeSubscription) -> None:
         """Remove one grant of this filter."""
         _, times = self._grants.pop(granted.filter)
         if times > 1:
@@ -292,6 +292,6 @@ class Exchange:
         self._interests.finish_tick()
 
 
-def _demand(subscription: Subscription) -> tuple[Filter, Any, Hashable, Filter]:
+def _demand(subscription: NodeSubscription) -> tuple[Filter, Any, Hashable, Filter]:
     """Return the demand of a subscription, as interest keeps it."""
     return subscription.filter, subscription.origin, subscription.owner, subscription.asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tidings.event import Batch
-from tidings.exchange import REPORTED_MAX, Exchange, Rows, Sink, Subscription
+from tidings.exchange import REPORTED_MAX, EventSink, Exchange, NodeSubscription, Rows
 from tidings.filters import Filter
 from tidings.gateway.effects import AdvertiseFilter, GatewayEffect, SendMessage, Widen, Withdraw
 from tidings.gateway.gateway import Gateway
@@ -15,7 +15,7 @@ from tidings.interest import Advertisement
 from tidings.steps import finish
 
 
-class Nowhere(Sink):
+class Nowhere(EventSink):
     """A sink that nothing is sent to."""
 
     def deliver(self, batch: Batch, rows: Rows, positions: object) -> None:
@@ -36,8 +36,8 @@ class Site:
         finish(self.gateway.registering(1, Register("net", list(sensors)), 0.0))
         self.carry_out(self.gateway.said())
 
-    def subscribe(self, text: str, passive: bool = False) -> Subscription:
-        subscription = Subscription(Filter(text), Nowhere(), passive)
+    def subscribe(self, text: str, passive: bool = False) -> NodeSubscription:
+        subscription = NodeSubscription(Filter(text), Nowhere(), passive)
         self.exchange.subscribe(subscription)
         return subscription
 

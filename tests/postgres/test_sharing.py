@@ -18,7 +18,7 @@ from postgres.rig import GIVE_BACK, UNOPENED, Client, Node, job, numbers
 from postgres.server import Server
 from tidings.errors import MessageNotHeld, QueueExists, QueueFull, QueueNotFound, TidingsError
 from tidings.event import Batch
-from tidings.exchange import Sink, Subscription
+from tidings.exchange import EventSink, NodeSubscription
 from tidings.filters import Filter
 
 ROOT = Path(__file__).parent.parent.parent
@@ -128,7 +128,7 @@ def test_readers_of_one_client_are_told_of_a_queue_that_another_node_deletes(sta
 # Watching
 
 
-class Copies(Sink):
+class Copies(EventSink):
     """A sink that keeps what it gets."""
 
     def __init__(self) -> None:
@@ -143,8 +143,8 @@ def test_who_watches_gets_a_copy_of_all_that_matches_also_of_what_was_taken_at_o
     first.create()
     client, copies, own = Client(), Copies(), Copies()
     first.put(client, job(0))
-    end = second.way("jobs").watch(Subscription(Filter("number <> 2"), copies))
-    first.way("jobs").watch(Subscription(Filter(""), own))
+    end = second.way("jobs").watch(NodeSubscription(Filter("number <> 2"), copies))
+    first.way("jobs").watch(NodeSubscription(Filter(""), own))
     second.describe()  # answered after the watch, which has begun by then
     first.describe()
     greedy = first.ask(count=9, wait_s=None)

@@ -14,7 +14,7 @@ from protocol.rig import Peer, Rig, event, reliable
 from protocol.test_memory import tight
 from protocol.test_turns import settle, sliced
 from tidings.event import Batch, Event
-from tidings.exchange import Positions, Rows, Sink, Subscription
+from tidings.exchange import EventSink, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 from tidings.protocol import backlog
 from tidings.protocol.arguments import SubscribeRequest, inbox_name
@@ -24,7 +24,7 @@ from tidings.protocol.messages import Bye
 UNINDEXED = "n < m"
 
 
-class Kept(Sink):
+class Kept(EventSink):
     """A sink that keeps the counters of what it gets."""
 
     def __init__(self) -> None:
@@ -90,9 +90,9 @@ def test_whatever_comes_between_each_subscription_gets_what_was_published_since_
 def test_what_was_published_before_somebody_subscribed_is_not_for_it() -> None:
     waiting = Backlog(Rig().peer().session)
     early, late = Kept(), Kept()
-    waiting.add(Subscription(Filter(UNINDEXED), early))
+    waiting.add(NodeSubscription(Filter(UNINDEXED), early))
     waiting.put(Batch.of([rising(1)]), None)
-    waiting.add(Subscription(Filter(UNINDEXED), late))
+    waiting.add(NodeSubscription(Filter(UNINDEXED), late))
     waiting.put(Batch.of([rising(2)]), None)
     assert not waiting.work(inf)
     assert (early.counters, late.counters) == ([1, 2], [2])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protocol.rig import Rig, event, persistent, reliable, with_header
 from tidings.event import Batch
-from tidings.exchange import Need, Positions, Rows, Sink, Subscription
+from tidings.exchange import EventSink, Need, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 from tidings.protocol import broker as broker_module
 from tidings.protocol import cursors
@@ -371,7 +371,7 @@ def test_what_only_one_of_two_wants_is_kept_for_it() -> None:
     assert ann.counters(2) == [1, 3]
 
 
-class Needy(Sink):
+class Needy(EventSink):
     """A sink that takes nothing, and has stored what it needs."""
 
     def __init__(self, need: Need) -> None:
@@ -397,7 +397,7 @@ class Needy(Sink):
 def test_what_a_sink_needs_of_its_events_is_stored(need: Need, kept: list[int], logged: list[int]) -> None:
     rig = Rig()
     ann = rig.peer()
-    rig.broker.exchange.subscribe(Subscription(Filter(), Needy(need)))
+    rig.broker.exchange.subscribe(NodeSubscription(Filter(), Needy(need)))
     ann.publish(event(1), reliable(2), persistent(3))
     operations = rig.tick()
     rig.sync()

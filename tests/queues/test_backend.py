@@ -14,7 +14,7 @@ from queues.rig import GIVE_BACK, REJECT, Client, Rig, numbers, pass_time
 from tidings.errors import Disconnected, MessageNotHeld, QueueFull, QueueNotFound
 from tidings.event import Batch, Event
 from tidings.event.wire import array_head
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.protocol.access import Rule
 from tidings.protocol.messages import DONE
@@ -71,7 +71,7 @@ class List(QueueRef):
         self.messages: dict[int, tuple[Event, int]] = {}  # and how often they were delivered
         self.held: set[int] = set()
         self.waiting: deque[tuple[GetRequest, Deferred[GetReply]]] = deque()
-        self.watchers: dict[Subscription, None] = {}
+        self.watchers: dict[NodeSubscription, None] = {}
         self.settled: list[tuple[int, int]] = []
         self.slow: list[Deferred[None]] | None = None  # settlements that a test replies to
         self._last = 0
@@ -145,7 +145,7 @@ class List(QueueRef):
     def renew(self, identity: str, lease_s: float) -> Deferred[float]:
         return resolved(lease_s)
 
-    def watch(self, subscription: Subscription) -> Callable[[], None]:
+    def watch(self, subscription: NodeSubscription) -> Callable[[], None]:
         self.watchers[subscription] = None
         return lambda: self.watchers.pop(subscription)
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from tidings.errors import Refused
 from tidings.event.relayed import RelayedBatch
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.interest import Advertisement
 from tidings.overlay.announcing import Announcer
@@ -372,12 +372,12 @@ class Routing:
 
     # What is wanted
 
-    def subscribed(self, subscription: Subscription) -> None:
+    def subscribed(self, subscription: NodeSubscription) -> None:
         """Announce what a client of this node wants."""
         for neighbour in self._known.others(None):
             _want(neighbour, subscription)
 
-    def unsubscribed(self, subscription: Subscription) -> None:
+    def unsubscribed(self, subscription: NodeSubscription) -> None:
         """Announce it no longer."""
         for neighbour in self._known.others(None):
             if subscription in neighbour.wants:

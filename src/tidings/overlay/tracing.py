@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 
 from tidings.errors import TidingsError
 from tidings.event import Batch, Event
-from tidings.exchange import Grant, Subscription
+from tidings.exchange import Grant, NodeSubscription
 from tidings.filters import Filter
 from tidings.overlay.neighbours import Neighbour
 from tidings.protocol.broker import Broker
@@ -34,7 +34,7 @@ class TraceRequest(Struct, frozen=True):
     hops: int = 0
 
 
-def local_matches(broker: Broker, batch: Batch, is_link: Callable[[Subscription], bool]) -> int:
+def local_matches(broker: Broker, batch: Batch, is_link: Callable[[NodeSubscription], bool]) -> int:
     """Return how many subscriptions of this node's own clients match an event."""
     found = [one for one, _ in broker.exchange.match(batch)]
     return sum(not is_link(one) and not isinstance(one.sink, Grant) for one in found)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tidings.errors import CodecError, NotAllowed, QueueError, QueueNotFound, TidingsError
 from tidings.event import Batch
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.ids import parse_id
 from tidings.peers.peer_client import AWAY_S, DESCRIBE_S, PeerClient
@@ -98,7 +98,7 @@ class PeerQueue(QueueRef):
         """Refuse: the queue is managed at its node."""
         return failed(_not_here(self))
 
-    def watch(self, subscription: Subscription) -> Callable[[], None]:
+    def watch(self, subscription: NodeSubscription) -> Callable[[], None]:
         """Give copies to a subscription, over this connection and those after it; what ends that."""
         connection = self._relay.connection
         if connection.failure is not None:
@@ -116,7 +116,7 @@ class Watcher:
 
     of_peer: ClientSubscription
 
-    def __init__(self, relay: PeerClient, subscription: Subscription) -> None:
+    def __init__(self, relay: PeerClient, subscription: NodeSubscription) -> None:
         self._relay = relay
         self._connection = relay.connection
         self._subscription = subscription

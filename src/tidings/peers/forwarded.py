@@ -19,7 +19,7 @@ from itertools import groupby
 from tidings.errors import CodecError, EventError, NotAllowed, QueueNotFound, Refused, TidingsError, UserError
 from tidings.event import Batch
 from tidings.event.wire import Checked, check
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.ids import NUMBER_MAX, ForwardedOrigin, check_system
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 from tidings.protocol.ledger import ProducerKey, identity_of
@@ -46,7 +46,7 @@ class Forwarded(Service):
         self._parts: dict[Session, list[bytes]] = {}
         self._unheld: dict[Session, TidingsError] = {}  # whose parts were not kept, and why
         self.frames = {Forward: self._take}
-        self.way_back: Callable[[str], Subscription | None] = lambda _node: None
+        self.way_back: Callable[[str], NodeSubscription | None] = lambda _node: None
         """The subscription by which events go to the node of this id, if there is one."""
 
     def greeted(self, session: Session) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidings.errors import TidingsError
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.peers.dialling import Dialling, OutboundConnection, PeerReach
 from tidings.peers.forwarder import Forwarder
 from tidings.peers.outbound_stream import OutboundStream
@@ -117,7 +117,7 @@ class Forwarding:
         self._upstream = outgoing, PeerReach(upstream.address, upstream.credentials), upstream.order
         self._begin(outgoing)
 
-    def way_back(self, node: str) -> Subscription | None:
+    def way_back(self, node: str) -> NodeSubscription | None:
         """The subscription by which what is published goes to the node of this id."""
         outgoing = None if self._upstream is None else self._upstream[0]
         return outgoing.queue.binding if outgoing is not None and outgoing.node == node else None

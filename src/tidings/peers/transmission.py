@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from tidings.errors import QueueError, Refused, TidingsError, UserError
 from tidings.event import Batch
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.protocol.messages import Failure, error_of
 from tidings.protocol.service import Service
@@ -258,7 +258,7 @@ class Transmission(Service):
         queue, exchange = outgoing.queue, self._broker.exchange
         if queue.binding is not None:
             exchange.unsubscribe(queue.binding)
-        queue.binding = Subscription(Filter(filter), BoundQueue(self._manager, queue, is_outward=True))
+        queue.binding = NodeSubscription(Filter(filter), BoundQueue(self._manager, queue, is_outward=True))
         queue.binding.is_local = True  # what other nodes take in is for them to send on
         exchange.subscribe(queue.binding)
         if queue.description.bind != filter:

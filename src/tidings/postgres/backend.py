@@ -12,7 +12,7 @@ from typing import Any
 from tidings.errors import QueueError, QueueNotFound, Refused, TidingsError
 from tidings.event import Batch
 from tidings.event.wire import array_head
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.postgres import managing
 from tidings.postgres.catalog import TYPE, Catalog, Known, completed
@@ -53,7 +53,7 @@ class SharedQueues(QueueBackend):
         """Reason why the database is away; None while it is there."""
         self._is_loaded = False
         self._names: dict[str, Known] = {}  # by name and by id
-        self._watchers: dict[int, dict[Subscription, int]] = {}  # and the last number it gets no copy of
+        self._watchers: dict[int, dict[NodeSubscription, int]] = {}  # and the last number it gets no copy of
         self._getting: set[PostgresReader] = set()
         self._bytes = 0  # of events that are not put yet
         catalog = Catalog(node, lambda come, gone: call(partial(self._changed, come, gone)))
@@ -159,7 +159,7 @@ class SharedQueues(QueueBackend):
         """Forget a reader that waits no longer."""
         self._getting.discard(reader)
 
-    def watch(self, address: str, subscription: Subscription) -> Callable[[], None]:
+    def watch(self, address: str, subscription: NodeSubscription) -> Callable[[], None]:
         """Give a subscription copies of later puts into a queue; return the function that ends that."""
         catalog, watched = self._worker.catalog, self._worker.watched
         is_wanted, key = True, None
@@ -297,7 +297,7 @@ class SharedQueue(QueueRef):
             self.address, lambda turn, known: managing.renew(turn, known, identity, lease_s)
         )
 
-    def watch(self, subscription: Subscription) -> Callable[[], None]:
+    def watch(self, subscription: NodeSubscription) -> Callable[[], None]:
         """Give a subscription copies of later puts that match; return the function that ends that."""
         return self._queues.watch(self.address, subscription)
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tidings.errors import CodecError
 from tidings.event import Batch, Event
 from tidings.event.wire import array_head
-from tidings.exchange import Rows, Subscription
+from tidings.exchange import NodeSubscription, Rows
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.access import Principal
@@ -162,13 +162,13 @@ class Answers:
         return {row: address for row, (inbox, _) in answers if (address := address_of(inbox)) is not None}
 
     def heard(
-        self, batch: Batch, matches: list[tuple[Subscription, Rows]]
-    ) -> list[tuple[Subscription, Rows]]:
+        self, batch: Batch, matches: list[tuple[NodeSubscription, Rows]]
+    ) -> list[tuple[NodeSubscription, Rows]]:
         """The matches of a batch, less what goes to inboxes of others than the one who wants it."""
         answers = self.look(batch).answers
         if not answers:
             return matches
-        heard: list[tuple[Subscription, Rows]] = []
+        heard: list[tuple[NodeSubscription, Rows]] = []
         for subscription, rows in matches:
             if subscription.user is not None:
                 own = self._own(subscription.user)

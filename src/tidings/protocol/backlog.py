@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tidings.event import Batch
-from tidings.exchange import ROWS_AT_ONCE, Positions, Rows, Subscription
+from tidings.exchange import ROWS_AT_ONCE, NodeSubscription, Positions, Rows
 from tidings.matching import Index
 from tidings.protocol.consumer import MEMORY, Consumer
 from tidings.protocol.last_values import LastValuesSink
@@ -49,8 +49,8 @@ class Backlog:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._index: Index[Subscription] = Index(patient=True)
-        self._first: dict[Subscription, int] = {}  # the number of the first batch that each may get
+        self._index: Index[NodeSubscription] = Index(patient=True)
+        self._first: dict[NodeSubscription, int] = {}  # the number of the first batch that each may get
         self._waiting: deque[_Put] = deque()
         self._number = 0  # of the last batch
         self._row = 0  # of the first batch that waits, to go on with
@@ -61,13 +61,13 @@ class Backlog:
         self.size = 0  # bytes of what waits
         self.mark = 0  # of the last commit that anything put in here depends on
 
-    def add(self, subscription: Subscription) -> None:
+    def add(self, subscription: NodeSubscription) -> None:
         """Match what is put in from now on with this one, too."""
         self._tell_lost()
         self._first[subscription] = self._number + 1
         self._index.add(subscription, subscription.filter)
 
-    def remove(self, subscription: Subscription) -> None:
+    def remove(self, subscription: NodeSubscription) -> None:
         """Match nothing with this one any more."""
         self._index.remove(subscription)
         del self._first[subscription]
@@ -154,7 +154,7 @@ class Backlog:
             subscription.sink.deliver(part, rows, positions)
         part.forget()
 
-    def _matches(self, part: Batch, number: int) -> list[tuple[Subscription, Rows]]:
+    def _matches(self, part: Batch, number: int) -> list[tuple[NodeSubscription, Rows]]:
         """Who wants some of these rows, among those who were there when they were published."""
         broker = self._session.broker
         found = [

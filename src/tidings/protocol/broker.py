@@ -34,7 +34,7 @@ from tidings.event import Batch, Event
 from tidings.event.header import DELIVERIES
 from tidings.event.relayed import RelayedBatch
 from tidings.event.wire import Checked, check
-from tidings.exchange import Exchange, Need, Rows, Subscription
+from tidings.exchange import Exchange, Need, NodeSubscription, Rows
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.access import OWN, Authenticator, OpenAuthenticator, PeerInfo, Principal
@@ -88,7 +88,7 @@ _rows_of = itemgetter(1)  # of one of `MatchedRows`
 Anyone = Session | Background | Backlog
 """Who has turns."""
 
-MatchedRows = list[tuple[Subscription, Rows]]
+MatchedRows = list[tuple[NodeSubscription, Rows]]
 """Who wants some of a batch, and which rows."""
 
 
@@ -153,7 +153,7 @@ class Broker:
         self.frames: dict[type[ProtocolMessage], FrameHandler] = {}
         self.watch: QueueWatch | None = None  # who has queues that can be watched
         self.open_link: LinkOpening | None = None  # who has links to other nodes
-        self.changed_links: set[Subscription] = set()
+        self.changed_links: set[NodeSubscription] = set()
         """Of neighbours beyond which nodes may lack what was had here: events go other ways than before."""
         self.tunnels: dict[Session, Callable[[], None]] = {}
         """What sends the frames of sessions that have no connection of their own."""

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from tidings.errors import Refused
 from tidings.event import Batch
-from tidings.exchange import Need, Positions, Rows, Sink, Subscription
+from tidings.exchange import EventSink, Need, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 from tidings.protocol.access import NOBODY, OWNER, Authenticator, Principal
 from tidings.protocol.arguments import check_readable
@@ -55,7 +55,7 @@ def options_of(record: Durable) -> Options:
     return msgspec.msgpack.decode(record.options, type=Options) if record.options else Options()
 
 
-class CursorConsumer(Sink, Protocol):
+class CursorConsumer(EventSink, Protocol):
     """Consumer of a cursor's events while it is there."""
 
     @property
@@ -89,7 +89,7 @@ class Cursor:
         self.consumer: CursorConsumer | None = None
         self.since_us: int | None = None  # begin at this time instead: it is found when the store is read
         asked, passive = Filter(record.filter) if filter is None else filter, options_of(record).passive
-        self.subscription = Subscription(asked, self, passive, owner=self.owner)
+        self.subscription = NodeSubscription(asked, self, passive, owner=self.owner)
 
     @property
     def key(self) -> tuple[str, str]:

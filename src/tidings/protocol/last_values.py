@@ -16,7 +16,7 @@ import msgspec
 
 from tidings.event import Batch, Event
 from tidings.event.wire import array_head, decode_event
-from tidings.exchange import Positions, Rows, Sink
+from tidings.exchange import EventSink, Positions, Rows
 from tidings.filters import Filter
 from tidings.filters.constraint import Constraint
 from tidings.ids import Origin
@@ -45,7 +45,7 @@ Value = tuple[Origin | None, bytes] | None
 """From whom an event came, and its bytes; None for one that is not wanted or has outlived its time."""
 
 
-class LastValuesSink(Sink):
+class LastValuesSink(EventSink):
     """The sink of a subscription while its last values are looked for: what is published meanwhile waits."""
 
     def __init__(self, consumer: Consumer) -> None:

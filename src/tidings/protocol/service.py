@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import DecodeError
 
 from tidings.errors import InternalError, Refused, TidingsError
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.protocol.frames import REPLY_MAX, encode
 from tidings.protocol.messages import ProtocolMessage, Reply, failure_of
 from tidings.replies import Deferred
@@ -34,7 +34,7 @@ FrameHandler = Callable[["Session", Any, bytes], Steps[None] | None]
 
 WatchEnding = tuple[Callable[[], None], Deferred[Any] | None]
 """What ends a watch, and the reply that says whether it has begun; None if it has."""
-QueueWatch = Callable[["Session", str, Subscription], WatchEnding]
+QueueWatch = Callable[["Session", str, NodeSubscription], WatchEnding]
 """Tells a subscription of what is put into the queue of that name, as far as it was granted."""
 LinkOpening = Callable[["Session", "SubscribeRequest"], "StoredConsumer"]
 """Makes the consumer by which a neighbour node gets events, for its session and request."""

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from tidings.errors import CodecError, EventError, NotAllowed, Refused, UserError
 from tidings.event import Batch
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX, ForwardedOrigin, Origin, check_system
 from tidings.protocol.access import NOBODY, Action, Check, Denied, LoginCredentials, PeerInfo, Principal
@@ -88,7 +88,7 @@ class Session(SessionWorker):
         self.caller = caller
         self.connected_at = now
         self.principal = NOBODY
-        self.granted: Subscription | None = None  # what it may publish, None for everything
+        self.granted: NodeSubscription | None = None  # what it may publish, None for everything
         self.bound: str | None = None  # its user, if that is bound by rules: see Permit
         self.is_let_in = False  # whether the authenticator has let its client in, ever
         self.origin = Origin()  # of its events; set by the HELLO

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidings.errors import Refused, TidingsError
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.interest import Advertisement
 from tidings.protocol.access import Action
@@ -162,7 +162,7 @@ class Subscriptions:
             self._attach(wanted, StoredConsumer(cursor, session, wanted.number, wanted.credit, keeps_all))
         else:
             consumer = _consumer(session, wanted)
-            subscription = Subscription(
+            subscription = NodeSubscription(
                 filter, consumer, wanted.passive, user=session.bound, owner=session, asked=asked
             )
             subscription.later = self._later(wanted) if is_unindexed else None
@@ -179,7 +179,7 @@ class Subscriptions:
         self._weigh(SubscribeRequest, wanted.number, wanted.filter)
 
     def _watch(
-        self, wanted: SubscribeRequest, queue: str, subscription: Subscription, consumer: Consumer
+        self, wanted: SubscribeRequest, queue: str, subscription: NodeSubscription, consumer: Consumer
     ) -> Begun:
         """Let copies of what is put into a queue flow; the reply may have to come from where that is."""
         if self._broker.watch is None:
@@ -196,7 +196,7 @@ class Subscriptions:
         return error
 
     def _open_last(
-        self, wanted: SubscribeRequest, subscription: Subscription, consumer: WaitingConsumer
+        self, wanted: SubscribeRequest, subscription: NodeSubscription, consumer: WaitingConsumer
     ) -> Steps[dict[str, Any]]:
         """Begin a subscription with the last values there are; what is published meanwhile comes later."""
         subscription.sink = gathering = self._gathering = LastValuesSink(consumer)
@@ -233,7 +233,7 @@ class Subscriptions:
             self._backlog = Backlog(self._session)
         return self._backlog
 
-    def _begin(self, subscription: Subscription) -> Callable[[], None]:
+    def _begin(self, subscription: NodeSubscription) -> Callable[[], None]:
         """Let events flow; what ends that."""
         self._broker.exchange.subscribe(subscription)
         return partial(self._broker.exchange.unsubscribe, subscription)

@@ -27,7 +27,7 @@ from msgspec import Meta, Struct
 
 from tidings.errors import QueueError
 from tidings.event import Batch
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX
 from tidings.protocol.messages import GIVE_BACK
@@ -123,7 +123,7 @@ class QueueRef(Protocol):
         """Let the message with this event live for so long from now on; how long that is, 0 if it is gone."""
 
     @abstractmethod
-    def watch(self, subscription: Subscription) -> Callable[[], None]:
+    def watch(self, subscription: NodeSubscription) -> Callable[[], None]:
         """Deliver copies of what is put from now on, and matches, to the sink; what ends that.
 
         Disconnected if the backend is away.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tidings.errors import QueueFull
 from tidings.event import Batch
-from tidings.exchange import Positions, Rows, Sink
+from tidings.exchange import EventSink, Positions, Rows
 from tidings.queues.message import LENGTH_MAX, QueuedMessage
 from tidings.queues.queue import MessageQueue
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidings.queues.manager import QueueManager
 
 
-class BoundQueue(Sink):
+class BoundQueue(EventSink):
     """Puts publications that match into a queue; those it has no room for are dead letters.
 
     `is_outward`: they go to another node, where neither requests of clients of this one nor the answers to

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tidings.errors import MessageNotHeld, NotAllowed, QueueError, QueueNotFound
 from tidings.event import Batch
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.service import IncomingRequest
@@ -146,7 +146,7 @@ class LocalQueue:
                 return queue.renew(number, wanted.lease_s)
         raise MessageNotHeld(queue.name, f"there is no message {wanted.id}, or it is in flight")
 
-    def watch(self, subscription: Subscription) -> tuple[Callable[[], None], None]:
+    def watch(self, subscription: NodeSubscription) -> tuple[Callable[[], None], None]:
         """Deliver copies of what is put to a subscription; what ends that."""
         waiting, unindexed = self.queue.waiting, self._broker.exchange.unindexed
         waiting.watch(subscription)

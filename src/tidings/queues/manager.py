@@ -13,7 +13,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from tidings.errors import QueueError, QueueExists, QueueFull, QueueNotFound, Refused
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.ids import Origin, make_id
 from tidings.protocol.access import NOBODY, OWNER
@@ -183,7 +183,7 @@ class QueueManager:
         """Put matching publications into a queue, as far as its creator may subscribe to them."""
         asked, maker = Filter(wanted), queue.description.maker
         principal = (self.broker.authenticator.principal_of(maker) or NOBODY) if maker else OWNER
-        queue.binding = Subscription(
+        queue.binding = NodeSubscription(
             principal.reach(asked),
             BoundQueue(self, queue),
             queue.description.passive,

@@ -23,7 +23,7 @@ from tidings.errors import MessageNotHeld, QueueError
 from tidings.event import Batch, Origin
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.wire import array_head
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.matching import Shelf
 from tidings.queues import serving
@@ -67,7 +67,7 @@ class MessageQueue:
         self.description = description
         self.kind = kind
         self.waiting = WaitingReaders()
-        self.binding: Subscription | None = None
+        self.binding: NodeSubscription | None = None
         self.handed_mark = 0  # the commit that says that messages may have been handed out
         self.held: dict[int, InFlight] = {}
         self.in_transactions: dict[int, InFlight] = {}  # those of them that transactions hold

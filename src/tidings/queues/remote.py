@@ -26,7 +26,7 @@ from tidings.errors import (
     TidingsError,
 )
 from tidings.event import Batch
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.access import Action, not_allowed
@@ -164,7 +164,7 @@ class RemoteQueue:
             problem = f"{user!r} may get only what matches {granted} from queue {self.address!r}"
             raise NotAllowed(f"{problem}, which can't be checked for this message here; get it instead")
 
-    def watch(self, subscription: Subscription) -> tuple[Callable[[], None], Deferred[Any]]:
+    def watch(self, subscription: NodeSubscription) -> tuple[Callable[[], None], Deferred[Any]]:
         """Deliver copies of what is put to a subscription; what ends that, and whether it has begun."""
         try:
             end = self.ref.watch(subscription)

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tidings.errors import NotAllowed, QueueAmbiguous, QueueNotFound
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.protocol.access import not_allowed
 from tidings.protocol.messages import Commit, Put, Settle
@@ -213,7 +213,7 @@ class QueueService(Service):
         target, granted = self._targets.found(asked.session, "get", wanted.queue)
         return target.renew(asked.session, wanted, granted)
 
-    def watch(self, session: Session, name: str, subscription: Subscription) -> WatchEnding:
+    def watch(self, session: Session, name: str, subscription: NodeSubscription) -> WatchEnding:
         """Tell a subscription of what is put into a queue, as far as it may be got; what ends that."""
         target, granted = self._targets.found(session, "get", name)
         check_possible(subscription.filter)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from tidings.exchange import Subscription
+from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.matching import Index
 from tidings.matching.equalities import Equalities
@@ -149,8 +149,8 @@ class WaitingReaders:
         self._any = ReaderLine(None)
         self._lines: dict[int, ReaderLine] = {}  # of the others, by the ids of their filters
         self._equalities: Equalities[ReaderLine] = Equalities()
-        self._index: Index[ReaderLine | Subscription] = Index(patient=True)
-        self.watching: dict[Subscription, None] = {}
+        self._index: Index[ReaderLine | NodeSubscription] = Index(patient=True)
+        self.watching: dict[NodeSubscription, None] = {}
         self._count = 0
         self._turns = 0
         # Those who wait only while others may give something back.
@@ -192,16 +192,16 @@ class WaitingReaders:
                 place.remove(line)
                 del self._lines[id(line.filter)]
 
-    def watch(self, subscription: Subscription) -> None:
+    def watch(self, subscription: NodeSubscription) -> None:
         """Add a watch of all messages that match."""
         self.watching[subscription] = None
         self._index.add(subscription, subscription.filter)
 
-    def is_unindexed(self, subscription: Subscription) -> bool:
+    def is_unindexed(self, subscription: NodeSubscription) -> bool:
         """Whether the filter of a watch must be evaluated on every message."""
         return self._index.is_unindexed(subscription)
 
-    def unwatch(self, subscription: Subscription) -> None:
+    def unwatch(self, subscription: NodeSubscription) -> None:
         """Remove a watch, if it is there."""
         if subscription in self.watching:
             del self.watching[subscription]
@@ -218,9 +218,9 @@ class WaitingReaders:
             found.append(self._any)
         return found[0] if len(found) == 1 else merge(*found, key=_turn)
 
-    def watchers(self, message: QueuedMessage) -> list[Subscription]:
+    def watchers(self, message: QueuedMessage) -> list[NodeSubscription]:
         """Return the watches that match this message."""
-        return [one for one in self._index.match(message.shown) if isinstance(one, Subscription)]
+        return [one for one in self._index.match(message.shown) if isinstance(one, NodeSubscription)]
 
     def everyone(self) -> list[QueueReader]:
         """Return all waiting readers."""
