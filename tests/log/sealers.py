@@ -11,7 +11,7 @@ from tidings.event import Batch, Event
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.log.chunks import FileInfo, LivePart, Part
-from tidings.log.history import History
+from tidings.log.history import LogHistory
 from tidings.log.sealing import FileCutter, to_join
 from tidings.log.segment_file import positioned_events
 from tidings.log.segment_folder import Folder
@@ -54,7 +54,7 @@ def numbers_of(parts: Iterable[Part]) -> list[tuple[int, int]]:
 
 
 def read_all(
-    history: History, start: int, end: int, where: str = "", size_max: int = 1 << 20, skip: bool = False
+    history: LogHistory, start: int, end: int, where: str = "", size_max: int = 1 << 20, skip: bool = False
 ) -> list[tuple[int, int]]:
     """All that is told of the log from a position on, asked for piece by piece."""
     told: list[tuple[int, int]] = []
@@ -66,7 +66,7 @@ def read_all(
     return told
 
 
-def seal(history: History, folder: Folder, first: int, last: int, node: str = NODE) -> list[FileInfo]:
+def seal(history: LogHistory, folder: Folder, first: int, last: int, node: str = NODE) -> list[FileInfo]:
     """Write what a log has from one position to another into files."""
     cutter, answer = FileCutter(first), history.read(first, last + 1, Filter(), 1 << 30, False)
     assert answer.next == last + 1

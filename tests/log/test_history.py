@@ -25,7 +25,7 @@ from tidings.log import history as history_module
 from tidings.log import sealing
 from tidings.log import segments as sealed_module
 from tidings.log.chunks import LivePart
-from tidings.log.history import History
+from tidings.log.history import LogHistory
 from tidings.log.segment_folder import Folder
 from tidings.log.segments import SealedFiles
 from tidings.matching import Index
@@ -57,7 +57,7 @@ class Logs(RuleBasedStateMachine):
         self.store = SimulatedStore(self.disk, bytes)
         self.folder = Folder(self.home)
         self.sealed = SealedFiles(self.folder, NODE)
-        self.history = History(self.store, self.sealed)
+        self.history = LogHistory(self.store, self.sealed)
 
     def teardown(self) -> None:
         shutil.rmtree(self.home)
@@ -210,7 +210,7 @@ class Logs(RuleBasedStateMachine):
             assert not problems
 
 
-def find_all(history: History, ids: list[str], end: int, where: str = "") -> list[tuple[int, int]]:
+def find_all(history: LogHistory, ids: list[str], end: int, where: str = "") -> list[tuple[int, int]]:
     """All that is found of these ids, asked for piece by piece."""
     told: list[tuple[int, int]] = []
     start = 0
@@ -256,7 +256,7 @@ def store_of(*batches: StoredBatch, discarded: int = 0) -> MemoryStore:
 def test_what_was_pruned_is_refused_with_the_first_position_there_is(tmp_path: Path) -> None:
     one, two = stored(1, range(2)), stored(3, range(2, 4))
     segments = sealed_files(tmp_path, [one], [two])
-    history = History(store_of(one, two, discarded=4), segments)
+    history = LogHistory(store_of(one, two, discarded=4), segments)
     segments.prune(3, None, None)
     with pytest.raises(Refused, match="position 1 was pruned: the log begins at 3") as refused:
         history.read(1, 5, Filter(), 1000, False)
@@ -267,7 +267,7 @@ def test_what_was_pruned_is_refused_with_the_first_position_there_is(tmp_path: P
 def test_a_log_whose_files_were_all_pruned_begins_where_the_store_does(tmp_path: Path) -> None:
     one, two = stored(1, range(2)), stored(3, range(2, 4))
     segments = sealed_files(tmp_path, [one])
-    history = History(store_of(one, two, discarded=2), segments)
+    history = LogHistory(store_of(one, two, discarded=2), segments)
     segments.prune(3, None, None)
     assert history.first == 3
     assert read_all(history, 3, 5) == [(3, 2), (4, 3)]
@@ -276,7 +276,7 @@ def test_a_log_whose_files_were_all_pruned_begins_where_the_store_does(tmp_path:
 def test_files_that_are_gone_are_told_and_do_not_stop_who_skips(tmp_path: Path) -> None:
     one, two, three = (stored(first, range(first, first + 2)) for first in (1, 3, 5))
     segments = sealed_files(tmp_path, [one], [two])
-    history = History(store_of(one, two, three, discarded=4), segments)
+    history = LogHistory(store_of(one, two, three, discarded=4), segments)
     segments.folder.remove(segments.folder.files()[1:])
     segments.refresh()
     with pytest.raises(Refused, match="positions 3 to 4 are in no file"):
@@ -287,14 +287,14 @@ def test_files_that_are_gone_are_told_and_do_not_stop_who_skips(tmp_path: Path) 
 
 def test_a_grant_holds_for_what_is_found_in_files_too(tmp_path: Path) -> None:
     one = stored(1, range(4))
-    history = History(store_of(one, discarded=4), sealed_files(tmp_path, [one]))
+    history = LogHistory(store_of(one, discarded=4), sealed_files(tmp_path, [one]))
     ids = [make_id("s", 1, n + 1) for n in range(4)]
     assert find_all(history, ids, 5, "even = TRUE") == [(1, 0), (3, 2)]
 
 
 def test_many_ids_are_found_sealed_or_not_and_no_ids_find_nothing(tmp_path: Path) -> None:
     one, two = stored(1, range(600)), stored(601, range(600, 1200))
-    history = History(store_of(one, two, discarded=600), sealed_files(tmp_path, [one]))
+    history = LogHistory(store_of(one, two, discarded=600), sealed_files(tmp_path, [one]))
     ids = [make_id("s", 1, n + 1) for n in range(100, 1100)]
     assert find_all(history, ids, 1201) == [(n + 1, n) for n in range(100, 1100)]
     assert find_all(history, [], 1201) == []
@@ -303,7 +303,7 @@ def test_many_ids_are_found_sealed_or_not_and_no_ids_find_nothing(tmp_path: Path
 def test_an_event_is_found_once_while_its_file_is_there_and_the_node_does_not_know(tmp_path: Path) -> None:
     one, two = stored(1, range(2)), stored(3, range(2, 4))
     segments = sealed_files(tmp_path, [one])
-    history = History(store_of(one, two), segments)
+    history = LogHistory(store_of(one, two), segments)
     assert segments.span().last == 2
     sealed_files(tmp_path, [one], [two])
     found = find_all(history, [make_id("s", 1, n + 1) for n in range(4)], 5)
@@ -313,7 +313,7 @@ def test_an_event_is_found_once_while_its_file_is_there_and_the_node_does_not_kn
 def test_reading_ends_when_its_time_is_over_and_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_module, "READ_S_MAX", 0.0)
     monkeypatch.setattr(history_module, "PIECE_SIZE", 1)
-    history = History(store_of(*(stored(first, [first]) for first in range(1, 6))))
+    history = LogHistory(store_of(*(stored(first, [first]) for first in range(1, 6))))
     answer = history.read(1, 6, Filter("n = 5"), 1 << 20, False)
     assert (answer.parts, answer.next) == ([], 2)
     assert read_all(history, 1, 6, "n = 5") == [(5, 5)]
@@ -332,7 +332,7 @@ def test_a_type_that_is_left_out_is_so_wherever_its_name_stands(batches: list[li
         held.append(StoredBatch(first, len(events), "s", 1, "ann", NOON_US, True, raw))
         wanted += [first + row for row, event in enumerate(events) if filter.matches(event)]
         first += len(events)
-    parts = History(store_of(*held)).read(1, first, filter, 1 << 20, False).parts
+    parts = LogHistory(store_of(*held)).read(1, first, filter, 1 << 20, False).parts
     assert [place for part in parts if isinstance(part, LivePart) for place in part.positions()] == wanted
 
 
@@ -340,7 +340,7 @@ def test_batches_that_can_not_have_a_type_that_is_left_out_are_not_evaluated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Index, "match_rows", None)
-    history = History(store_of(stored(1, [1, 2]), stored(3, [3])))
+    history = LogHistory(store_of(stored(1, [1, 2]), stored(3, [3])))
     answer = history.read(1, 4, Filter("NOT STARTS_WITH(type, 'own.')"), 1 << 20, False)
     assert len(answer.parts) == 2
 
@@ -348,7 +348,7 @@ def test_batches_that_can_not_have_a_type_that_is_left_out_are_not_evaluated(
 def test_who_passes_over_damage_is_still_told_of_what_was_pruned(tmp_path: Path) -> None:
     one, two = stored(1, range(2)), stored(3, range(2, 4))
     segments = sealed_files(tmp_path, [one], [two])
-    history = History(store_of(one, two, discarded=4), segments)
+    history = LogHistory(store_of(one, two, discarded=4), segments)
     segments.prune(3, None, None)
     with pytest.raises(Refused, match="pruned"):
         history.read(1, 5, Filter(), 1000, skip=True)
@@ -359,7 +359,7 @@ def test_who_passes_over_damage_is_still_told_of_what_was_pruned(tmp_path: Path)
 
 def test_the_time_of_an_event_leads_to_it_wherever_it_lies(tmp_path: Path) -> None:
     one, two = stored(1, range(2), NOON_US), stored(3, range(2), NOON_US + DAY_US)
-    history = History(store_of(one, two, discarded=2), sealed_files(tmp_path, [one]))
+    history = LogHistory(store_of(one, two, discarded=2), sealed_files(tmp_path, [one]))
     times = [NOON_US - 1, NOON_US, NOON_US + 1, NOON_US + DAY_US, NOON_US + 2 * DAY_US]
     assert [history.position_at(time_us) for time_us in times] == [1, 1, 3, 3, 5]
 
@@ -369,7 +369,7 @@ def test_an_answer_fits_into_a_frame_however_large_batches_are(sizes: list[int])
     bodies = [bytes(size << 20) for size in sizes]
     events = [replace(Event("t", {"n": n}, body=body), counter=n + 1) for n, body in enumerate(bodies)]
     one = StoredBatch(9, len(events), "s", 1, "ann", NOON_US, True, Batch.of(events).raw)
-    history = History(store_of(stored(8, [8]), one, stored(90, [90])))
+    history = LogHistory(store_of(stored(8, [8]), one, stored(90, [90])))
     told: list[tuple[int, int]] = []
     start = 8
     while start < 91:

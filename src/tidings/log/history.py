@@ -128,7 +128,7 @@ class SealedLog:
         return SealedSpan()
 
 
-class History:
+class LogHistory:
     """Log of a node with this store and these files."""
 
     def __init__(self, store: Store, sealed: SealedLog | None = None) -> None:

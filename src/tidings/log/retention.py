@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tidings.errors import Refused, StoreError, TidingsError
 from tidings.log import arguments
-from tidings.log.history import History, SealedSpan
+from tidings.log.history import LogHistory, SealedSpan
 from tidings.log.sealing import SealSchedule, reach
 from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest
@@ -44,7 +44,7 @@ class LogRetention:
     """Sealing, release, pruning and verification of a node's log."""
 
     def __init__(
-        self, broker: Broker, history: History, retention: RetentionTerms, seal_s: float | None, go: Go
+        self, broker: Broker, history: LogHistory, retention: RetentionTerms, seal_s: float | None, go: Go
     ) -> None:
         self.span = history.sealed.span()
         self._broker = broker

@@ -1,7 +1,7 @@
 """Log service of a node: readers come and go, and read events again.
 
 Logging itself does not happen here: the broker stores persistent events and those that archives want.
-Reading, which takes long, is done by `History` in a thread; a client may read what it may subscribe to.
+Reading, which takes long, is done by `LogHistory` in a thread; a client may read what it may subscribe to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidings.errors import NotAllowed, Refused
 from tidings.filters import Filter
 from tidings.log import arguments
 from tidings.log.arguments import READ_SIZE_MAX
-from tidings.log.history import History, LogAnswer
+from tidings.log.history import LogAnswer, LogHistory
 from tidings.log.retention import LogRetention, RetentionTerms
 from tidings.protocol.access import Action, Principal
 from tidings.protocol.broker import Broker
@@ -54,7 +54,7 @@ class LogService(Service):
     def __init__(
         self,
         broker: Broker,
-        history: History,
+        history: LogHistory,
         lasts: bool,
         where: str | None = None,
         retention: RetentionTerms | None = None,

@@ -18,7 +18,7 @@ from msgspec import Struct
 from tidings.errors import NotAllowed, Refused
 from tidings.ids import new_system
 from tidings.log.arguments import Nothing
-from tidings.log.history import History, SealedLog
+from tidings.log.history import LogHistory, SealedLog
 from tidings.log.retention import RetentionTerms
 from tidings.log.service import LogService
 from tidings.log.sinks import open_sinks
@@ -85,7 +85,7 @@ class NodeCore:
         broker.last_pages.lasts = settings.lasts
         self.queues = open_sinks(broker, store, settings.lasts, settings.queue_types)
         archive = settings.archive
-        self.history = History(store, archive.sealed)
+        self.history = LogHistory(store, archive.sealed)
         rules = archive.where, archive.retention, archive.seal_s
         self.log = LogService(broker, self.history, settings.lasts, *rules)
         broker.add(self.log)
