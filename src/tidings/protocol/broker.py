@@ -92,7 +92,7 @@ MatchedRows = list[tuple[NodeSubscription, Rows]]
 """Who wants some of a batch, and which rows."""
 
 
-class Published(NamedTuple):
+class PublishedEvents(NamedTuple):
     """Events that are being delivered, under which numbers they came, and whose they are."""
 
     batch: Batch
@@ -129,7 +129,7 @@ class Broker:
         self.exchange = Exchange()
         self.answers = Answers(self.node)
         self.routes: Routes | None = None  # who knows the ways to inboxes at other nodes
-        self.published: Published | None = None  # what is being delivered
+        self.published: PublishedEvents | None = None  # what is being delivered
         self.timers = Alarms()  # what is to be done at a time, by whichever part of the broker or service
         self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
         self._names: dict[str, Session] = {}
@@ -576,7 +576,7 @@ class Broker:
             return
         self.count("relayed_again", len(batch))
         positions = self._keep(batch, checked, matches)
-        published = Published(batch, checked.counters, None, checked.deliveries)
+        published = PublishedEvents(batch, checked.counters, None, checked.deliveries)
         self._deliver(published, matches, positions)
 
     def _had(self, batch: RelayedBatch) -> int:
@@ -613,7 +613,7 @@ class Broker:
         if self.exchange.later:
             for later in self.exchange.later:
                 later.put(batch, positions)
-        published = Published(batch, checked.counters, session, checked.deliveries)
+        published = PublishedEvents(batch, checked.counters, session, checked.deliveries)
         if positions is None and len(matches) > DELIVERIES_FEW:
             total = DELIVERIES_FEW * len(matches) + sum(map(len, map(_rows_of, matches)))
             if total > DELIVERED_AT_ONCE:
@@ -635,7 +635,7 @@ class Broker:
         return self.routes.routed(batch, addresses, matches, is_stored)
 
     def _deliver(
-        self, published: Published, matches: MatchedRows, positions: list[int | None] | None
+        self, published: PublishedEvents, matches: MatchedRows, positions: list[int | None] | None
     ) -> None:
         before, self.published = self.published, published  # a delivery may lead to another
         batch = published.batch
@@ -643,7 +643,7 @@ class Broker:
             subscription.sink.deliver(batch, rows, positions)
         self.published = before
 
-    def _deliver_parts(self, published: Published, matches: MatchedRows, ended: int) -> Steps[None]:
+    def _deliver_parts(self, published: PublishedEvents, matches: MatchedRows, ended: int) -> Steps[None]:
         """Deliver what is not stored to some at a time; what has a position goes to all at once, in order.
 
         What a delivery costs is known when it is done, as some consumers look at each event and some do not.
