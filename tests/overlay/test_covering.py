@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.filters.conditions import dense_filters, events, filters
 from tidings import Event, Filter
 from tidings.overlay import covering, piles
-from tidings.overlay.covering import Announced, Changes, CoveringSet, digest_of, number_of
+from tidings.overlay.covering import Announced, AnnouncedChanges, CoveringSet, digest_of, number_of
 from tidings.steps import finish
 
 Texts = Counter[tuple[str, bool]]
@@ -28,7 +28,7 @@ def texts_of(announced: Iterable[Announced]) -> Texts:
     return Counter(map(text_of, announced))
 
 
-def settled(covering_set: CoveringSet) -> Changes:
+def settled(covering_set: CoveringSet) -> AnnouncedChanges:
     finish(covering_set.steps())
     return covering_set.take_changes()
 

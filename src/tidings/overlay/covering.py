@@ -16,7 +16,7 @@ demanding one. No announced filter covers another one, as far as `Filter.covers`
 or searching would take too long. Of filters that cover each other the one with the shortest text is
 announced, of several the first in order of text, so the result does not depend on the order in which they
 came. Changes are returned between two operations only: a filter that goes and those which it covered are in
-the same `Changes`.
+the same `AnnouncedChanges`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Announced(NamedTuple):
     passive: bool
 
 
-class Changes(NamedTuple):
+class AnnouncedChanges(NamedTuple):
     """Net changes of the announced filters, for one message."""
 
     added: list[Announced]
@@ -221,11 +221,11 @@ class CoveringSet:
             raise KeyError(key)
         self._noted[key] = None
 
-    def take_changes(self) -> Changes:
+    def take_changes(self) -> AnnouncedChanges:
         """Return what has changed since the last call: nothing while one change is half done."""
         if not self._is_between:
-            return Changes([], [])
-        changes = Changes(list(self._added.values()), list(self._removed.values()))
+            return AnnouncedChanges([], [])
+        changes = AnnouncedChanges(list(self._added.values()), list(self._removed.values()))
         for name in self._removed:
             del self._announced[name]
         self._announced |= self._added

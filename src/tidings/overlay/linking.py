@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from tidings.errors import Refused, TidingsError
 from tidings.ids import ClockIds
 from tidings.overlay.link import TunnelledConnection, TunnelledSession
-from tidings.overlay.neighbours import KnownNeighbours, Link, Neighbour
+from tidings.overlay.neighbours import KnownNeighbours, NeighbourLink, Neighbour
 from tidings.overlay.packing import ZSTD_NAME, forms, unpacked
 from tidings.peers.peering import Peering, PeerOutbound
 from tidings.protocol.access import PeerInfo
@@ -53,14 +53,14 @@ class Linking:
         self._peering = peering
         self._known = known
         self._system = system
-        self._links: dict[Session, tuple[Link, Neighbour]] = {}  # by the near session
+        self._links: dict[Session, tuple[NeighbourLink, Neighbour]] = {}  # by the near session
         self._declined: dict[Session, None] = {}  # of links that were not made
         self.on_up: Callable[[Neighbour], None] = lambda _neighbour: None
         self.on_answer: Callable[[Neighbour], None] = lambda _neighbour: None
-        self.on_down: Callable[[Neighbour, Link], None] = lambda _neighbour, _link: None
+        self.on_down: Callable[[Neighbour, NeighbourLink], None] = lambda _neighbour, _link: None
         peering.on_found, peering.on_lost = self._found, self._lost
 
-    def __iter__(self) -> Iterator[tuple[Link, Neighbour]]:
+    def __iter__(self) -> Iterator[tuple[NeighbourLink, Neighbour]]:
         return iter(list(self._links.values()))
 
     def caller(self, session: Session) -> Neighbour:
@@ -91,7 +91,9 @@ class Linking:
 
         ended = partial(self._ended, neighbour, hang_up)
         tunnel = TunnelledSession(self._broker, connection, caller, outbound.touch, ended)
-        self._greet(self._enter(neighbour, Link(connection, tunnel.session, tunnel, outbound.touch, hang_up)))
+        self._greet(
+            self._enter(neighbour, NeighbourLink(connection, tunnel.session, tunnel, outbound.touch, hang_up))
+        )
 
     def _ended(self, neighbour: Neighbour, hang_up: Callable[[], None]) -> None:
         """What runs through the tunnel has ended: a link is made again, with a new connection.
@@ -107,12 +109,12 @@ class Linking:
             self.part(neighbour)
             self._not_linked(neighbour.node, problem)
 
-    def _enter(self, neighbour: Neighbour, link: Link) -> tuple[Link, Neighbour]:
+    def _enter(self, neighbour: Neighbour, link: NeighbourLink) -> tuple[NeighbourLink, Neighbour]:
         neighbour.link = link
         pair = self._links[link.session] = link, neighbour
         return pair
 
-    def _greet(self, pair: tuple[Link, Neighbour]) -> None:
+    def _greet(self, pair: tuple[NeighbourLink, Neighbour]) -> None:
         link, _ = pair
         link.is_greeting = True
         about = {"version": VERSION, "node": self._broker.node, "name": self._broker.name}
@@ -123,14 +125,14 @@ class Linking:
         link.flush()
         self._bring_up(pair)
 
-    def _answered(self, pair: tuple[Link, Neighbour], told: Any) -> None:
+    def _answered(self, pair: tuple[NeighbourLink, Neighbour], told: Any) -> None:
         link, neighbour = pair
         digests = told if isinstance(told, dict) else {}
         link.table_digest, link.offers_digest = str(digests.get("digest", "")), str(digests.get("offers", ""))
         if neighbour.link is link:
             self.on_answer(neighbour)
 
-    def _not_answered(self, pair: tuple[Link, Neighbour], error: TidingsError) -> None:
+    def _not_answered(self, pair: tuple[NeighbourLink, Neighbour], error: TidingsError) -> None:
         """The other node is no neighbour over this connection, which goes on as that of a client."""
         link, neighbour = pair
         if neighbour.link is link:
@@ -180,7 +182,7 @@ class Linking:
         if known not in ("", name) and self._broker.authenticator.principal_of(known) is not None:
             raise Refused("not-allowed", f"{name!r} shows the id of the node {known!r}")
 
-    def _accept(self, session: Session, greeting: Greeting) -> tuple[Link, Neighbour]:
+    def _accept(self, session: Session, greeting: Greeting) -> tuple[NeighbourLink, Neighbour]:
         """A node that has dialled this one becomes a neighbour; of two connections one is kept."""
         neighbour = self._known.meet(greeting.node, greeting.name)
         former = neighbour.link
@@ -195,7 +197,9 @@ class Linking:
             self._connection(session), session, partial(self._ended, neighbour, lost)
         )
         hang_up = partial(session.close, "exists", "the node has come again")
-        return self._enter(neighbour, Link(tunnel.connection, session, tunnel, tunnel.flush, hang_up))
+        return self._enter(
+            neighbour, NeighbourLink(tunnel.connection, session, tunnel, tunnel.flush, hang_up)
+        )
 
     def _connection(self, session: Session) -> Connection:
         """A connection to a node that has dialled this one; TLS has shown it who this is."""
@@ -216,7 +220,7 @@ class Linking:
         if link.connection.is_up and not link.is_greeting:
             self._greet(pair)
 
-    def _bring_up(self, pair: tuple[Link, Neighbour]) -> None:
+    def _bring_up(self, pair: tuple[NeighbourLink, Neighbour]) -> None:
         link, neighbour = pair
         if not link.is_up and link.is_greeting and link.has_greeted:
             link.is_up = True

@@ -33,7 +33,7 @@ Later = Callable[[float, Callable[[], None]], None]
 """Calls a function after so many seconds."""
 
 
-class Link:
+class NeighbourLink:
     """Connection to a neighbour, from its greeting on; see `link.py`.
 
     It is up when both nodes have greeted each other as clients. `flush` has its output sent, `hang_up` ends
@@ -73,7 +73,7 @@ class Neighbour:
         self.wants = Pruning(announcer)  # what is wanted from it, and what it offers
         self.stale_offers: dict[str, None] | None = None  # while all of its offers are being received
         self.has_offered = False  # its offers here are those that it has in mind
-        self.link: Link | None = None
+        self.link: NeighbourLink | None = None
         self.intake: Intake | None = None
         self.cursor: LinkCursor | None = None  # while its link is in the tree
         self.table: NeighbourTable | None = None

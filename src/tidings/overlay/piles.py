@@ -28,14 +28,14 @@ WAYS_MAX = 128
 _ANY = ""  # no attribute has this name
 
 
-class _Node:
+class _PileNode:
     """Boxes, or nodes, in the order of one end, with the extremes of their ends."""
 
     __slots__ = (
         "children", "highs_least", "highs_most", "is_leaf", "keys", "lows_least", "lows_most", "parent",
     )  # fmt: skip
 
-    def __init__(self, is_leaf: bool, keys: list[End], children: list[Any], parent: _Node | None) -> None:
+    def __init__(self, is_leaf: bool, keys: list[End], children: list[Any], parent: _PileNode | None) -> None:
         self.is_leaf = is_leaf
         self.keys = keys  # of a leaf: the boxes' ends; else where each child begins
         self.children = children
@@ -81,8 +81,8 @@ class _Tree:
         self.names = names
         self.number = number
         self._few: dict[Box, None] = {}
-        self._leaves: dict[Box, _Node] = {}
-        self._root: _Node | None = None
+        self._leaves: dict[Box, _PileNode] = {}
+        self._root: _PileNode | None = None
         self._axis = 0
         self._is_by_high = False
 
@@ -101,11 +101,11 @@ class _Tree:
         if len(self._few) > FEW:
             self._axis, self._is_by_high = _best_axis(list(self._few))
             boxes = sorted(self._few, key=self._key)
-            self._root = _Node(True, [self._key(one) for one in boxes], boxes, None)
+            self._root = _PileNode(True, [self._key(one) for one in boxes], boxes, None)
             self._leaves = dict.fromkeys(boxes, self._root)
             self._few = {}
 
-    def _add(self, node: _Node, box: Box) -> None:
+    def _add(self, node: _PileNode, box: Box) -> None:
         key = self._key(box)
         while not node.is_leaf:
             node.widen(box.lows, box.highs)
@@ -118,18 +118,18 @@ class _Tree:
         if len(node.keys) > NODE_MAX:
             self._split(node)
 
-    def _split(self, node: _Node) -> None:
+    def _split(self, node: _PileNode) -> None:
         """Halve a node that is too large, and those above it that become so."""
         while len(node.keys) > NODE_MAX:
             half = len(node.keys) // 2
             parent = node.parent
-            low = _Node(node.is_leaf, node.keys[:half], node.children[:half], parent)
-            high = _Node(node.is_leaf, node.keys[half:], node.children[half:], parent)
+            low = _PileNode(node.is_leaf, node.keys[:half], node.children[:half], parent)
+            high = _PileNode(node.is_leaf, node.keys[half:], node.children[half:], parent)
             if node.is_leaf:
                 self._leaves.update(dict.fromkeys(low.children, low))
                 self._leaves.update(dict.fromkeys(high.children, high))
             if parent is None:
-                self._root = _Node(False, [low.keys[0], high.keys[0]], [low, high], None)
+                self._root = _PileNode(False, [low.keys[0], high.keys[0]], [low, high], None)
                 return
             place = parent.children.index(node)
             parent.children[place : place + 1] = [low, high]
@@ -141,7 +141,7 @@ class _Tree:
         if self._root is None:
             del self._few[box]
             return
-        node: _Node | None = self._leaves.pop(box)
+        node: _PileNode | None = self._leaves.pop(box)
         child: Any = box
         while node is not None:
             place = node.children.index(child)

@@ -22,7 +22,7 @@ OFFERS_MAX = 100_000
 """Offers of one neighbour, which stand for all advertisements behind it."""
 
 
-class Want(NamedTuple):
+class NeighbourWant(NamedTuple):
     """A filter that is wanted from a neighbour."""
 
     filter: Filter
@@ -34,7 +34,7 @@ class Pruning:
 
     def __init__(self, announcer: Announcer) -> None:
         self._announcer = announcer
-        self._wants: dict[Hashable, Want] = {}
+        self._wants: dict[Hashable, NeighbourWant] = {}
         self._wanted: Overlaps[Hashable] = Overlaps()
         self._announced: dict[Hashable, None] = {}
         self._offers: dict[str, Filter] = {}
@@ -61,7 +61,7 @@ class Pruning:
         """Want what matches, under this key, instead of what was wanted under it before."""
         if key in self._wants:
             self._wanted.remove(key)
-        self._wants[key] = Want(filter, passive)
+        self._wants[key] = NeighbourWant(filter, passive)
         self._wanted.add(key, filter)
         if self._is_offered(filter):
             self._announced[key] = None

@@ -24,7 +24,14 @@ from tidings.overlay.announcing import Announcer
 from tidings.overlay.inboxes import InboxRoutes, is_for_inboxes
 from tidings.overlay.intake import Intake
 from tidings.overlay.moving import Places, Sides, mirrored
-from tidings.overlay.neighbours import NEIGHBOURS, KnownNeighbours, Later, Link, Neighbour, NeighbourRecord
+from tidings.overlay.neighbours import (
+    NEIGHBOURS,
+    KnownNeighbours,
+    Later,
+    Neighbour,
+    NeighbourLink,
+    NeighbourRecord,
+)
 from tidings.overlay.numbers import Numbers
 from tidings.overlay.pruning import OFFERS_MAX
 from tidings.overlay.relaying import LinkConsumer, LinkCursor
@@ -195,11 +202,11 @@ class Routing:
         )
         link.flush()
 
-    def _ask_again(self, neighbour: Neighbour, link: Link, sides: Sides) -> None:
+    def _ask_again(self, neighbour: Neighbour, link: NeighbourLink, sides: Sides) -> None:
         if neighbour.link is link and self._places.sides(neighbour.node) == sides:
             self._ask_whole(neighbour)
 
-    def _is_whole(self, neighbour: Neighbour, link: Link, sides: Sides, _told: object) -> None:
+    def _is_whole(self, neighbour: Neighbour, link: NeighbourLink, sides: Sides, _told: object) -> None:
         """An heir has announced all that is wanted behind it: let it have what is stored."""
         if neighbour.link is not link or self._places.sides(neighbour.node) != sides:
             return
@@ -336,7 +343,7 @@ class Routing:
             neighbour.announcer.up(link.connection, link.table_digest)
             link.table_digest = ""
 
-    def take_later(self, neighbour: Neighbour, link: Link) -> None:
+    def take_later(self, neighbour: Neighbour, link: NeighbourLink) -> None:
         """Ask a neighbour again for events, which it does not relay, or has not for now."""
 
         def take_again() -> None:
@@ -545,7 +552,7 @@ def _announcing(announcer: Announcer) -> Steps[None]:
 class _Taking:
     """Taking of what a neighbour relays over one link, by the tree that there is."""
 
-    def __init__(self, routing: Routing, neighbour: Neighbour, link: Link) -> None:
+    def __init__(self, routing: Routing, neighbour: Neighbour, link: NeighbourLink) -> None:
         self.node = neighbour.node
         self._routing = routing
         self._neighbour = neighbour

@@ -23,7 +23,7 @@ from tidings.event import Batch
 from tidings.event.wire import check
 from tidings.overlay.linking import Greeting, Linking
 from tidings.overlay.moving import Sides
-from tidings.overlay.neighbours import KnownNeighbours, Link, Neighbour
+from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.numbers import Numbers
 from tidings.overlay.records import Digest, NodeRecord, Stamps
 from tidings.overlay.relaying import LinkConsumer
@@ -183,7 +183,7 @@ class Overlay(Service):
             self.routing.join(neighbour)
         self._carry_out(effects)
 
-    def _down(self, neighbour: Neighbour, link: Link) -> None:
+    def _down(self, neighbour: Neighbour, link: NeighbourLink) -> None:
         self.routing.leave(neighbour)
         if link.is_up:
             self._carry_out(self.topology.link_down(neighbour.node, self._broker.now))
