@@ -104,14 +104,14 @@ class PeerQueue(QueueRef):
         if connection.failure is not None:
             raise self._relay.away()
         wanted = Wanted(str(subscription.filter), queue=self._queue)
-        watcher = Watcher(self._relay, subscription)
+        watcher = CopyRelay(self._relay, subscription)
         watcher.of_peer = connection.subscribe(wanted, watcher, PREFETCH_WATCH)
         watcher.of_peer.begun.then(ignore, watcher.refused)
         self._relay.flush()
         return watcher.end
 
 
-class Watcher:
+class CopyRelay:
     """Hands copies from a peer on to a subscription of this node."""
 
     of_peer: ClientSubscription
