@@ -68,7 +68,7 @@ class CityWish(Struct, eq=False):
             and self.sensing_id in (None, made.sensing_id)
         )
 
-    def asks(self, sensor: Offered) -> tuple[float, float] | None:
+    def asks(self, sensor: OfferedSensor) -> tuple[float, float] | None:
         """Return the range to request from a sensor, None if it has nothing to offer here."""
         x_low, y_low, x_high, y_high = self.box or (-inf, -inf, inf, inf)
         area = sensor.area
@@ -81,7 +81,7 @@ class CityWish(Struct, eq=False):
         return (low, high) if low <= high else None
 
 
-class Offered(Struct, frozen=True):
+class OfferedSensor(Struct, frozen=True):
     """Sensor as its network registers it."""
 
     sensing_id: str
@@ -163,7 +163,7 @@ class CityAccount:
 
     # Readings
 
-    def measured(self, made: MadeReading, sensor: Offered) -> int:
+    def measured(self, made: MadeReading, sensor: OfferedSensor) -> int:
         """Note a reading, and return its number."""
         wanting = [wish for wish in self._active if wish.matches(made)]
         asked = [span for wish in self._active if (span := wish.asks(sensor)) is not None]

@@ -20,7 +20,7 @@ from tidings.gateway.uplink import Uplink
 from tidings.protocol.access import PeerInfo
 from tidings.sensors.city import DAY_S, KINDS, MORNING_S, SIZE_M, Signal, Spot
 from tidings.sensors.network import Ear, SendLine, SensorEffect, SensorNetwork, Troubled
-from tidings.simulator.city_account import Box, CityAccount, MadeReading, Offered
+from tidings.simulator.city_account import Box, CityAccount, MadeReading, OfferedSensor
 from tidings.simulator.client import SimulatedClient
 from tidings.simulator.node import STEP_S, SimulatedNode
 from tidings.simulator.world import Action, Conditions, End, World
@@ -262,7 +262,7 @@ class Station:
         value = self._signals[sensor.name].next((MORNING_S + now) % DAY_S)
         made = MadeReading(now, self.name, sensor.name, sensor.type, value, self.spot.x, self.spot.y)
         span = None if sensor.min_value is None else (KINDS[sensor.type].low, KINDS[sensor.type].high)
-        number = self.account.measured(made, Offered(self.name, sensor.type, span, self._area))
+        number = self.account.measured(made, OfferedSensor(self.name, sensor.type, span, self._area))
         area = [{"x": self.spot.x, "y": self.spot.y}]
         return {"name": sensor.name, "type": sensor.type, "value": value, "area": area, "n": number}
 

@@ -44,7 +44,7 @@ DURABLES = ("first", "second")
 """Names of durable subscriptions; each application may have all of them."""
 
 
-class Listening:
+class AppSubscription:
     """One subscription in one life of its application, which takes its events at the application's pace."""
 
     def __init__(self, app: Application, noted: SubscriptionAccount, prefetch: int) -> None:
@@ -110,7 +110,7 @@ class Application(Publisher):
         self._durables: dict[str, SubscriptionAccount] = {}  # by name: what it wants of its node
         self._ending: dict[str, None] = {}  # names that it has begun to end
         self._begun = 0
-        self.listening: list[Listening] = []
+        self.listening: list[AppSubscription] = []
         super().__init__(world, name, node, account)
 
     def start(self) -> None:
@@ -171,7 +171,7 @@ class Application(Publisher):
             on_slow = random.choice(ON_SLOW)
             self.subscribe(Wanted(random.choice(FILTERS), on_slow=on_slow, passive=random.random() < 0.2))
 
-    def subscribe(self, wanted: Wanted) -> Listening:
+    def subscribe(self, wanted: Wanted) -> AppSubscription:
         """Make a subscription."""
         self._begun += 1
         noted = self.account.subscribe(f"{self.name}/{self._begun}", wanted, self.node.name)
@@ -179,8 +179,8 @@ class Application(Publisher):
             self._durables[wanted.durable] = noted
         return self._listen(noted)
 
-    def _listen(self, noted: SubscriptionAccount) -> Listening:
-        listening = Listening(self, noted, self.world.random.choice(PREFETCHES))
+    def _listen(self, noted: SubscriptionAccount) -> AppSubscription:
+        listening = AppSubscription(self, noted, self.world.random.choice(PREFETCHES))
         self.listening.append(listening)
         self.pump()
         return listening
@@ -190,7 +190,7 @@ class Application(Publisher):
         if self.listening:
             self.unsubscribe(self.world.random.choice(self.listening))
 
-    def unsubscribe(self, listening: Listening) -> None:
+    def unsubscribe(self, listening: AppSubscription) -> None:
         """End a subscription, a durable one for good."""
         noted, name = listening.noted, listening.noted.wanted.durable
         self.world.note(noted.name, "unsubscribes")
