@@ -214,7 +214,7 @@ class SimulatedDisk:
         self.sync()
 
 
-class _Entry(Struct, array_like=True):
+class _Append(Struct, array_like=True):
     """One append to the simulated disk: the operations of a commit, or none at an opening."""
 
     node: str
@@ -271,11 +271,11 @@ class SimulatedStore(MemoryStore):
 
     def _write(self, operations: Sequence[Operation]) -> None:
         encoded = [(type(one).__name__, msgspec.Raw(msgspec.msgpack.encode(one))) for one in operations]
-        data = msgspec.msgpack.encode(_Entry(self.state.node, self.state.boot, encoded))
+        data = msgspec.msgpack.encode(_Append(self.state.node, self.state.boot, encoded))
         self.disk.append(len(data).to_bytes(4, "big") + zlib.crc32(data).to_bytes(4, "big") + data)
 
 
-def _entries(disk: SimulatedDisk) -> list[_Entry]:
+def _entries(disk: SimulatedDisk) -> list[_Append]:
     """Return all whole entries; cut off the remains that a crash left behind them."""
     content, entries, at = disk.content, [], 0
     while at + _HEAD_SIZE <= len(content):
@@ -283,7 +283,7 @@ def _entries(disk: SimulatedDisk) -> list[_Entry]:
         data = content[at + _HEAD_SIZE : at + _HEAD_SIZE + size]
         if size == 0 or len(data) < size or zlib.crc32(data).to_bytes(4, "big") != checksum:
             break
-        entries.append(msgspec.msgpack.decode(data, type=_Entry))
+        entries.append(msgspec.msgpack.decode(data, type=_Append))
         at += _HEAD_SIZE + size
     disk.cut(at)
     return entries
