@@ -24,10 +24,9 @@ from tidings.filters import Filter
 from tidings.protocol.messages import Failure, error_of
 from tidings.protocol.service import Service
 from tidings.protocol.session import Session
-from tidings.queues.binding import BoundQueue
 from tidings.queues.description import REASON_LENGTH_MAX, TRANSMISSION, Description
 from tidings.queues.inflight import InFlight
-from tidings.queues.manager import QueueManager
+from tidings.queues.manager import BoundQueue, QueueManager
 from tidings.queues.message import QueuedMessage, check_length
 from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred, failed, resolved

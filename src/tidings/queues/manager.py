@@ -13,13 +13,13 @@ from itertools import islice
 from msgspec.structs import replace
 
 from tidings.errors import QueueError, QueueExists, QueueFull, QueueNotFound, Refused
-from tidings.exchange import NodeSubscription
+from tidings.event import Batch
+from tidings.exchange import EventSink, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 from tidings.ids import Origin, make_id
 from tidings.protocol.access import NOBODY, OWNER
 from tidings.protocol.broker import Broker
 from tidings.queues.backend import QueueBackend
-from tidings.queues.binding import BoundQueue
 from tidings.queues.dead_letters import DeadLetters
 from tidings.queues.description import (
     DEAD,
@@ -32,7 +32,7 @@ from tidings.queues.description import (
     split_address,
 )
 from tidings.queues.inflight import InFlightTable
-from tidings.queues.message import MessageNumbers, QueuedMessage, counter_of, origin_of
+from tidings.queues.message import LENGTH_MAX, MessageNumbers, QueuedMessage, counter_of, origin_of
 from tidings.queues.queue import MessageQueue, Undo
 from tidings.queues.types import TYPES, Volatile
 from tidings.queues.waiting import QueueReader
@@ -405,3 +405,39 @@ def _number_of(operation: Operation) -> int | None:
     if isinstance(operation, Enqueue | Revise):
         return operation.message.number
     return operation.number if isinstance(operation, Dequeue) else None
+
+
+class BoundQueue(EventSink):
+    """Puts publications that match into a queue; those it has no room for are dead letters.
+
+    `is_outward`: they go to another node, where neither requests of clients of this one nor the answers to
+    these are of use: an inbox is at one node.
+    """
+
+    def __init__(self, manager: QueueManager, queue: MessageQueue, is_outward: bool = False) -> None:
+        self._manager = manager
+        self._queue = queue
+        self._is_outward = is_outward
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """Take these rows of the batch."""
+        queue = self._queue
+        is_sent_again = positions is not None  # if this can't be stored
+        raw, offsets = batch.raw, batch.offsets
+        for row in self._outward(batch, rows) if self._is_outward else rows:
+            event = raw[offsets[row] : offsets[row + 1]]
+            if len(event) > LENGTH_MAX:
+                self._manager.broker.count("dropped", reason="too-large")
+                continue
+            try:
+                self._manager.check_size(queue.name)
+                queue.check_room()
+            except QueueFull as error:
+                letter = QueuedMessage(0, event, batch.origin)
+                self._manager.dead_letters.bury(queue, letter, error.problem, 0, is_sent_again)
+            else:
+                queue.put(event, batch.origin, undo=is_sent_again)
+
+    def _outward(self, batch: Batch, rows: Rows) -> Rows:
+        answers, requests = self._manager.broker.answers.look(batch)
+        return [row for row in rows if row not in answers and row not in requests]

@@ -105,11 +105,9 @@ def parse_graph(text: str, name: str = "graph", place: str = "graph") -> Graph:
     """Return the graph in a text in TOML; without a name of its own it has the given one."""
     try:
         found = tomllib.loads(text)
-        table = msgspec.convert(found, GraphTable)
     except tomllib.TOMLDecodeError as error:
         raise FlowError(place, str(error)) from None
-    except msgspec.ValidationError as error:
-        raise FlowError(place, str(error)) from None
+    table = _converted(found, GraphTable, place)
     drafts = [*_histories(table.history, place), *_states(table.state, place)]
     return arrange(table.name or name, drafts, table.late, place)
 
