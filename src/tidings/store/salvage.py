@@ -71,7 +71,7 @@ from tidings.store.runs import gone_of, run_of, spans
 POSITION_LEAP = 2**32
 
 
-class _Found(Struct, frozen=True, gc=False):
+class _SalvagedRecord(Struct, frozen=True, gc=False):
     """Place of a run's sound row."""
 
     checksum: int
@@ -94,12 +94,15 @@ class FoundRuns:
     """
 
     def __init__(self) -> None:
-        self._runs: dict[int, _Found] = {}
+        self._runs: dict[int, _SalvagedRecord] = {}
         self._settled: dict[int, Row] = {}
 
     def keep(self, row: Row, place: RowPlace) -> None:
         """Add a sound row of RUN."""
-        key, found = cast(int, row[0]), _Found(checksum_of(row), changed_in(row), is_whole(row), place)
+        key, found = (
+            cast(int, row[0]),
+            _SalvagedRecord(checksum_of(row), changed_in(row), is_whole(row), place),
+        )
         known = self._runs.get(key)
         if known is None or known.rank < found.rank:
             self._runs[key] = found
@@ -135,7 +138,7 @@ class FoundRuns:
         last = max(head.run, *chosen, 0)
         return replace(head, run=last, runs=_total(whole.values()), settled=self._total_settled(whole))
 
-    def _chosen(self, total: int) -> dict[int, _Found]:
+    def _chosen(self, total: int) -> dict[int, _SalvagedRecord]:
         """Return the runs in the trees, or else those not listed as free, whichever have the right sum.
 
         If neither do, return all: better some that are gone than one too few.
@@ -156,7 +159,7 @@ class FoundRuns:
         return sum(map(checksum_of, rows)) & SUM_MASK
 
 
-def _total(runs: Iterable[_Found]) -> int:
+def _total(runs: Iterable[_SalvagedRecord]) -> int:
     return sum(run.checksum for run in runs) & SUM_MASK
 
 
