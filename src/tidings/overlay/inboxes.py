@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from tidings.event import Batch, Event
 from tidings.event.relayed import RelayedBatch
-from tidings.exchange import Rows, Subscription
+from tidings.exchange import NodeSubscription, Rows
 from tidings.filters import Filter
 from tidings.overlay.neighbours import KnownNeighbours, Neighbour
 from tidings.overlay.topology import Topology
@@ -60,9 +60,9 @@ class InboxRoutes:
         self,
         batch: Batch,
         addresses: Mapping[int, InboxAddress],
-        matches: list[tuple[Subscription, Rows]],
+        matches: list[tuple[NodeSubscription, Rows]],
         is_stored: bool,
-    ) -> list[tuple[Subscription, Rows]]:
+    ) -> list[tuple[NodeSubscription, Rows]]:
         """Return the matches of a batch, with answers to these addresses on their ways and nowhere else."""
         of_links = {cursor.subscription: set[int]() for cursor in self._known.cursors}
         not_here: set[int] = set()
@@ -77,7 +77,7 @@ class InboxRoutes:
                     of_links[neighbour.cursor.subscription].add(row)
             if problem and not is_stored:
                 self._broker.count("answers_dropped", reason=problem)
-        routed: list[tuple[Subscription, Rows]] = []
+        routed: list[tuple[NodeSubscription, Rows]] = []
         for subscription, rows in matches:
             if subscription in of_links:
                 onward = of_links.pop(subscription)

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from tidings.errors import Refused, TidingsError
 from tidings.ids import ClockIds
 from tidings.overlay.link import TunnelledConnection, TunnelledSession
-from tidings.overlay.neighbours import KnownNeighbours, NeighbourLink, Neighbour
+from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.packing import ZSTD_NAME, forms, unpacked
 from tidings.peers.peering import Peering, PeerOutbound
 from tidings.protocol.access import PeerInfo

@@ -534,7 +534,7 @@ class Routing:
                 neighbour.intake.durable(mark)
 
 
-def _want(neighbour: Neighbour, subscription: Subscription) -> None:
+def _want(neighbour: Neighbour, subscription: NodeSubscription) -> None:
     """Want from a neighbour what a client of this node wants; answers to inboxes come without asking."""
     if not is_for_inboxes(subscription.filter):
         neighbour.wants.add(subscription, subscription.filter, subscription.passive)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from tidings.event import Batch, Event
-from tidings.exchange import Rows, Subscription
+from tidings.exchange import NodeSubscription, Rows
 from tidings.filters import Filter
 from tidings.protocol.arguments import INBOX, inbox_name
 
@@ -62,9 +62,9 @@ class Routes(Protocol):
         self,
         batch: Batch,
         addresses: Mapping[int, InboxAddress],
-        matches: list[tuple[Subscription, Rows]],
+        matches: list[tuple[NodeSubscription, Rows]],
         is_stored: bool,
-    ) -> list[tuple[Subscription, Rows]]:
+    ) -> list[tuple[NodeSubscription, Rows]]:
         """Return the matches of a batch, with answers to these addresses on their ways and nowhere else.
 
         `addresses` has the rows that are answers to inboxes with a node in their names. Those that are

@@ -35,7 +35,9 @@ NODES_MAX = 9
 """Nodes of a demo."""
 Nodes = Annotated[
     int,
-    option("N", "Link N nodes in a line: subscribers at one end, sensors at the other.", min=1, max=NODES_MAX),
+    option(
+        "N", "Link N nodes in a line: subscribers at one end, sensors at the other.", min=1, max=NODES_MAX
+    ),
 ]
 Spark = Annotated[bool, option("--spark/--no-spark", "Run Spark too, which needs Java.")]
 
