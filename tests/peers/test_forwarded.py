@@ -15,7 +15,17 @@ from tidings.event.wire import encode_events
 from tidings.filters import Filter
 from tidings.peers import forwarded
 from tidings.protocol.access import Check, LoginCredentials, PeerInfo, Principal, Rule
-from tidings.protocol.messages import Accepted, Bye, Deliver, Forward, Hello, Refusal, Welcome
+from tidings.protocol.messages import (
+    Accepted,
+    Bye,
+    Deliver,
+    Forward,
+    Hello,
+    Refusal,
+    Reply,
+    Request,
+    Welcome,
+)
 
 ELSEWHERE = PeerInfo("1.2.3.4", "1.2.3.4")
 
@@ -201,6 +211,154 @@ def test_whoever_comes_again_ends_what_was_under_way_before(far: Site) -> None:
     assert before.farewell == "exists"
     after.hand_on(numbered(2))
     assert jobs(far) == [2]
+
+
+# Streams that share a connection
+
+
+class Lane(Hander):
+    """A node that hands on over a stream of its own, on the connection of another."""
+
+    def __init__(
+        self, beside: Hander, stream: int, system: str = "n1", epoch: int = 7, seen: int = 0
+    ) -> None:
+        self.far, self.peer, self.stream = beside.far, beside.peer, stream
+        opening = {"stream": stream, "system": system, "epoch": epoch, "seen": seen}
+        self.peer.send(Request(900 + stream, "forward.open", opening))
+        self.far.run()
+        (self.reply,) = (one for one in self.peer.got(Reply) if one.number == 900 + stream)
+
+    def hand_on(self, given: dict[int, Event], queue: str = "jobs", **fields: Any) -> None:
+        super().hand_on(given, queue, **{"stream": self.stream, **fields})
+
+    def close(self) -> None:
+        self.peer.send(Request(0, "forward.close", {"stream": self.stream}))
+        self.far.run()
+
+    @property
+    def accepted(self) -> int:
+        told = (one.counter for one in self.peer.got(Accepted) if one.stream == self.stream)
+        return max(told, default=0)
+
+    @property
+    def refusals(self) -> list[tuple[int, int, str]]:
+        told = (one for one in self.peer.got(Refusal) if one.stream == self.stream)
+        return [(one.first, one.last, one.failure.code) for one in told]
+
+
+def test_streams_on_one_connection_count_and_refuse_each_for_itself(far: Site) -> None:
+    node = Hander(far, "client", 1)
+    first, second = Lane(node, 1), Lane(node, 2, epoch=8)
+    first.hand_on(numbered(100, 200))
+    second.hand_on(numbered(50), "none")
+    second.hand_on(numbered(60))
+    assert (first.accepted, second.accepted) == (200, 60)
+    assert (first.refusals, second.refusals) == ([], [(50, 50, "queue-not-found")])
+    assert jobs(far) == [100, 200, 60]
+
+
+def test_a_stream_goes_on_after_a_restart_on_another_connection_where_it_was(far: Site) -> None:
+    lane = Lane(Hander(far, "client", 1), 1)
+    lane.hand_on(numbered(10), "none")
+    lane.hand_on(numbered(20))
+    assert (lane.reply.result["counter"], lane.reply.result["refused"]) == (0, [])
+    after = far.restart()
+    lane = Lane(Hander(after, "client", 2), 5)
+    assert lane.reply.result["counter"] == 20
+    assert [(one[0], one[2][0]) for one in lane.reply.result["refused"]] == [(10, "queue-not-found")]
+    lane.hand_on(numbered(20, 30), seen=20)
+    assert jobs(after) == [20, 30]
+    assert Lane(Hander(after, "client", 3), 1).reply.result["refused"] == []
+
+
+def test_a_stream_goes_on_that_a_node_of_an_earlier_release_had_on_a_connection_of_its_own(far: Site) -> None:
+    Hander(far, "n1", 7).hand_on(numbered(100))
+    lane = Lane(Hander(far, "client", 1), 1, "n1", 7)
+    assert lane.reply.result["counter"] == 100
+    lane.hand_on(numbered(100, 200))
+    assert Hander(far, "n1", 7).welcome.counter == 200
+    assert jobs(far) == [100, 200]
+
+
+def test_a_stream_that_is_open_elsewhere_since_takes_no_more(far: Site) -> None:
+    before, after = Hander(far, "client", 1), Hander(far, "client", 2)
+    late, now = Lane(before, 1), Lane(after, 1)
+    late.hand_on(numbered(1))
+    assert before.farewell == "exists"
+    now.hand_on(numbered(2))
+    assert jobs(far) == [2]
+
+
+def test_parts_belong_to_the_next_event_of_their_own_stream(far: Site) -> None:
+    node = Hander(far, "client", 1)
+    first, second = Lane(node, 1), Lane(node, 2, epoch=8)
+    part = Forward("jobs", b"", stream=1)
+    node.peer.send(part, encode_events([Event("part", body=b"two")]))
+    second.hand_on(numbered(2))
+    first.hand_on(numbered(1))
+    assert [(hand.n, hand.parts) for hand in Client(far, "reader").read("jobs")] == [(2, 0), (1, 1)]
+
+
+def test_a_stream_that_is_closed_leaves_nothing_behind(far: Site) -> None:
+    node = Hander(far, "client", 1)
+    lane = Lane(node, 1)
+    node.peer.send(Forward("jobs", b"", stream=1), encode_events([Event("part", body=b"two")]))
+    lane.close()
+    (session,) = (one for one in far.broker.sessions if one.origin.system == "client")
+    assert (session.streams, far.forwarded._parts, far.queues.size) == ({}, {}, 0)
+    lane.hand_on(numbered(1))
+    assert node.farewell == "protocol"
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        {"stream": 0, "system": "n1", "epoch": 1},
+        {"stream": -1, "system": "n1", "epoch": 1},
+        {"stream": 1, "system": "n1", "epoch": 1},
+        {"stream": 2, "system": "no system", "epoch": 1},
+        {"stream": 2, "system": "@n1", "epoch": 1},
+        {"stream": 2, "system": "n1", "epoch": -1},
+        {"stream": 2, "epoch": 1},
+    ],
+)
+def test_a_stream_that_can_not_be_is_not_opened_and_the_others_go_on(
+    far: Site, opening: dict[str, Any]
+) -> None:
+    node = Hander(far, "client", 1)
+    lane = Lane(node, 1)
+    node.peer.send(Request(1_000, "forward.open", opening))
+    far.run()
+    assert next(one for one in node.peer.got(Reply) if one.number == 1_000).error is not None
+    lane.hand_on(numbered(1))
+    assert jobs(far) == [1]
+
+
+def test_there_are_not_more_streams_on_a_connection_than_there_may_be(
+    far: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarded, "STREAMS_MAX", 1)
+    node = Hander(far, "client", 1)
+    Lane(node, 1)
+    failure = Lane(node, 2).reply.error
+    assert failure is not None
+    assert failure.code == "limit"
+
+
+def test_what_came_on_a_stream_and_could_not_be_stored_comes_again(far: Site) -> None:
+    node = Hander(far, "client", 1)
+    lane = Lane(node, 1)
+    node.peer.send(
+        Forward("jobs", packed(5), "ann", 1, "ann", stream=1), encode_events(list(numbered(5).values()))
+    )
+    far.tick()
+    far.fail()
+    assert lane.accepted == 0
+    assert node.farewell == "internal"
+    again = Lane(Hander(far, "client", 2), 1)
+    assert again.reply.result["counter"] == 0
+    again.hand_on(numbered(5))
+    assert jobs(far) == [5]
 
 
 # Parts

@@ -45,6 +45,7 @@ from tidings.protocol.backlog import Backlog
 from tidings.protocol.cursors import Cursors
 from tidings.protocol.frames import encode
 from tidings.protocol.inboxes import Routes
+from tidings.protocol.incoming import IncomingStream
 from tidings.protocol.last_pages import SUBJECT, LastPages
 from tidings.protocol.ledger import Ledger, ProducerKey, check_growing, identity_of
 from tidings.protocol.memory import Budgets, Memory
@@ -97,7 +98,7 @@ class PublishedEvents(NamedTuple):
 
     batch: Batch
     counters: Sequence[int]
-    publisher: Session | None
+    publisher: IncomingStream | None
     deliveries: bytes
 
 
@@ -364,7 +365,7 @@ class Broker:
         if self._operations:
             self.ledger.keep_again(uncounted)
         for session in list(self.sessions):
-            if session.depends_on(first) or (session.is_let_in and identity_of(session.origin) in uncounted):
+            if session.depends_on(first) or session.counts_in(uncounted):
                 session.fail(why)
         self._flying.clear()
         self._positions.clear()
@@ -464,65 +465,68 @@ class Broker:
             checked = checked.slice(had, len(checked.counters))
         return self._hand_on(batch, checked, session) if len(batch) else None
 
-    def admit(self, session: Session, counters: Sequence[int]) -> int:
-        """Count what a session does next, one thing or more; how many of these were had before."""
-        check_growing(counters, session.last)
-        session.last = int(counters[-1])
-        session.before, session.counter = session.counter, max(session.counter, session.last)
-        self.owe(session)
-        highest = self.ledger.count_up(session.origin, session.last)
+    def admit(self, stream: IncomingStream, counters: Sequence[int]) -> int:
+        """Count what comes next on a stream, one thing or more; how many of these were had before."""
+        check_growing(counters, stream.last)
+        stream.last = int(counters[-1])
+        stream.before, stream.counter = stream.counter, max(stream.counter, stream.last)
+        self.owe(stream.session)
+        highest = self.ledger.count_up(stream.origin, stream.last)
         if counters[0] > highest:
             return 0
-        session.accept_mark = self.promise  # another connection brought it, maybe just now
+        stream.accept_mark = self.promise  # another connection brought it, maybe just now
         return bisect_right(counters, highest)
 
-    def accept(self, session: Session) -> None:
-        """Note that a session's last item is safe with this commit, and counted there."""
-        session.accept_mark = self.mark
-        self.ledger.keep(session.origin)
+    def accept(self, stream: IncomingStream) -> None:
+        """Note that the last item of a stream is safe with this commit, and counted there."""
+        stream.accept_mark = self.mark
+        self.ledger.keep(stream.origin)
 
-    def accept_stored(self, session: Session) -> None:
+    def accept_stored(self, stream: IncomingStream) -> None:
         """The same of events that are stored as they came: their own counters tell that they were had."""
-        session.accept_mark = self.mark
-        self.ledger.wait(session.origin)
+        stream.accept_mark = self.mark
+        self.ledger.wait(stream.origin)
 
-    def refuse(self, session: Session, first: int, last: int, error: TidingsError) -> None:
-        """Refuse what came with these counters; a client that has come again hears it on its new session."""
-        refusal = Refusal(first, last, failure_of(error))
+    def refuse(self, stream: IncomingStream, first: int, last: int, error: TidingsError) -> None:
+        """Refuse what came with these numbers; a client that has come again hears it on its new session."""
+        refusal, session = Refusal(first, last, failure_of(error)), stream.session
         self.count("refused", last - first + 1, refusal.failure.code)
-        self.ledger.refuse(session.origin, refusal)
-        heard = self._clients.get(identity_of(session.origin), ()) if session.is_closed else (session,)
+        self.ledger.refuse(stream.origin, refusal)
+        heard = self._clients.get(identity_of(stream.origin), ()) if session.is_closed else (session,)
+        frame = encode(structs.replace(refusal, stream=stream.stream) if stream.stream else refusal)
         for one in heard:
-            one.post(encode(refusal))
+            one.post(frame)
 
     def hand_on(
-        self, batch: Batch, checked: Checked, session: Session | None = None, waits: bool = False
+        self, batch: Batch, checked: Checked, stream: IncomingStream | None = None, waits: bool = False
     ) -> None:
         """Give events to all who want them, and store what must be stored of them.
 
-        `waits`: even those that are not stored are for nobody before this tick's commit is made.
+        `stream` is that on which they came. `waits`: even those that are not stored are for nobody before
+        this tick's commit is made.
         """
-        left = self._hand_on(batch, checked, session, waits)
+        left = self._hand_on(batch, checked, stream, waits)
         if left is not None:
             finish(left)
 
     def _hand_on(
-        self, batch: Batch, checked: Checked, session: Session | None = None, waits: bool = False
+        self, batch: Batch, checked: Checked, stream: IncomingStream | None = None, waits: bool = False
     ) -> Steps[None] | None:
+        session = None if stream is None else stream.session
         matches = self.exchange.match(batch, session)
         if session is not None and (session.granted is not None or session.bound is not None):
             allowed = self._allowed(batch, session, matches)
-            if len(allowed) < len(batch):
-                self._hand_on_allowed(batch, checked, session, allowed, waits)
+            if stream is not None and len(allowed) < len(batch):
+                self._hand_on_allowed(batch, checked, stream, allowed, waits)
                 return None
-        if session is not None and (lost := self._lost_answers(batch, session)):
-            self._hand_on_others(batch, checked, session, lost.get, waits)
+        if stream is not None and session is not None and (lost := self._lost_answers(batch, stream)):
+            self._hand_on_others(batch, checked, stream, lost.get, waits)
             return None
-        return self._pass_on(batch, checked, matches, session, waits)
+        return self._pass_on(batch, checked, matches, stream, waits)
 
-    def _lost_answers(self, batch: Batch, session: Session) -> dict[int, TidingsError]:
+    def _lost_answers(self, batch: Batch, stream: IncomingStream) -> dict[int, TidingsError]:
         """The rows of a publication that are answers which can't be sent to their inboxes, and why not."""
-        if self.routes is None or batch.origin is not session.origin:
+        if self.routes is None or batch.origin is not stream.origin:
             return {}
         problems = [
             (row, self.routes.problem(address, batch[row]))
@@ -593,7 +597,12 @@ class Broker:
         return 0 if numbers[0] > highest else bisect_right(numbers, highest)
 
     def _pass_on(
-        self, batch: Batch, checked: Checked, matches: MatchedRows, session: Session | None, waits: bool
+        self,
+        batch: Batch,
+        checked: Checked,
+        matches: MatchedRows,
+        stream: IncomingStream | None,
+        waits: bool,
     ) -> Steps[None] | None:
         """Store what must be stored of events, and deliver them to those that match."""
         matches = self.routed(batch, matches)
@@ -602,10 +611,10 @@ class Broker:
         positions = self._keep(batch, checked, matches)
         if waits and positions is None:
             positions = [None] * len(batch)
-        if positions is not None and session is not None:
-            session.accept_mark = self.mark
-            if batch.origin is not session.origin:
-                self.ledger.keep(session.origin)  # the events themselves count for nobody
+        if positions is not None and stream is not None:
+            stream.accept_mark = self.mark
+            if batch.origin is not stream.origin:
+                self.ledger.keep(stream.origin)  # the events themselves count for nobody
         self.count("published", len(batch))
         self._remember(batch)
         if not checked.is_plain and SUBJECT in batch.raw:
@@ -613,7 +622,7 @@ class Broker:
         if self.exchange.later:
             for later in self.exchange.later:
                 later.put(batch, positions)
-        published = PublishedEvents(batch, checked.counters, session, checked.deliveries)
+        published = PublishedEvents(batch, checked.counters, stream, checked.deliveries)
         if positions is None and len(matches) > DELIVERIES_FEW:
             total = DELIVERIES_FEW * len(matches) + sum(map(len, map(_rows_of, matches)))
             if total > DELIVERED_AT_ONCE:
@@ -676,21 +685,21 @@ class Broker:
         return self.answers.allowed(session.bound, batch, allowed, self.now)
 
     def _hand_on_allowed(
-        self, batch: Batch, checked: Checked, session: Session, allowed: Rows, waits: bool
+        self, batch: Batch, checked: Checked, stream: IncomingStream, allowed: Rows, waits: bool
     ) -> None:
         """Hand on what a session may publish of a batch, and refuse the rest."""
-        kept = set(map(int, allowed))
+        kept, session = set(map(int, allowed)), stream.session
 
         def error(row: int) -> TidingsError | None:
             return None if row in kept else NotAllowed(self.refusal(session, batch, row))
 
-        self._hand_on_others(batch, checked, session, error, waits)
+        self._hand_on_others(batch, checked, stream, error, waits)
 
     def _hand_on_others(
         self,
         batch: Batch,
         checked: Checked,
-        session: Session,
+        stream: IncomingStream,
         error_of: Callable[[int], TidingsError | None],
         waits: bool,
     ) -> None:
@@ -701,10 +710,10 @@ class Broker:
             run = list(rows)
             if problem is None:
                 part = checked.slice(run[0], run[-1] + 1)
-                self.hand_on(batch.take(run), part, session, waits)
+                self.hand_on(batch.take(run), part, stream, waits)
             else:
                 first, last = (int(checked.counters[row]) for row in (run[0], run[-1]))
-                self.refuse(session, first, last, errors[run[0]])
+                self.refuse(stream, first, last, errors[run[0]])
 
     def refusal(self, session: Session, batch: Batch, row: int) -> str:
         """Why a session may not publish an event."""

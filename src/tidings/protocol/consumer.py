@@ -32,6 +32,7 @@ from tidings.protocol.messages import Deliver, Notice
 from tidings.protocol.outbox import ROOM
 
 if TYPE_CHECKING:
+    from tidings.protocol.incoming import IncomingStream
     from tidings.protocol.session import Session
 
 WAITING_MAX = 10_000
@@ -288,7 +289,7 @@ class BlockingConsumer(DroppingConsumer):
 
     def __init__(self, session: Session, number: int, credit: int) -> None:
         super().__init__(session, number, credit)
-        self.holding: dict[Session, None] = {}
+        self.holding: dict[IncomingStream, None] = {}
         self.is_given_up = False  # it gives no credit, and holds nobody
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:

@@ -89,6 +89,7 @@ class Refusal(ProtocolMessage, frozen=True, gc=False):
     first: int
     last: int
     failure: Failure
+    stream: int = 0  # which of the client's streams has these counters: see Forward
 
 
 class Welcome(ProtocolMessage, frozen=True, gc=False):
@@ -122,6 +123,7 @@ class Accepted(ProtocolMessage, frozen=True, gc=False):
 
     KIND = 4
     counter: int
+    stream: int = 0
 
 
 class Request(ProtocolMessage, frozen=True, gc=False):
@@ -254,8 +256,9 @@ class Forward(ProtocolMessage, frozen=True, gc=False):
     """Events of one origin, handed on by another node or by a device that had stored them.
 
     They have the ids and times that they were given there, so it is `numbers`, eight bytes for each event,
-    that are counted. They go into a queue, or to everybody if it has no name. The bodies of a part, which has
-    no numbers, belong to that of the next event on this connection.
+    that are counted, on a stream that the client has opened, or on its own. They go into a queue, or to
+    everybody if it has no name. The bodies of a part, which has no numbers, belong to that of the next event
+    on the stream.
     """
 
     KIND = 18
@@ -266,6 +269,7 @@ class Forward(ProtocolMessage, frozen=True, gc=False):
     epoch: int = 0
     source: str | None = None
     seen: int = 0
+    stream: int = 0
 
 
 class Reverse(ProtocolMessage, frozen=True, gc=False):

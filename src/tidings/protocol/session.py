@@ -6,10 +6,10 @@ connection. Subscriptions and advertisements end with their session; durable sub
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Container, Generator
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import structs
@@ -32,10 +32,11 @@ from tidings.protocol.arguments import (
 )
 from tidings.protocol.frames import FRAME_MAX, PUBLISH, TooLarge, encode
 from tidings.protocol.inboxes import inboxes_at
+from tidings.protocol.incoming import IncomingStream
+from tidings.protocol.ledger import ProducerKey, identity_of
 from tidings.protocol.memory import Holdings
 from tidings.protocol.messages import (
     VERSION,
-    Accepted,
     Acknowledge,
     Bye,
     Confirm,
@@ -57,7 +58,6 @@ from tidings.steps import Steps
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
-    from tidings.protocol.consumer import BlockingConsumer, Consumer
 
 WINDOW = 4 << 20
 """Bytes of events that a client may have on their way unaccepted."""
@@ -78,11 +78,21 @@ READ_S_MAX = 120.0
 INTERNAL = "internal error; see the node's log"
 
 
-class Session(SessionWorker):
+class AwaitsRoom(Protocol):
+    """Has events to send when the outbox of a session has room for them."""
+
+    def release(self) -> None:
+        """Some of what was in the outbox has left."""
+
+
+class Session(SessionWorker, IncomingStream):
     """One client, as the node sees it."""
 
     def __init__(self, broker: Broker, name: str, now: float, caller: PeerInfo) -> None:
-        super().__init__(broker)
+        SessionWorker.__init__(self, broker)
+        IncomingStream.__init__(self, Origin())  # of its events; set by the HELLO
+        self.session = self
+        self.streams: dict[int, IncomingStream] = {}  # those that its client has opened beside its own
         self.name = name
         self.number = int(name.rpartition("-")[2])  # its place among all since the node started
         self.caller = caller
@@ -91,13 +101,6 @@ class Session(SessionWorker):
         self.granted: NodeSubscription | None = None  # what it may publish, None for everything
         self.bound: str | None = None  # its user, if that is bound by rules: see Permit
         self.is_let_in = False  # whether the authenticator has let its client in, ever
-        self.origin = Origin()  # of its events; set by the HELLO
-        self.last = 0  # the counter of the last event that came on this connection
-        self.counter = 0  # the highest one known, on whatever connection it came
-        self.before = 0  # what that was before the last thing that came
-        self.accept_mark = 0  # the commit that its acceptance waits for
-        self._accepted = 0
-        self._held: dict[BlockingConsumer, tuple[int, int]] = {}  # counters of events that wait, by where
         self._hello: Hello | None = None  # while the authenticator looks at it
         self.denied = ""  # why its login was, until the driver has logged that
         self._allowed: dict[tuple[Action, str], Filter | None] = {}  # what was asked of the principal
@@ -105,7 +108,7 @@ class Session(SessionWorker):
         self.account = broker.memory.open(self, "")
         self._weight = 0  # what of it is counted in the account
         self._is_heavier = False
-        self._awaiting_room: dict[Consumer, None] = {}
+        self._awaiting_room: dict[AwaitsRoom, None] = {}
         self._read_at = now  # when something was sent last
         self._silent_since = now  # or since it was asked
         self._is_asked = False
@@ -200,18 +203,18 @@ class Session(SessionWorker):
         """Whether the outbox has room for more events."""
         return self.outbox.size < ROOM
 
-    def await_room(self, consumer: Consumer) -> None:
-        """A subscription has events to send when the outbox has room for them."""
-        self._awaiting_room[consumer] = None
+    def await_room(self, waiting: AwaitsRoom) -> None:
+        """Someone, such as a subscription, has events to send when the outbox has room for them."""
+        self._awaiting_room[waiting] = None
 
     def _refill(self) -> None:
         """Let those go on that wait for room, as long as there is any."""
         awaiting, self._awaiting_room = self._awaiting_room, {}
-        for consumer in awaiting:
+        for waiting in awaiting:
             if self.has_room:
-                consumer.release()
+                waiting.release()
             else:
-                self._awaiting_room[consumer] = None
+                self._awaiting_room[waiting] = None
 
     def hold_batch(self, part: Batch) -> None:
         """A batch waits for a subscription."""
@@ -259,42 +262,26 @@ class Session(SessionWorker):
             if self.outbox.size > OUTBOX_SIZE_MAX:
                 self.close("limit", "too much waits to be read")
             self.weigh()
-        if self.counter > self._accepted and not self.is_closed:
-            safe = self.broker.ledger.safe_of(self.origin, self._unheld if self._held else self.counter)
-            if safe > self._accepted:
-                self._accepted = safe
-                self.post(encode(Accepted(safe)), self.accept_mark, is_patient=True)
+        if not self.is_closed:
+            self.tell_accepted()
+            for stream in self.streams.values():
+                stream.tell_accepted()
 
     def depends_on(self, mark: int) -> bool:
         """Whether anything it has to say, now or with more credit, waits for this commit or a later one."""
-        return self.accept_mark >= mark or self.outbox.waits_for(mark) or self._subscriptions.depends_on(mark)
+        if self.accept_mark >= mark or self.outbox.waits_for(mark) or self._subscriptions.depends_on(mark):
+            return True
+        return any(stream.accept_mark >= mark for stream in self.streams.values())
+
+    def counts_in(self, uncounted: Container[ProducerKey]) -> bool:
+        """Whether any of its streams is among those of which something was not stored."""
+        streams = (self, *self.streams.values())
+        return self.is_let_in and any(identity_of(one.origin) in uncounted for one in streams)
 
     def fail(self, text: str) -> None:
         """What it waits for will not be: none of it may be said, and the client must come again."""
         self.outbox = Outbox()
         self.close("internal", text)
-
-    def hold(self, consumer: BlockingConsumer, first: int, last: int, goes_on: bool) -> None:
-        """A slow subscription wants no more for now: what has these counters is not accepted yet.
-
-        `goes_on`: if what it held before came just before this, that is held on.
-        """
-        held = self._held.get(consumer)
-        if goes_on and held is not None and held[1] == self.before:
-            first = held[0]
-        self._held[consumer] = first, last
-
-    def let_go(self, consumer: BlockingConsumer) -> None:
-        """Release the hold of a blocking consumer."""
-        self._held.pop(consumer, None)
-        self.broker.owe(self)
-
-    @property
-    def _unheld(self) -> int:
-        """Up to where nothing is held; whatever came after held events is accepted, and they with it."""
-        counter = self.counter
-        firsts = [first for first, last in self._held.values() if last == counter]
-        return min(firsts, default=counter + 1) - 1
 
     def close(self, code: str, text: str) -> None:
         """End the connection, saying why."""
@@ -316,6 +303,7 @@ class Session(SessionWorker):
             self.broker.part(self)
             for service in self.broker.services:
                 service.parted(self, is_clean)
+        self.streams.clear()
 
     # What the client says
 
@@ -410,9 +398,9 @@ class Session(SessionWorker):
         checked.then(lambda passed: self.do(conclude(passed)), lambda _error: self.do(conclude(False)))
 
     def _welcome(self, hello: Hello, principal: Principal) -> None:
-        origin = Origin(hello.system, hello.epoch, _source(hello.name, principal) or None)
+        origin = Origin(hello.system, hello.epoch, source_of(hello.name, principal) or None)
         broker, ledger = self.broker, self.broker.ledger
-        self.principal, self.origin, self._hello = principal, origin, None
+        self.principal, self._hello = principal, None
         self.is_let_in = True
         self.bound = principal.bound
         self.share = broker.share_of(principal.user, self.share)
@@ -420,10 +408,8 @@ class Session(SessionWorker):
         self.account, self._weight = broker.memory.open(self, principal.user), 0
         if hello.resume is not None:
             broker.supersede(hello.resume, origin)
-        self.counter = ledger.counter_of(origin)
-        self._accepted = ledger.safe_of(origin, self.counter)
+        self.resume(origin, hello.seen)
         self._reader.limit = FRAME_MAX
-        ledger.see(origin, hello.seen)
         refused = ledger.refused(origin)
         broker.greet(self)
         kept = [service.greeted(self) for service in broker.services]
@@ -432,7 +418,7 @@ class Session(SessionWorker):
             broker.node,
             broker.life,
             self.name,
-            self._accepted,
+            self.accepted,
             WINDOW,
             refused,
             any(kept),
@@ -571,7 +557,7 @@ def _code_of(error: CodecError) -> str:
     return "event" if error.place.startswith("$[") else "protocol"
 
 
-def _source(name: str, principal: Principal) -> str:
+def source_of(name: str, principal: Principal) -> str:
     """Return the client's name: the one it gives, if that is its user's name or begins with it."""
     if principal.rules is None or name == principal.user or name.startswith(f"{principal.user}/"):
         return name

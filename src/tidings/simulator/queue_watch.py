@@ -270,24 +270,23 @@ class QueueDiskWatch(Service, DiskWatch):
 
     # Output of the node
 
-    def leaving(self, session: Session, frames: Sequence[bytes]) -> None:
-        """Check the promises and the messages in frames that leave the node."""
-        super().leaving(session, frames)
-        for message, _ in FrameReader(FRAME_MAX).feed(b"".join(frames)):
-            match message:
-                case Welcome():
-                    for refusal in message.refused:
-                        self._refuse(session, refusal)
-                    self._check_promise(session, message.counter)
-                case Refusal():
-                    self._refuse(session, message)
-                case Accepted(counter):
-                    self._check_promise(session, counter)
-                case Reply(number, result) if (session, number) in self._asked:
-                    asked = self._asked.pop((session, number))
-                    if result is not None and not asked.is_cancelled:
-                        for hand in result["messages"]:
-                            self._hand(session, number, asked, hand)
+    def _left(self, session: Session, message: ProtocolMessage, events: bytes) -> None:
+        """Check the promises and the messages in a frame that leaves the node."""
+        super()._left(session, message, events)
+        match message:
+            case Welcome():
+                for refusal in message.refused:
+                    self._refuse(session, refusal)
+                self._check_promise(session, message.counter)
+            case Refusal(stream=0):
+                self._refuse(session, message)
+            case Accepted(counter, 0):
+                self._check_promise(session, counter)
+            case Reply(number, result) if (session, number) in self._asked:
+                asked = self._asked.pop((session, number))
+                if result is not None and not asked.is_cancelled:
+                    for hand in result["messages"]:
+                        self._hand(session, number, asked, hand)
 
     def _refuse(self, session: Session, refusal: Refusal) -> None:
         self._refused[session].update(range(refusal.first, refusal.last + 1))

@@ -20,7 +20,7 @@ from msgspec import Struct
 from tidings.event import Batch
 from tidings.protocol.broker import Broker
 from tidings.protocol.frames import FRAME_MAX, FrameReader
-from tidings.protocol.messages import Accepted, Deliver, Welcome
+from tidings.protocol.messages import Accepted, Deliver, ProtocolMessage, Welcome
 from tidings.protocol.session import Session
 from tidings.queues.inflight import RESUME_S
 from tidings.simulator.account import EventIdentity
@@ -37,6 +37,7 @@ class DiskWatch:
         self.position = 0
         self._counters: dict[tuple[str, int], int] = {}
         self._reliable: dict[tuple[str, int], list[int]] = {}  # counters of events that are not transient
+        self._leaving: dict[Session, FrameReader] = {}  # frames may leave in pieces
 
     def publishing(self, system: str, epoch: int, counter: int) -> None:
         """Note that a publisher has numbered an event that is not transient."""
@@ -46,6 +47,7 @@ class DiskWatch:
         """Begin a life of the node: its store must have everything that was safe before."""
         assert state.position >= self.position, "stored events were lost"
         self.position = state.position
+        self._leaving.clear()
         for one in state.counters:
             assert one.counter >= self._counters.get(_client(one), 0), "a counter was lost"
             self._counters[_client(one)] = one.counter
@@ -70,13 +72,17 @@ class DiskWatch:
 
     def leaving(self, session: Session, frames: Sequence[bytes]) -> None:
         """Check that everything promised in frames that leave the node is safe."""
-        for message, events in FrameReader(FRAME_MAX).feed(b"".join(frames)):
-            match message:
-                case Accepted(counter) | Welcome(counter=counter):
-                    assert session.origin is not None
-                    self._check_counter(session.origin.system or "", session.origin.epoch, counter)
-                case Deliver():
-                    self._check_delivery(message, Batch(events))
+        reader = self._leaving.setdefault(session, FrameReader(FRAME_MAX))
+        for message, events in reader.feed(b"".join(frames)):
+            self._left(session, message, events)
+
+    def _left(self, session: Session, message: ProtocolMessage, events: bytes) -> None:
+        match message:
+            case Accepted(counter, 0) | Welcome(counter=counter):
+                assert session.origin is not None
+                self._check_counter(session.origin.system or "", session.origin.epoch, counter)
+            case Deliver():
+                self._check_delivery(message, Batch(events))
 
     def _check_counter(self, system: str, epoch: int, counter: int) -> None:
         safe, sent = self._counters.get((system, epoch), 0), self._reliable.get((system, epoch), [])
