@@ -1,4 +1,4 @@
-"""Two nodes without I/O, and the streams by which one hands messages on to the other, moved by hand."""
+"""Two nodes without I/O, and the connection over which one hands messages on to the other, moved by hand."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 from protocol.rig import Rig
 from queues.rig import Client
 
+from tidings.ids import StoredIds
 from tidings.peers.forwarded import Forwarded
 from tidings.peers.forwarder import Forwarder
-from tidings.peers.outbound_stream import OutboundStream
+from tidings.peers.forwarding import ForwarderRun
+from tidings.peers.outbound_stream import SharedConnection
 from tidings.peers.registry import ForwardOrder
 from tidings.peers.transmission import OutgoingMessage, Transmission
+from tidings.protocol.connection import Connection
 from tidings.store.memory import SimulatedDisk, SimulatedStore
 
 JOBS = "to:jobs@far"
@@ -42,39 +45,48 @@ def site(letter: bytes) -> Site:
 
 
 class Wire:
-    """One connection between a stream and the other node."""
+    """One transport of the connection to the other node, which has welcomed it."""
 
-    def __init__(self, sender: OutboundStream, far: Site) -> None:
-        self.sender = sender
+    def __init__(self, connection: Connection, far: Site) -> None:
+        self.connection = connection
         self.far = far
         self.session = far.broker.connect(far.now)
         self.to_near = b""
         far.peers.append(self)  # type: ignore[arg-type]
-        sender.connect(far.now)
+        connection.connect(far.now)
+        self.send()
+        connection.receive(b"".join(self.session.output()), far.now)
 
     def take(self, output: Sequence[bytes]) -> None:
         """Called by the other node with what it sends."""
         self.to_near += b"".join(output)
 
+    def output(self) -> bytes:
+        """All that the near node has to say."""
+        data = b"".join(self.connection.output())
+        while self.connection.has_bulk:
+            data += b"".join(self.connection.output())
+        return data
+
     def send(self) -> bool:
-        """Carry what the stream has to say to the other node."""
-        data = b"".join(self.sender.output())
+        """Carry what the near node has to say to the other one."""
+        data = self.output()
         self.session.receive(data, self.far.now)
         return bool(data)
 
     def hear(self) -> bool:
-        """Carry what the other node has said to the stream."""
+        """Carry what the other node has said to the near one."""
         data, self.to_near = self.to_near, b""
-        self.sender.receive(data, self.far.now)
+        self.connection.receive(data, self.far.now)
         return bool(data)
 
     def cut(self) -> None:
-        """The connection breaks; what is under way is lost."""
+        """The transport breaks; what is under way is lost."""
         if self in self.far.peers:
             self.far.peers.remove(self)  # type: ignore[arg-type]
             self.session.lost(self.far.now)
         self.to_near = b""
-        self.sender.lost()
+        self.connection.lost(self.far.now)
 
 
 class Crossing:
@@ -85,7 +97,8 @@ class Crossing:
         self.order: ForwardOrder = order
         self.name = name
         self.is_cut = False
-        self.wires: dict[OutboundStream, Wire] = {}
+        self.wire: Wire | None = None
+        self.lives = 0
         self.ann = Client(self.near, "ann")
         self.bob = Client(self.far, "bob")
         target, _, peer = name.removeprefix("to:").rpartition("@")
@@ -98,21 +111,26 @@ class Crossing:
         (outgoing,) = self.near.transmission
         return outgoing
 
+    @property
+    def forwarder(self) -> Forwarder:
+        return self.forwarding.forwarder
+
     def begin(self) -> None:
-        """Let a forwarder begin."""
-        self.forwarder = Forwarder(self.outgoing, self.order)
+        """Let a forwarder begin, over a connection of this life."""
+        self.lives += 1
+        self.connection = Connection(StoredIds(f"near-{self.lives}", 1), "near")
+        self.shared = SharedConnection(self.connection, lambda: None)
+        self.forwarding = ForwarderRun(self.near.core.dialling, self.outgoing, self.shared, self.order)
 
     # One step of each
 
     def connect(self) -> None:
-        """Have the streams connected that are to be, and no others."""
-        wanted = self.forwarder.senders
-        for sender, wire in list(self.wires.items()):
-            if sender not in wanted or sender.is_given_up or wire.session.is_closed:
-                self.wires.pop(sender).cut()
-        for sender in self.forwarder.senders:
-            if sender not in self.wires and not self.is_cut:
-                self.wires[sender] = Wire(sender, self.far)
+        """Have the nodes connected, unless the way is cut."""
+        wire = self.wire
+        if wire is not None and (self.connection.is_given_up or wire.session.is_closed):
+            self.cut()
+        if self.wire is None and not self.is_cut:
+            self.wire = Wire(self.connection, self.far)
 
     def carry(self) -> bool:
         """Carry all that is under way, both ways; whether there was anything."""
@@ -120,15 +138,15 @@ class Crossing:
         return any([self.send(), self.hear()])
 
     def send(self) -> bool:
-        return sum(wire.send() for wire in list(self.wires.values())) > 0
+        return self.wire is not None and self.wire.send()
 
     def hear(self) -> bool:
-        return sum(wire.hear() for wire in list(self.wires.values())) > 0
+        return self.wire is not None and self.wire.hear()
 
     def cut(self) -> None:
-        """Break all connections."""
-        wires, self.wires = self.wires, {}
-        for wire in wires.values():
+        """Break the connection."""
+        wire, self.wire = self.wire, None
+        if wire is not None:
             wire.cut()
 
     def run(self) -> None:
@@ -137,8 +155,8 @@ class Crossing:
         while is_moving:
             self.near.run()
             self.far.run()
-            before = set(self.wires)
-            is_moving = self.carry() or before != set(self.wires)
+            before = self.wire
+            is_moving = self.carry() or before is not self.wire
 
     # Crashes
 
@@ -150,13 +168,13 @@ class Crossing:
 
     def crash_far(self) -> None:
         """The far node is killed and started anew."""
-        wires, self.wires = self.wires, {}
-        self.far.peers = [one for one in self.far.peers if one not in wires.values()]
+        wire, self.wire = self.wire, None
+        self.far.peers = [one for one in self.far.peers if one is not wire]
         self.far = self.far.restart()
-        for wire in wires.values():
-            wire.sender.lost()
+        if wire is not None:
+            wire.connection.lost(self.far.now)
         self.bob.come(self.far)
 
     def abandon(self) -> None:
-        """The near end of all connections is gone; the far end has not noticed, and may yet hear of more."""
-        self.wires = {}
+        """The near end of the connection is gone; the far end has not noticed, and may yet hear of more."""
+        self.wire = None

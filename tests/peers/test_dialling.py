@@ -14,8 +14,8 @@ from peers.dialled import Net
 from queues.rig import Client, numbers
 
 from tidings.errors import NotAllowed, TidingsError
-from tidings.peers import forwarding
-from tidings.peers.dialling import LOST, SILENT, Dial, Dialling, HangUp, OutboundConnection, PeerReach
+from tidings.peers import forwarded, forwarding
+from tidings.peers.dialling import SILENT, Dial, Dialling, HangUp, OutboundConnection, PeerReach
 from tidings.peers.peering import REFUSED_S
 from tidings.protocol.connection import Connection
 from tidings.protocol.keepalive import SILENT_S_MAX
@@ -33,6 +33,8 @@ def peer(net: Net, name: str = "far") -> dict[str, object]:
 
 class Parrot:
     """Something that talks: it is up when it was said so, and given up when it was."""
+
+    has_bulk = False
 
     def __init__(self) -> None:
         self.is_up = self.is_given_up = False
@@ -314,36 +316,49 @@ def test_nothing_is_forwarded_to_a_node_that_shows_the_certificate_of_another() 
     net.certificates["far"] = "far"
     net.run()
     net.certificates["far"], before = "mallory", len(net.heard)
+    net.cut()
     ann = Client(net.home, "ann")
     ann.put("jobs@far", 1)
     net.run()
+    net.pass_time(5.0)
     assert len(net.heard) == before
     (told,) = net.home.broker.status()["forwarding"]
     assert (told["waiting"], told["error"]) == (1, "its certificate is that of 'mallory'")
 
 
-def test_a_forwarder_with_nothing_to_do_hangs_up_and_begins_again(net: Net) -> None:
+def test_what_is_forwarded_shares_the_connection_to_the_peer(net: Net) -> None:
+    Client(net.rigs["far"], "owner2").create("letters")
+    ann = Client(net.home, "ann")
+    ann.put("jobs@far", 1)
+    ann.put("letters@far", 2)
+    net.run()
+    assert (len(net.calls), net.dialled) == (1, 1)
+    (session,) = (one for one in net.rigs["far"].broker.sessions if one.streams)
+    assert len(session.streams) == 2
+    assert contents(net) == [1]
+
+
+def test_a_forwarder_with_nothing_to_do_closes_its_stream_and_begins_again(net: Net) -> None:
     ann = Client(net.home, "ann")
     for n in range(3):
         ann.put("jobs@far", n)
         net.run()
-        assert len(net.calls) == 2
+        (session,) = (one for one in net.rigs["far"].broker.sessions if one.streams)
         net.pass_time(2 * forwarding.IDLE_S)
-        assert len(net.calls) == 1
+        assert not session.streams
     assert contents(net) == [0, 1, 2]
 
 
-def test_a_stream_that_ends_takes_the_others_of_its_forwarder_with_it(net: Net) -> None:
-    ann = Client(net.home, "ann")
-    ann.put("jobs@far", 1)
-    net.run()
-    (stream,) = (one for one in net.calls if isinstance(one, forwarding.StreamOutbound))
-    stream._sender.is_given_up = True
-    stream.look()
-    assert stream.state == "resting"
-    (told,) = net.home.broker.status()["forwarding"]
-    assert told["error"] == LOST
-    net.pass_time(5.0)
-    ann.put("jobs@far", 2)
-    net.run()
-    assert contents(net) == [1, 2]
+def test_a_stream_that_the_peer_has_denied_is_asked_for_again(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(forwarded, "STREAMS_MAX", 0)
+        ann = Client(net.home, "ann")
+        ann.put("jobs@far", 1)
+        net.run()
+        assert ann.accepted == 1  # it is safe here
+        (told,) = net.home.broker.status()["forwarding"]
+        assert (told["waiting"], told["error"]) == (1, "0 streams are open on this connection [limit]")
+    net.pass_time(forwarding.IDLE_S)
+    assert contents(net) == [1]

@@ -13,9 +13,8 @@ from peers.crossing import JOBS, Crossing, Wire
 from queues.rig import DONE, job, numbers, pass_time
 
 from tidings.ids import Origin
-from tidings.peers import forwarder, outbound_stream
+from tidings.peers import forwarded, forwarder, outbound_stream
 from tidings.peers.registry import ForwardOrder
-from tidings.protocol import session as node_session
 
 
 def crossing(order: ForwardOrder = "oldest", **queue: Any) -> Crossing:
@@ -104,8 +103,9 @@ def test_the_far_node_takes_no_more_from_a_connection_whose_other_end_has_come_a
     made.run()
     made.ann.put(JOBS, 1, 2)
     made.near.run()
-    (late,) = made.wires.values()
-    under_way = b"".join(late.sender.output())
+    late = made.wire
+    assert late is not None
+    under_way = late.output()
     made.crash_near()
     made.run()
     late.session.receive(under_way, made.far.now)
@@ -173,10 +173,11 @@ def test_a_body_in_parts_arrives_whole() -> None:
 def test_parts_that_are_cut_off_from_their_event_are_dropped() -> None:
     made = crossing()
     made.run()
-    (wire,) = made.wires.values()
-    wire.sender.forward("jobs", made.outgoing.broker._own, [5], [b""], [None], [b"a" * 100])
-    wire.sender.stream.cut()  # it stands for no message of the queue
-    frames = wire.sender.output()
+    (sender,), wire = made.forwarder.senders, made.wire
+    assert wire is not None
+    sender.forward("jobs", made.outgoing.broker._own, [5], [b""], [None], [b"a" * 100])  # type: ignore[list-item]
+    sender.stream.cut()  # it stands for no message of the queue
+    frames = wire.connection.output()
     wire.session.receive(frames[0], made.far.now)
     assert made.far.queues.size == 100
     made.cut()
@@ -299,7 +300,7 @@ def test_a_queue_that_is_not_there_is_named_in_the_dead_letter() -> None:
 
 
 def test_no_more_is_under_way_than_the_other_node_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_session, "WINDOW", 1_000)
+    monkeypatch.setattr(forwarded, "WINDOW", 1_000)
     made = crossing()
     for n in range(100):
         made.ann.put(JOBS, job(n, body=bytes(100)))
@@ -307,8 +308,8 @@ def test_no_more_is_under_way_than_the_other_node_allows(monkeypatch: pytest.Mon
     made.carry()
     made.far.run()
     made.hear()
-    (wire,) = made.wires.values()
-    assert sum(map(len, wire.sender.output())) < 1_500
+    assert made.wire is not None
+    assert 0 < len(made.wire.output()) < 1_500
     made.cut()
     made.run()
     assert arrived(made) == list(range(100))
@@ -409,7 +410,8 @@ def test_the_newest_go_first_after_an_outage_and_what_comes_goes_at_once() -> No
     made.ann.put(JOBS, 5, 6)
     made.run()
     assert arrived(made)[5:] == [5, 6]
-    assert len(made.wires) == 1
+    assert made.wire is not None
+    assert len(made.wire.session.streams) == 1
 
 
 def test_nothing_is_swept_before_it_is_on_disk_from_where_on() -> None:
@@ -428,7 +430,7 @@ def test_nothing_is_swept_before_it_is_on_disk_from_where_on() -> None:
 
 
 def test_what_comes_does_not_wait_for_what_has_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_session, "WINDOW", 1_000)
+    monkeypatch.setattr(forwarded, "WINDOW", 1_000)
     made = crossing("newest")
     made.is_cut = True
     for n in range(100):
@@ -450,7 +452,7 @@ def test_what_comes_does_not_wait_for_what_has_gathered(monkeypatch: pytest.Monk
 def test_a_sweep_that_was_cut_goes_on_with_what_has_come_since_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(node_session, "WINDOW", 1_000)
+    monkeypatch.setattr(forwarded, "WINDOW", 1_000)
     made = crossing("newest")
     made.is_cut = True
     for n in range(50):
@@ -508,7 +510,7 @@ class World:
             case "send" | "hear" | "connect" | "cut":
                 getattr(made, action)()
             case "near crash":
-                self.late = [(wire, b"".join(wire.sender.output())) for wire in made.wires.values()]
+                self.late = [] if made.wire is None else [(made.wire, made.wire.output())]
                 made.crash_near()
                 self.come()
             case "far crash":

@@ -1,38 +1,40 @@
-"""The sending end of FORWARD: what it says, what it makes of the answers, and when it gives up."""
+"""The sending end of FORWARD: what it says on the connection that it shares, and what it makes of answers."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from msgspec import to_builtins
 
 from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
-from tidings.ids import Origin
-from tidings.peers.outbound_stream import OutboundStream
+from tidings.ids import Origin, StoredIds
+from tidings.peers.outbound_stream import EARLIER, OutboundStream, SharedConnection
+from tidings.protocol.connection import BULK_SIZE, Connection
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
-from tidings.protocol.keepalive import SILENT_S_MAX, WELCOME_S_MAX
 from tidings.protocol.messages import (
     Accepted,
     Bye,
-    Deliver,
     Failure,
     Forward,
-    Hello,
     Ping,
     Pong,
     ProtocolMessage,
-    Publish,
     Refusal,
+    Reply,
+    Request,
     Welcome,
 )
 
 RAW = Batch(encode_events([Event("t", {"n": 1})])).raws[0]
-WELCOME = Welcome(1, "far", 1, "s-1", 7, 1_000, [Refusal(3, 4, Failure("queue-full", "full"))])
+LONG = Batch(encode_events([Event("t", {"n": 1}, body=bytes(BULK_SIZE // 3))])).raws[0]
+STATE = {
+    "counter": 7,
+    "window": 1_000,
+    "refused": [to_builtins(Refusal(3, 4, Failure("queue-full", "full")))],
+}
 
 
 class Noted:
@@ -55,162 +57,208 @@ class Noted:
     def lost(self, _lane: OutboundStream) -> None:
         self.heard.append("lost")
 
-
-def sender() -> tuple[OutboundStream, Noted]:
-    noted: Any = Noted()
-    made = OutboundStream(noted, 5, 0, lambda: ("ann", "secret"))
-    made.connect(0.0)
-    return made, noted
+    def trouble(self, problem: str) -> None:
+        self.heard.append(problem)
 
 
-def welcomed() -> tuple[OutboundStream, Noted]:
-    made, noted = sender()
-    made.output()
-    made.receive(encode(WELCOME), 0.0)
-    noted.heard.clear()
-    return made, noted
+class Line:
+    """A connection to a node that is played by the test, and the streams on it."""
+
+    def __init__(self) -> None:
+        self.connection = Connection(StoredIds("client", 1), "near")
+        self.shared = SharedConnection(self.connection, lambda: None)
+        self.greet()
+
+    def greet(self) -> None:
+        self.connection.connect(0.0)
+        self.said()
+        self.hear(Welcome(1, "far", 1, "s-1", 0, 1_000_000))
+
+    def stream(self, epoch: int = 5) -> tuple[OutboundStream, Noted]:
+        noted: Any = Noted()
+        made = OutboundStream(noted, epoch, 0)
+        self.shared.attach(made)
+        return made, noted
+
+    def opened(self, epoch: int = 5) -> tuple[OutboundStream, Noted]:
+        made, noted = self.stream(epoch)
+        self.answer(STATE)
+        noted.heard.clear()
+        return made, noted
+
+    def answer(self, result: Any = None, error: Failure | None = None) -> None:
+        """Answer the request that was sent last."""
+        *_, (request, _) = self.said()
+        assert isinstance(request, Request)
+        self.hear(Reply(request.number, result, error))
+
+    def hear(self, *messages: ProtocolMessage) -> None:
+        self.connection.receive(b"".join(map(encode, messages)), 0.0)
+
+    def said(self) -> list[tuple[ProtocolMessage, bytes]]:
+        return list(FrameReader(FRAME_MAX).feed(b"".join(self.connection.output())))
 
 
-def said(made: OutboundStream) -> list[tuple[ProtocolMessage, bytes]]:
-    return list(FrameReader(FRAME_MAX).feed(b"".join(made.output())))
+def test_a_stream_is_opened_under_the_identity_of_its_queue() -> None:
+    line = Line()
+    made, _ = line.stream()
+    ((request, _),) = line.said()
+    assert isinstance(request, Request)
+    assert request.operation == "forward.open"
+    assert request.arguments == {"stream": 1, "system": "near", "epoch": 5, "seen": 0}
+    assert not made.is_up
 
 
-def test_its_hello_has_the_fixed_identity_and_who_it_is() -> None:
-    made, _ = sender()
-    made.seen = 6
-    made.connect(0.0)
-    ((hello, _),) = said(made)
-    assert hello == Hello([1], "near", 5, "", None, 6, "ann", "secret")
-
-
-def test_it_comes_again_with_the_session_it_had() -> None:
-    made, _ = welcomed()
-    made.lost()
-    made.connect(1.0)
-    ((hello, _),) = said(made)
-    assert isinstance(hello, Hello)
-    assert hello.resume == "s-1"
-
-
-def test_a_welcome_tells_what_was_had_and_refused() -> None:
-    made, noted = sender()
-    made.receive(encode(WELCOME), 0.0)
+def test_the_reply_tells_what_was_had_and_refused() -> None:
+    line = Line()
+    made, noted = line.stream()
+    line.answer(STATE)
     assert noted.heard == [("welcomed", 7)]
-    assert [made.stream.refusal(number) for number in (2, 3, 5)] == [None, WELCOME.refused[0], None]
+    refusals = [made.stream.refusal(number) for number in (2, 3, 5)]
+    assert [one and one.first for one in refusals] == [None, 3, None]
     assert (made.is_up, made.node) == (True, "far")
 
 
-def test_events_go_with_their_numbers_and_their_origin() -> None:
-    made, _ = welcomed()
+def test_a_stream_is_opened_again_on_each_connection_with_what_it_has_seen() -> None:
+    line = Line()
+    made, noted = line.opened()
+    made.seen = 6
+    line.connection.lost(0.0)
+    assert noted.heard == ["lost"]
+    line.greet()
+    ((request, _),) = line.said()
+    assert isinstance(request, Request)
+    assert request.arguments == {"stream": 1, "system": "near", "epoch": 5, "seen": 6}
+
+
+def test_streams_go_on_over_another_connection_when_the_node_has_refused_the_first() -> None:
+    line = Line()
+    made, noted = line.opened()
+    line.hear(Bye("not-allowed", "go away"))
+    assert (noted.heard, made.is_up) == (["lost"], False)
+    line.connection = Connection(StoredIds("client", 2), "near")
+    line.shared.move(line.connection)
+    line.greet()
+    line.answer(STATE)
+    assert made.is_up
+
+
+def test_events_go_with_their_numbers_their_origin_and_their_stream() -> None:
+    line = Line()
+    line.opened(4)
+    made, _ = line.opened()
     made.seen = 7
-    made.forward("jobs", Origin("ann", 1, "annie"), [8, 300], [RAW, RAW], ["a", "b"], [b"rest"])
-    (part, bearer), (message, events) = said(made)
-    assert part == Forward("jobs", b"")
+    items: Any = ["a", "b"]
+    made.forward("jobs", Origin("ann", 1, "annie"), [8, 300], [RAW, RAW], items, [b"rest"])
+    (part, bearer), (message, events) = line.said()
+    assert part == Forward("jobs", b"", stream=2)
     assert Batch(bearer)[0].body == b"rest"
     numbers = (8).to_bytes(8, "big") + (300).to_bytes(8, "big")
-    assert message == Forward("jobs", numbers, "ann", 1, "annie", 7)
+    assert message == Forward("jobs", numbers, "ann", 1, "annie", 7, 2)
     assert Batch(events).raws == [RAW, RAW]
 
 
-def test_what_is_under_way_takes_room_until_it_is_accepted() -> None:
-    made, noted = welcomed()
+def test_what_is_under_way_takes_room_of_its_own_stream_until_it_is_accepted() -> None:
+    line = Line()
+    made, noted = line.opened()
+    other, others = line.opened(6)
     assert made.is_clear
     assert made.room == 1_000
-    made.forward("jobs", Origin(), [8], [RAW], ["a"])
-    made.forward("jobs", Origin(), [9], [RAW], ["b"])
-    under_way = sum(len(encode(message, events)) for message, events in said(made))
-    assert made.room == 1_000 - under_way
-    made.receive(encode(Refusal(9, 9, Failure("queue-full", "full"))) + encode(Accepted(9)), 0.0)
+    items: Any = ["a", "b"]
+    made.forward("jobs", Origin(), [8], [RAW], items[:1])
+    made.forward("jobs", Origin(), [9], [RAW], items[1:])
+    under_way = sum(len(encode(message, events)) for message, events in line.said())
+    assert (made.room, other.room) == (1_000 - under_way, 1_000)
+    line.hear(Accepted(9, 2), Accepted(9), Accepted(9, 77))
+    assert noted.heard == []
+    line.hear(Refusal(9, 9, Failure("queue-full", "full"), 1), Accepted(9, 1))
     assert noted.heard == [("a", None), ("b", "queue-full"), "accepted"]
+    assert others.heard == ["accepted"]
     assert made.is_clear
     assert made.room == 1_000
 
 
 def test_nothing_may_be_sent_while_the_node_is_away() -> None:
-    made, noted = welcomed()
-    made.forward("jobs", Origin(), [8], [RAW], ["a"])
-    made.lost()
-    assert (made.is_clear, made.room, made.output()) == (False, 0, [])
+    line = Line()
+    made, noted = line.opened()
+    items: Any = ["a"]
+    made.forward("jobs", Origin(), [8], [RAW], items)
+    line.connection.lost(0.0)
     assert noted.heard == ["lost"]
-    made.lost()
-    assert noted.heard == ["lost"]
+    assert (made.room, made.is_clear, list(made.stream)) == (0, False, [])
+    assert line.said() == []
 
 
-def test_a_node_that_does_not_welcome_it_is_given_up() -> None:
-    made, noted = sender()
-    assert made.wake_at == WELCOME_S_MAX
-    made.wake(WELCOME_S_MAX)
-    assert made.is_given_up
-    made.lost()
+def test_a_stream_that_is_closed_says_so_and_sends_no_more() -> None:
+    line = Line()
+    made, noted = line.opened()
+    items: Any = ["a"]
+    made.forward("jobs", Origin(), [8], [RAW], items)
+    line.shared.detach(made)
+    ((request, _),) = line.said()
+    assert isinstance(request, Request)
+    assert (request.operation, request.arguments) == ("forward.close", {"stream": 1})
+    line.hear(Accepted(8, 1))
     assert noted.heard == []
-    assert made.wake_at is None
 
 
-def test_a_silent_node_is_asked_and_then_given_up() -> None:
-    made, _ = welcomed()
-    made.wake(SILENT_S_MAX - 1)
-    assert said(made) == []
-    made.wake(SILENT_S_MAX)
-    assert [message for message, _ in said(made)] == [Ping()]
-    made.receive(encode(Pong()), SILENT_S_MAX + 1)
-    made.wake(2 * SILENT_S_MAX)
-    assert not made.is_given_up
-    made.wake(2 * SILENT_S_MAX + 1)
-    made.wake(3 * SILENT_S_MAX + 1)
-    assert made.is_given_up
-
-
-def test_it_answers_when_it_is_asked() -> None:
-    made, _ = welcomed()
-    made.receive(encode(Ping(3)), 0.0)
-    assert [message for message, _ in said(made)] == [Pong(3)]
-
-
-@pytest.mark.parametrize("is_up", [False, True])
-def test_a_node_that_says_goodbye_says_why(is_up: bool) -> None:
-    made, _ = welcomed() if is_up else sender()
-    made.receive(encode(Bye("not-allowed", "user or secret is wrong")), 0.0)
-    assert made.is_given_up
-    assert str(made.trouble) == "user or secret is wrong"
-
-
-def test_it_says_goodbye_itself() -> None:
-    made, _ = welcomed()
-    made.close()
-    assert [message for message, _ in said(made)] == [Bye()]
+def test_what_else_is_to_be_said_does_not_wait_for_forwarded_events_and_streams_take_turns() -> None:
+    line = Line()
+    first, _ = line.opened()
+    second, _ = line.opened(6)
+    items: Any = ["a"]
+    for number in range(8, 20):
+        first.forward("jobs", Origin(), [number], [LONG], items)
+    second.forward("jobs", Origin(), [8], [RAW], items)
+    line.connection.request("status", {})
+    line.hear(Ping(3))
+    said = [message for message, _ in line.said()]
+    assert [type(message) for message in said[:2]] == [Request, Pong]
+    streams = [message.stream for message in said[2:] if isinstance(message, Forward)]
+    assert streams[:2] == [1, 2]
+    assert len(streams) <= 5
+    line.connection.request("status", {})
+    assert isinstance(line.said()[0][0], Request)
+    while line.connection.has_bulk:
+        streams += [message.stream for message, _ in line.said() if isinstance(message, Forward)]
+    assert streams.count(1) < 12  # some have left with the request
+    assert not line.said()
 
 
 @pytest.mark.parametrize(
-    "answer",
+    ("failure", "problem"),
     [
-        encode(WELCOME),
-        encode(Hello([1], "x", 1)),
-        encode(Publish(), encode_events([])),
-        encode(Deliver(1), encode_events([])),
-        b"\x00\x00\x00\x01\xff",
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        (Failure("not-found", "there is no operation 'forward.open'"), EARLIER),
+        (Failure("limit", "4000 streams are open on this connection"), "4000 streams"),
     ],
 )
-def test_what_is_no_answer_of_a_node_ends_the_connection(answer: bytes) -> None:
-    made, noted = welcomed()
-    made.receive(answer, 0.0)
-    assert made.is_given_up
+def test_a_node_that_opens_no_stream_is_asked_again_later(failure: Failure, problem: str) -> None:
+    line = Line()
+    made, noted = line.stream()
+    line.answer(None, failure)
+    (told,) = noted.heard
+    assert problem in str(told)
+    assert (made.is_up, made.is_denied) == (False, True)
+    line.shared.detach(made)
+    line.shared.attach(made)
+    line.answer(STATE)
+    assert (made.is_up, made.is_denied) == (True, False)
+
+
+@pytest.mark.parametrize("told", [None, [], {"counter": "x", "window": 1}, {"window": 1}])
+def test_what_is_no_reply_of_a_node_opens_nothing(told: Any) -> None:
+    line = Line()
+    made, noted = line.stream()
+    line.answer(told)
+    assert not made.is_up
+    assert "$.forward.open" in str(noted.heard[0])
+
+
+def test_a_reply_that_comes_after_the_stream_was_closed_is_passed_over() -> None:
+    line = Line()
+    made, noted = line.stream()
+    ((request, _),) = line.said()
+    assert isinstance(request, Request)
+    line.shared.detach(made)
+    line.hear(Reply(request.number, STATE))
     assert noted.heard == []
-
-
-def test_answers_before_the_welcome_end_the_connection() -> None:
-    made, noted = sender()
-    made.receive(encode(Accepted(5)), 0.0)
-    assert made.is_given_up
-    assert noted.heard == []
-
-
-@given(cuts=st.lists(st.integers(0, 200), max_size=8))
-def test_answers_may_come_in_any_pieces(cuts: list[int]) -> None:
-    made, noted = sender()
-    data = encode(WELCOME) + encode(Refusal(8, 8, Failure("x", "y"))) + encode(Accepted(8)) + encode(Bye())
-    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    for begin, end in pairwise(edges):
-        made.receive(data[begin:end], 0.0)
-    assert noted.heard == [("welcomed", 7), "accepted"]
-    assert made.is_given_up

@@ -107,7 +107,8 @@ class NodeCore:
         self.dialling = Dialling(broker.timers, lambda: broker.now, self._chance)
         self.peering = Peering(self.queues, self.peers, self.dialling, known, new_system(self._entropy))
         broker.add(self.peering)
-        self.forwarding = Forwarding(self.transmission, self.dialling, self.peering.reach)
+        above = "" if self._settings.upstream is None else new_system(self._entropy)
+        self.forwarding = Forwarding(self.transmission, self.dialling, self.peering.way, above)
         self.transmission.is_there = self.peering.is_there
         self.forwarded.way_back = self.forwarding.way_back
         settings = self._settings

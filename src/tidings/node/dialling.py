@@ -44,6 +44,16 @@ class Wire(Carrier):
         except (OSError, TidingsError) as error:
             self._lose(str(error) or type(error).__name__)
 
+    def flush(self) -> None:
+        """Write the pending output, of forwarded events as much as the transport takes."""
+        super().flush()
+        while self._outbound.has_bulk and self._takes_more:
+            super().flush()
+
+    @property
+    def _takes_more(self) -> bool:
+        return not (self._transport is None or self._is_paused or self._transport.is_closing())
+
     def _lose(self, problem: str, verdict: TidingsError | None = None) -> None:
         if not self._is_hung_up:
             self._is_hung_up = True

@@ -26,7 +26,6 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from tidings.errors import TidingsError
-from tidings.peers.outbound_stream import OutboundStream
 from tidings.protocol.connection import Connection
 from tidings.timers import Alarm, Alarms, Backoff
 from tidings.transport.credentials import Credentials
@@ -67,8 +66,6 @@ class LogEvent(Struct, frozen=True):
 
 
 DialEffect = Dial | HangUp | LogEvent
-Talking = Connection | OutboundStream
-"""What is said on a connection: what a client says, or a stream that is forwarded."""
 
 
 class Dialling:
@@ -120,7 +117,7 @@ class OutboundConnection(ABC):
 
     is_given_up = False  # a driver is told to hang up, and does not look
 
-    def __init__(self, dialling: Dialling, talk: Talking) -> None:
+    def __init__(self, dialling: Dialling, talk: Connection) -> None:
         self.state: DialState = "resting"
         self._dialling = dialling
         self._talk = talk
@@ -213,6 +210,11 @@ class OutboundConnection(ABC):
     def output(self) -> list[bytes]:
         """The frames that may be sent now; the last ones when it is over."""
         return [] if self.state in ("resting", "dialling") else self._talk.output()
+
+    @property
+    def has_bulk(self) -> bool:
+        """Whether `output` has left something that may be sent if the transport takes more."""
+        return self.state == "open" and self._talk.has_bulk
 
     def touch(self) -> None:
         """Note that there may be output."""

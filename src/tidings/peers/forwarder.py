@@ -2,8 +2,8 @@
 
 A message has a number in its queue, which grows and is stored. These numbers are those of the stream to the
 other node, whose system is this node and whose epoch is the queue. So, whatever was cut or killed meanwhile,
-the other node says in its WELCOME up to which number it has had everything, and what it would not have: that
-is settled here, and the rest is sent.
+the other node says when it opens the stream up to which number it has had everything, and what it would not
+have: that is settled here, and the rest is sent.
 
 | phase | what happens | what is done | phase then |
 | --- | --- | --- | --- |
@@ -31,7 +31,7 @@ from itertools import islice, takewhile
 from typing import Literal
 
 from tidings.filters import Filter
-from tidings.peers.outbound_stream import OutboundStream, Says
+from tidings.peers.outbound_stream import OutboundStream
 from tidings.peers.registry import ForwardOrder
 from tidings.peers.transmission import OutgoingMessage
 from tidings.queues.inflight import InFlight
@@ -47,19 +47,18 @@ _ANYTHING = Filter()
 
 
 class Forwarder:
-    """Forwarder of one transmission queue. A driver connects `senders`, and sends their output on notice."""
+    """Forwarder of one transmission queue. Its owner opens `senders`, and has their output sent."""
 
-    def __init__(
-        self, outgoing: OutgoingMessage, order: ForwardOrder = "oldest", says: Says | None = None
-    ) -> None:
+    def __init__(self, outgoing: OutgoingMessage, order: ForwardOrder = "oldest") -> None:
         self.outgoing = outgoing
         self.phase: Phase = "down"
         self.tell: Callable[[], None] = lambda: None
         """Called when there may be something to be sent, or `senders` has changed."""
+        self.trouble: Callable[[str], None] = lambda _problem: None
+        """Called with the reason for which nothing can be forwarded."""
         self.is_closed = False
         self._order = order
-        self._says = says
-        self._main = OutboundStream(self, outgoing.queue.key, 0, says)
+        self._main = OutboundStream(self, outgoing.queue.key, 0)
         self._swept: OutboundStream | None = None  # the stream of the sweep
         self._backlog: array[int] = array("Q")  # what is to be swept; the last one first
         self._stored = 0  # the commit that says which sweep it is
@@ -67,7 +66,7 @@ class Forwarder:
 
     @property
     def senders(self) -> list[OutboundStream]:
-        """The streams that are to be connected."""
+        """The streams that are to be open."""
         if self.is_closed:
             return []
         if self._swept is None or self.phase == "down":
@@ -87,10 +86,7 @@ class Forwarder:
     def close(self) -> None:
         """Forward no more; what is under way stays in the queue."""
         if not self.is_closed:
-            senders = self.senders
             self.lost(self._main)
-            for sender in senders:
-                sender.close()
             self.is_closed = True
             self.outgoing.forwarder = None
             self.tell()
@@ -116,7 +112,7 @@ class Forwarder:
             sweep, first = self.outgoing.sweep, self.outgoing.queue.shelf.first()
             self.phase = "asking"
             if first is not None and first <= sweep:
-                self._swept = OutboundStream(self, sweep, sweep, self._says)
+                self._swept = OutboundStream(self, sweep, sweep)
                 self.tell()
                 return
             self._swept = None
@@ -142,7 +138,6 @@ class Forwarder:
         self.phase = "down"
         for one in self._lanes:
             one.give_back()
-        self._main.is_given_up = True  # it says what was had when it is welcomed anew
         self._swept = None
         self._backlog = array("Q")
         self.outgoing.tell_all()
@@ -163,10 +158,11 @@ class Forwarder:
 
     def _flow(self) -> None:
         self.phase = "flowing"
+        self.outgoing.error = ""
         sweep, shelf = self.outgoing.sweep, self.outgoing.queue.shelf
         self._backlog = array("Q", takewhile(lambda one: one <= sweep, shelf)) if sweep else array("Q")
         if self._backlog and self._swept is None:
-            self._swept = OutboundStream(self, sweep, sweep, self._says)
+            self._swept = OutboundStream(self, sweep, sweep)
             self.tell()
 
     def pump(self) -> None:
@@ -192,7 +188,6 @@ class Forwarder:
     def _end_sweep(self) -> None:
         """Close the stream of the sweep, if all of it was had."""
         if self._swept is not None and not self._backlog and not self._swept.stream:
-            self._swept.close()
             self._swept = None
             self.tell()
 

@@ -1,8 +1,9 @@
 """Forwarders of a node: one for each transmission queue that has something in it.
 
-Each has connections of its own, so a queue that is full, or slow, holds up no other. What goes over them is
-decided by the forwarder (`peers.forwarder`); here it is decided which forwarders there are: at most
-FORWARDERS_MAX, each until it has had nothing to do for IDLE_S.
+All that go to one peer share the connection to it, on which each has streams of its own: a queue that is
+full, or slow, holds up no other. The upstream of a device is no peer, and has a connection for itself
+(`UpstreamOutbound`). What goes over the streams is decided by the forwarder (`peers.forwarder`); here it is
+decided which forwarders there are: at most FORWARDERS_MAX, each until it has had nothing to do for IDLE_S.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Callable
 
 from tidings.errors import TidingsError
 from tidings.exchange import NodeSubscription
+from tidings.ids import ClockIds
 from tidings.peers.dialling import Dialling, OutboundConnection, PeerReach
 from tidings.peers.forwarder import Forwarder
-from tidings.peers.outbound_stream import OutboundStream
+from tidings.peers.outbound_stream import OutboundStream, SharedConnection
 from tidings.peers.registry import ForwardOrder, Upstream
 from tidings.peers.transmission import OutgoingMessage, Transmission
+from tidings.protocol.connection import Connection
 from tidings.timers import Alarm
 
 FORWARDERS_MAX = 1_000
@@ -24,85 +27,113 @@ IDLE_S = 60.0
 """How long a forwarder stays at least when its queue is empty."""
 
 
-class StreamOutbound(OutboundConnection):
-    """The connection of one stream of a forwarder, and those after it."""
+class UpstreamOutbound(OutboundConnection):
+    """The connection to the upstream of a device, and those after it."""
 
-    def __init__(
-        self, dialling: Dialling, sender: OutboundStream, reach: PeerReach, tell: Callable[[str], None]
-    ) -> None:
-        """`tell` is called with each thing that goes wrong, and with nothing when something has come."""
-        super().__init__(dialling, sender)
-        self._sender = sender
-        self._reach = reach
-        self._tell = tell
+    connection: Connection
+
+    def __init__(self, dialling: Dialling, upstream: Upstream, system: str) -> None:
+        self._upstream = upstream
+        self._system = system
+        self.connection = self._new_connection(dialling.now())
+        super().__init__(dialling, self.connection)
+        self.shared = SharedConnection(self.connection, self.touch)
+
+    def _new_connection(self, now: float) -> Connection:
+        return Connection(ClockIds(self._system, now), says=self._upstream.credentials.says)
 
     @property
     def reach(self) -> PeerReach:
-        """Return the address of the other node."""
-        return self._reach
+        """Return the address of the upstream."""
+        return PeerReach(self._upstream.address, self._upstream.credentials)
 
-    def _refusal(self, certificate: str | None) -> str:
-        is_right = self._reach.name is None or certificate in (None, self._reach.name)
-        return "" if is_right else f"its certificate is that of {certificate!r}"
+    def begin(self) -> None:
+        """Dial; with a new connection, if the node has refused the one before."""
+        if self.connection.failure is not None:
+            self.connection = self._talk = self._new_connection(self._dialling.now())
+            self.shared.move(self.connection)
+        super().begin()
+
+    def end(self) -> None:
+        """Say goodbye."""
+        self.connection.close()
+        super().end()
+
+    def _refusal(self, _certificate: str | None) -> str:
+        return ""
 
     def _heard(self) -> None:
-        self._tell("")
+        """Nothing: the streams hear for themselves."""
 
     def _lost(self, problem: str, _verdict: TidingsError | None, was_open: bool) -> None:
-        self._tell(str(self._sender.trouble or problem) if was_open else problem)
-        self._sender.lost()
+        core = self.connection
+        if was_open:
+            problem = str(core.failure or core.parting or core.trouble or problem)
+        core.lost(self._dialling.now())
+        self.shared.trouble(problem)
 
 
 class ForwarderRun:
-    """One forwarder and its connections."""
+    """One forwarder and its streams."""
 
     def __init__(
-        self, dialling: Dialling, outgoing: OutgoingMessage, reach: PeerReach, order: ForwardOrder
+        self, dialling: Dialling, outgoing: OutgoingMessage, shared: SharedConnection, order: ForwardOrder
     ) -> None:
         self.outgoing = outgoing
-        says = None if reach.credentials is None else reach.credentials.says
-        self.forwarder = Forwarder(outgoing, order, says)
-        self.forwarder.tell = self._carry
+        self.forwarder = Forwarder(outgoing, order)
+        self.forwarder.tell, self.forwarder.trouble = self._carry, self._troubled
         self.was_idle = False
         self._dialling = dialling
-        self._reach = reach
-        self._outbound: dict[OutboundStream, StreamOutbound] = {}
+        self._shared = shared
+        self._attached: dict[OutboundStream, None] = {}
         self._carry()
 
     def _carry(self) -> None:
-        """Have those streams connected that are to be, and let what was said be sent."""
+        """Have those streams open that are to be, and let what was said be sent."""
         wanted = self.forwarder.senders
-        for sender in [one for one in self._outbound if one not in wanted]:
-            self._outbound.pop(sender).end()
+        for sender in [one for one in self._attached if one not in wanted]:
+            del self._attached[sender]
+            self._shared.detach(sender)
         for sender in wanted:
-            if sender not in self._outbound:
-                outbound = StreamOutbound(self._dialling, sender, self._reach, self._told)
-                self._outbound[sender] = outbound
-                outbound.begin()
-            self._outbound[sender].look()
+            if sender not in self._attached:
+                self._attached[sender] = None
+                self._shared.attach(sender)
+        self._shared.flush()
 
-    def _told(self, problem: str) -> None:
-        """Something has come from the other node, or something is wrong with the way there."""
+    def _troubled(self, problem: str) -> None:
+        """Something is wrong with the way to the other node: what was put is safe here."""
         outgoing = self.outgoing
-        if problem and not self.forwarder.is_closed:
+        if not self.forwarder.is_closed:
             if problem != outgoing.error:
                 self._dialling.log("warning", "can't forward", queue=outgoing.queue.name, problem=problem)
             outgoing.error = problem
             outgoing.tell_all()
-        elif self.forwarder.is_attended:
-            outgoing.error = ""
+
+    def ask_again(self) -> None:
+        """Have those streams opened that the other node has denied."""
+        for sender in [one for one in self._attached if one.is_denied]:
+            self._shared.detach(sender)
+            self._shared.attach(sender)
 
 
 class Forwarding:
-    """Forwarders of a node. `reach` finds the peer of a name, None if there is none."""
+    """Forwarders of a node. `way` finds the connection to the peer of a name, None if there is none.
+
+    `system` is this node's id as a client of its upstream, in this life.
+    """
 
     def __init__(
-        self, transmission: Transmission, dialling: Dialling, reach: Callable[[str], PeerReach | None]
+        self,
+        transmission: Transmission,
+        dialling: Dialling,
+        way: Callable[[str], SharedConnection | None],
+        system: str,
     ) -> None:
         self._transmission = transmission
         self._dialling = dialling
-        self._reach = reach
-        self._upstream: tuple[OutgoingMessage, PeerReach, ForwardOrder] | None = None
+        self._way = way
+        self._system = system
+        self._upstream: tuple[OutgoingMessage, UpstreamOutbound, ForwardOrder] | None = None
         self._runs: dict[OutgoingMessage, ForwarderRun] = {}
         self._is_closed = False
         self._timer: Alarm | None = None  # while there are any
@@ -114,8 +145,10 @@ class Forwarding:
             self._transmission.unbind()
             return
         outgoing = self._transmission.bind(upstream.filter)
-        self._upstream = outgoing, PeerReach(upstream.address, upstream.credentials), upstream.order
+        outbound = UpstreamOutbound(self._dialling, upstream, self._system)
+        self._upstream = outgoing, outbound, upstream.order
         self._begin(outgoing)
+        outbound.begin()
 
     def way_back(self, node: str) -> NodeSubscription | None:
         """The subscription by which what is published goes to the node of this id."""
@@ -135,11 +168,11 @@ class Forwarding:
         if self._timer is None:
             self._look_later()
 
-    def _find(self, outgoing: OutgoingMessage) -> tuple[PeerReach, ForwardOrder] | None:
+    def _find(self, outgoing: OutgoingMessage) -> tuple[SharedConnection, ForwardOrder] | None:
         if self._upstream is not None and outgoing is self._upstream[0]:
-            return self._upstream[1:]
-        reach = self._reach(outgoing.peer) if outgoing.target else None
-        return None if reach is None else (reach, "oldest")
+            return self._upstream[1].shared, self._upstream[2]
+        way = self._way(outgoing.peer) if outgoing.target else None
+        return None if way is None else (way, "oldest")
 
     def _look_later(self) -> None:
         self._timer = self._dialling.timers.at(self._dialling.now() + IDLE_S, self._look)
@@ -152,6 +185,7 @@ class Forwarding:
                 del self._runs[outgoing]
                 run.forwarder.close()
             run.was_idle = run.forwarder.is_idle
+            run.ask_again()
         self._timer = None
         if self._runs:
             self._look_later()
@@ -168,3 +202,5 @@ class Forwarding:
         runs, self._runs = self._runs, {}
         for run in runs.values():
             run.forwarder.close()
+        if self._upstream is not None:
+            self._upstream[1].end()

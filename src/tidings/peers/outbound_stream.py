@@ -1,15 +1,14 @@
-"""A lane: one numbered stream of FORWARD to another node, without I/O, and the messages that are on it.
+"""A lane: one numbered stream of FORWARD to another node, and the messages that are on it.
 
-The messages are those of a transmission queue, under its numbers, which grow and are stored. Unlike a
-client's `Connection`, a stream numbers nothing itself: after a cut or a crash the same messages are sent
-again, under the same system and epoch. When the other node welcomes the stream, it reports up to which number
-it has had everything.
+The messages are those of a transmission queue, under its numbers, which grow and are stored. Unlike what a
+client publishes, they are not numbered by the connection: after a cut or a crash the same messages are sent
+again, under the same system and epoch. When the other node opens the stream, it reports up to which number it
+has had everything.
 
 The stream gets the answers to them, and settles them in the order in which they were sent. The other node
 keeps an answer until its result is on disk here: `seen` says how far that is.
 
-A driver moves it as it moves a Connection: `connect`, `receive`, `lost`, `wake` at `wake_at`, and `output`
-after each of these and after what was sent.
+All streams to one node share its connection (`SharedConnection`), each within a window of its own.
 """
 
 from __future__ import annotations
@@ -17,28 +16,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from struct import pack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
+from tidings.errors import CodecError, Refused, TidingsError
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.wire import array_head, decode_event
 from tidings.ids import Origin
 from tidings.numbered import Outbound
+from tidings.protocol.connection import Connection
 from tidings.protocol.frames import encode
-from tidings.protocol.keepalive import KeepAlive
-from tidings.protocol.messages import (
-    VERSION,
-    Accepted,
-    Bye,
-    Failure,
-    Forward,
-    Hello,
-    Refusal,
-    Welcome,
-    error_of,
-)
+from tidings.protocol.messages import Failure, Forward, Refusal
 from tidings.queues.inflight import InFlight
 from tidings.queues.message import QueuedMessage, event_bytes
 from tidings.queues.queue import MessageQueue
@@ -49,29 +40,75 @@ if TYPE_CHECKING:
 
 UNDER_WAY_MAX = 8_000
 """Messages that may be under way on one stream: fewer than the other node remembers refusals."""
-
-Says = Callable[[], tuple[str, str]]
+EARLIER = "the node is of an earlier release and opens no streams; it must be upgraded first"
 
 _NO_ORIGIN = Origin()
 _encode_event = msgspec.msgpack.Encoder().encode
 
 
-class OutboundStream(KeepAlive):
-    """One stream to the other node, and what is under way on it; one with a `sweep` descends from there.
+class StreamState(Struct, frozen=True):
+    """The reply to `forward.open`: how far the other node has come, its window, and what it has refused."""
 
-    `says` returns the user and secret for each HELLO.
+    counter: int
+    window: int
+    refused: list[Refusal] = []
+
+
+class SharedConnection:
+    """The connection to one node, and those after it, as the streams see it that share it.
+
+    `flush` has the driver send what was said.
     """
 
-    def __init__(self, forwarder: Forwarder, epoch: int, sweep: int, says: Says | None) -> None:
-        super().__init__()
+    def __init__(self, connection: Connection, flush: Callable[[], None]) -> None:
+        self._connection = connection
+        self.flush = flush
+        self._streams: dict[OutboundStream, None] = {}
+
+    def move(self, connection: Connection) -> None:
+        """Go on over this connection; the one before is of no use any more."""
+        self._connection = connection
+        for stream in list(self._streams):
+            self._open(stream)
+
+    def attach(self, stream: OutboundStream) -> None:
+        """Have a stream opened, now or when the other node is there."""
+        self._streams[stream] = None
+        self._open(stream)
+
+    def _open(self, stream: OutboundStream) -> None:
+        if self._connection.failure is None:
+            stream.place = self._connection, self._connection.open_stream(stream)
+            self.flush()
+
+    def detach(self, stream: OutboundStream) -> None:
+        """Close a stream."""
+        self._streams.pop(stream, None)
+        if stream.place is not None:
+            connection, number = stream.place
+            connection.close_stream(number)
+            stream.place = None
+            self.flush()
+
+    def trouble(self, problem: str) -> None:
+        """Tell all streams why the other node can't be reached."""
+        for stream in list(self._streams):
+            stream.trouble(problem)
+
+
+class OutboundStream:
+    """One stream to the other node, and what is under way on it; one with a `sweep` descends from there."""
+
+    def __init__(self, forwarder: Forwarder, epoch: int, sweep: int) -> None:
         self.sweep = sweep
         self.seen = 0  # answers up to this number are kept here, and need not be there any more
         self.node = ""
+        self.is_up = False  # the other node has opened it
+        self.is_denied = False  # the other node would not
+        self.place: tuple[Connection, int] | None = None  # where it is, and its number there
         self.stream: Outbound[InFlight, Refusal] = Outbound()
         self._origin = Origin(forwarder.outgoing.broker.node, epoch)
         self._forwarder = forwarder
-        self._says = says or (lambda: ("", ""))
-        self._session: str | None = None
         # Up to which numbers all is settled, by the mark of the commit that says so.
         self._settled: deque[tuple[int, int]] = deque()
 
@@ -79,30 +116,52 @@ class OutboundStream(KeepAlive):
         """The number of a message on this stream."""
         return self.sweep - number + 1 if self.sweep else number
 
-    # What the driver calls
+    # What the connection calls
 
-    def connect(self, now: float) -> None:
-        """A transport is there."""
-        self.trouble = None
-        user, secret = self._says()
-        system, epoch = self._origin.system or "", self._origin.epoch
-        self._begin(Hello([VERSION], system, epoch, "", self._session, self.seen, user, secret), now)
+    def opening(self) -> dict[str, Any]:
+        """Return who counts on the stream, and which answers are kept here."""
+        self.is_denied = False
+        return {"system": self._origin.system, "epoch": self._origin.epoch, "seen": self.seen}
 
-    def lost(self) -> None:
-        """The transport is gone, or to be gone."""
-        if self._end():
+    def opened(self, node: str, told: Any) -> None:
+        """Settle what the other node has had, and send the rest."""
+        try:
+            state = msgspec.convert(told, StreamState)
+        except msgspec.ValidationError as error:
+            self.denied(CodecError("$.forward.open", str(error)))
+            return
+        self.node, self.is_up = node, True
+        self.stream.resume(state.window, state.refused)
+        self._forwarder.welcomed(self, state.counter)
+
+    def denied(self, error: TidingsError) -> None:
+        """Wait for the next connection, or for another attempt."""
+        self.is_denied = True
+        is_earlier = isinstance(error, Refused) and error.code == "not-found"
+        self.trouble(EARLIER if is_earlier else str(error))
+
+    def trouble(self, problem: str) -> None:
+        """Tell why nothing is forwarded."""
+        self._forwarder.trouble(problem)
+
+    def accepted(self, counter: int) -> None:
+        """Settle what the other node has, or would not have."""
+        settle = self._forwarder.outgoing.settle_held
+        for item, refusal in self.stream.acknowledge(counter):
+            settle(item, None if refusal is None else refusal.failure)
+        self.note_settled(counter)
+        self._forwarder.pump()
+
+    def refused(self, refusal: Refusal) -> None:
+        """Note what the other node would not have, until it is accepted."""
+        self.stream.refuse(refusal)
+
+    def cut(self) -> None:
+        """The stream is not open any more."""
+        was_up, self.is_up = self.is_up, False
+        if was_up:
             self._forwarder.lost(self)
         self.stream.cut()
-
-    def close(self) -> None:
-        """Say goodbye: no more will be sent."""
-        if self.is_up:
-            self._frames.append(encode(Bye()))
-
-    def output(self) -> list[bytes]:
-        """The frames that are to be sent now."""
-        frames, self._frames = self._frames, []
-        return frames
 
     # What is sent
 
@@ -143,11 +202,13 @@ class OutboundStream(KeepAlive):
 
         The numbers grow, from call to call too.
         """
-        frames = [encode(Forward(queue, b""), _bearer(part)) for part in parts]
+        assert self.place is not None, "a stream that is up is on a connection"
+        connection, number = self.place
+        frames = [encode(Forward(queue, b"", stream=number), _bearer(part)) for part in parts]
         packed = pack(f">{len(numbers)}Q", *numbers)
-        message = Forward(queue, packed, origin.system, origin.epoch, origin.source, self.seen)
+        message = Forward(queue, packed, origin.system, origin.epoch, origin.source, self.seen, number)
         frames.append(encode(message, array_head(len(raws)) + b"".join(raws)))
-        self._frames += frames
+        connection.forward(number, frames)
         self.stream.send(numbers, items, sum(map(len, frames)))
 
     def give_back(self) -> None:
@@ -156,30 +217,6 @@ class OutboundStream(KeepAlive):
         for one in self.stream.cut():
             if queue.held.get(one.message.number) is one:
                 queue.give_back(one, counts=False)
-
-    # What the other node says
-
-    def _greeted(self, welcome: Welcome, _events: bytes) -> None:
-        self.node, self._session = welcome.node, welcome.session
-        self.is_up = True
-        self.stream.resume(welcome.window, welcome.refused)
-        self._forwarder.welcomed(self, welcome.counter)
-
-    def _accepted(self, message: Accepted, _events: bytes) -> None:
-        settle = self._forwarder.outgoing.settle_held
-        for item, refusal in self.stream.acknowledge(message.counter):
-            settle(item, None if refusal is None else refusal.failure)
-        self.note_settled(message.counter)
-        self._forwarder.pump()
-
-    def _refused(self, message: Refusal, _events: bytes) -> None:
-        self.stream.refuse(message)
-
-    def _parted(self, message: Bye, _events: bytes) -> None:
-        self.is_given_up = True
-        self.trouble = error_of(Failure(message.code, message.text))
-
-    handlers = {Welcome: _greeted, Accepted: _accepted, Refusal: _refused, Bye: _parted}  # noqa: RUF012
 
     def failure_of(self, counter: int) -> Failure | None:
         """Why it would not have what has this number, None if it has it; asked in ascending order."""

@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tidings.errors import CodecError, Disconnected, TidingsError
+from tidings.peers.outbound_stream import SharedConnection
 from tidings.peers.registry import Peer
 from tidings.protocol.calls import Call
 from tidings.protocol.connection import Connection
@@ -53,6 +54,8 @@ class PeerClient:
         self.flush: Callable[[], None] = lambda: None
         """Has the driver send what was said; called after each thing."""
         self.connection = connection
+        self.shared = SharedConnection(connection, lambda: self.flush())
+        """The same connection, for the streams that are forwarded to the peer."""
         self.known: dict[str, Description] = {}
         self._settling: deque[tuple[int, Deferred[None]]] = deque()
         self._was_up = False
@@ -65,6 +68,7 @@ class PeerClient:
         self._fail_settling()
         self.connection = connection
         self._was_up = False
+        self.shared.move(connection)
 
     def changed(self) -> None:
         """Take note of a change: data has arrived, or the connection was lost or restored."""

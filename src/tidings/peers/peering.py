@@ -14,6 +14,7 @@ from tidings.errors import NotAllowed, TidingsError
 from tidings.ids import ClockIds
 from tidings.peers.backend import Peers
 from tidings.peers.dialling import Dialling, OutboundConnection, PeerReach
+from tidings.peers.outbound_stream import SharedConnection
 from tidings.peers.peer_client import PeerClient
 from tidings.peers.registry import Neighbours, Peer, PeerRegistry
 from tidings.protocol.access import PeerInfo
@@ -101,10 +102,11 @@ class Peering(Service):
         peer = self.registry.find(name)
         return peer is not None and peer.is_there
 
-    def reach(self, name: str) -> PeerReach | None:
-        """How the peer of this name is reached; None if there is none."""
+    def way(self, name: str) -> SharedConnection | None:
+        """Return the connection to the peer of this name, for what is forwarded; None if there is none."""
         peer = self.registry.find(name)
-        return None if peer is None else self.reach_of(peer)
+        relay = None if peer is None else self._relays.get(peer)
+        return None if relay is None else relay.shared
 
     def reach_of(self, peer: Peer) -> PeerReach:
         """How a peer is reached; what was found on the network may be at another address by now."""
@@ -206,6 +208,7 @@ class PeerOutbound(OutboundConnection):
             self._dialling.log("warning", "lost a peer", peer=peer.name, problem=problem)
         self._registry.lose(peer, problem, self._dialling.now())
         self._relay.changed()
+        self._relay.shared.trouble(problem)
 
     def _pause_s(self) -> float:
         return super()._pause_s() if self.connection.failure is None else REFUSED_S

@@ -19,6 +19,7 @@ then there is no use in connecting again.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -60,6 +61,8 @@ T = TypeVar("T")
 OLDER = "the store is older than it was"
 """The reason of a gap, if the node's store is an older copy: what came after that is lost."""
 _FATAL = {"protocol", "version", "too-large", "event", "not-allowed"}
+BULK_SIZE = 64 << 10
+"""Bytes of forwarded events in one output, save one frame that is larger: so nothing else waits for more."""
 
 
 class ReverseEnd(Protocol):
@@ -70,6 +73,28 @@ class ReverseEnd(Protocol):
 
     def output(self) -> list[bytes]:
         """The frames that may be sent now, wrapped."""
+
+
+class OutgoingStream(Protocol):
+    """Sending end of a numbered stream that shares a connection with all else that a node says on it."""
+
+    def opening(self) -> dict[str, Any]:
+        """Return the arguments of `forward.open`, save the number of the stream."""
+
+    def opened(self, node: str, told: Any) -> None:
+        """The node of this id has opened the stream, and says how far it has come."""
+
+    def denied(self, error: TidingsError) -> None:
+        """The node will not open the stream on this connection."""
+
+    def accepted(self, counter: int) -> None:
+        """Everything up to this number is safe there."""
+
+    def refused(self, refusal: Refusal) -> None:
+        """Some items were not taken; it is followed by the acceptance that covers them."""
+
+    def cut(self) -> None:
+        """The stream is not open any more: the connection is lost."""
 
 
 class Connection(KeepAlive):
@@ -98,9 +123,12 @@ class Connection(KeepAlive):
         self._says = says or (lambda: ("", ""))  # for nodes that do not ask who a client is
         self._calls = Calls()
         self._numbers = 0  # of subscriptions and advertisements
+        self._streams_made = 0
         self._subscriptions: dict[int, ClientSubscription] = {}
         self._due: dict[ClientSubscription, None] = {}  # those that may have frames to send
         self._offers: dict[int, ClientAdvertisement] = {}
+        self._streams: dict[int, OutgoingStream] = {}
+        self._bulk: dict[int, deque[bytes]] = {}  # frames of streams that wait, the next one first
         self.reverse: ReverseEnd | None = None
         """The end of the connection that runs the other way; see `Reverse`."""
         self.unpack: Callable[[bytes], bytes] | None = None
@@ -122,6 +150,13 @@ class Connection(KeepAlive):
         self._due = {}
         if self._end():
             self._calls.cut()
+        self._cut_streams()
+
+    def _cut_streams(self) -> None:
+        self._bulk = {}
+        for number, stream in list(self._streams.items()):
+            if self._streams.get(number) is stream:
+                stream.cut()
 
     def close(self, error: TidingsError | None = None) -> None:
         """There will be no further connection: say goodbye, and fail what still waits."""
@@ -136,9 +171,11 @@ class Connection(KeepAlive):
             subscription.fail(self.failure)
         for offer in offers.values():
             offer.fail(self.failure)
+        self._cut_streams()
+        self._streams = {}
 
-    def output(self) -> list[bytes]:
-        """The frames that may be sent now."""
+    def output(self, with_bulk: bool = True) -> list[bytes]:
+        """The frames that may be sent now; the last are some forwarded events, unless these are to wait."""
         frames, self._frames = self._frames, []
         if self.is_up:
             if self.reverse is not None:
@@ -147,6 +184,26 @@ class Connection(KeepAlive):
             for subscription in due:
                 frames += subscription.output()
             frames += self.publications.take()
+            if with_bulk and self._bulk:
+                frames += self._take_bulk()
+        return frames
+
+    @property
+    def has_bulk(self) -> bool:
+        """Whether `output` has left forwarded events that may be sent if the transport takes more."""
+        return self.is_up and bool(self._bulk)
+
+    def _take_bulk(self) -> list[bytes]:
+        """Some frames of the streams, in turn."""
+        frames: list[bytes] = []
+        size = 0
+        while self._bulk and size < BULK_SIZE:
+            number = next(iter(self._bulk))
+            waiting = self._bulk.pop(number)
+            frames.append(waiting.popleft())
+            size += len(frames[-1])
+            if waiting:
+                self._bulk[number] = waiting
         return frames
 
     # What the application calls
@@ -258,6 +315,38 @@ class Connection(KeepAlive):
             return resolved(None)
         return ended_anyway(self.request("unadvertise", {"number": offer.number}))
 
+    # Streams of a node that forwards
+
+    def open_stream(self, stream: OutgoingStream) -> int:
+        """Open a stream, now and on each further transport; the number that it has on this connection."""
+        self.check()
+        self._streams_made += 1
+        self._streams[self._streams_made] = stream
+        if self.is_up:
+            self._open_stream(self._streams_made, stream)
+        return self._streams_made
+
+    def close_stream(self, number: int) -> None:
+        """Close a stream; what of it has not left is not sent."""
+        self._bulk.pop(number, None)
+        if self._streams.pop(number, None) is not None and self.is_up and self.failure is None:
+            self._ask("forward.close", {"stream": number}, "forget")
+
+    def forward(self, number: int, frames: list[bytes]) -> None:
+        """Send frames of a stream that is open, when nothing else is to be sent."""
+        self._bulk.setdefault(number, deque()).extend(frames)
+
+    def _open_stream(self, number: int, stream: OutgoingStream) -> None:
+        def opened(told: Any) -> None:
+            if self._streams.get(number) is stream:
+                stream.opened(self.node, told)
+
+        def denied(error: TidingsError) -> None:
+            if self._streams.get(number) is stream:
+                stream.denied(error)
+
+        self._ask("forward.open", {"stream": number, **stream.opening()}, "forget").then(opened, denied)
+
     def check(self) -> None:
         """Raise `failure` if there is one."""
         if self.failure is not None:
@@ -325,16 +414,24 @@ class Connection(KeepAlive):
             self._begin_subscription(subscription)
         for offer in self._offers.values():
             self._offer(offer)
+        for number, stream in self._streams.items():
+            self._open_stream(number, stream)
         # After the subscriptions, as they may be about these, and after what they may ask about.
         self._go_behind_published()
         self._frames += waiting
 
     def _accepted(self, message: Accepted, _events: bytes) -> None:
-        self.publications.accept(message.counter)
         self.parting = ""
+        if not message.stream:
+            self.publications.accept(message.counter)
+        elif message.stream in self._streams:
+            self._streams[message.stream].accepted(message.counter)
 
     def _refused(self, message: Refusal, _events: bytes) -> None:
-        self.publications.refuse(message)
+        if not message.stream:
+            self.publications.refuse(message)
+        elif message.stream in self._streams:
+            self._streams[message.stream].refused(message)
 
     def _replied(self, reply: Reply, _events: bytes) -> None:
         self._calls.take(reply)

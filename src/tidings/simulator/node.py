@@ -361,4 +361,7 @@ class SimulatedCalls:
     def send(self, end: End) -> None:
         """Send the output of a connection, unless it is paused."""
         if end in self.outbound and not end.is_paused:
-            end.send(b"".join(self.outbound[end].output()))
+            outbound = self.outbound[end]
+            end.send(b"".join(outbound.output()))
+            while outbound.has_bulk and not end.is_paused:
+                end.send(b"".join(outbound.output()))
