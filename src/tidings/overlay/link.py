@@ -25,6 +25,8 @@ from tidings.protocol.session import Session
 
 PIECE_SIZE = 256 << 10
 """Bytes in one REVERSE frame."""
+BULK_ROOM = 64 << 10
+"""Bytes that may wait to be sent to a neighbour before forwarded events wait with their streams."""
 
 
 def wrapped(frames: list[bytes]) -> list[bytes]:
@@ -102,11 +104,23 @@ class TunnelledConnection:
         self.connection.receive(data, self._session.broker.now)
 
     def flush(self) -> None:
-        """Send what the connection has to say."""
-        for frame in wrapped(self.connection.output()):
-            self._session.post(frame)
-        if self.connection.is_given_up:
+        """Send what the connection has to say; forwarded events when little else waits to be sent."""
+        connection, session = self.connection, self._session
+        self._post(connection.output(with_bulk=False))
+        while connection.has_bulk and session.outbox.size < BULK_ROOM and not session.is_closed:
+            self._post(connection.output())
+        if connection.has_bulk:
+            session.await_room(self)
+        if connection.is_given_up:
             self._ended()
+
+    def _post(self, frames: list[bytes]) -> None:
+        for frame in wrapped(frames):
+            self._session.post(frame)
+
+    def release(self) -> None:
+        """The session has sent some of what waits."""
+        self.flush()
 
     def lost(self) -> None:
         """The session is gone."""

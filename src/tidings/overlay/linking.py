@@ -20,6 +20,7 @@ from tidings.ids import ClockIds
 from tidings.overlay.link import TunnelledConnection, TunnelledSession
 from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.packing import ZSTD_NAME, forms, unpacked
+from tidings.peers.dialling import LOST
 from tidings.peers.peering import Peering, PeerOutbound
 from tidings.protocol.access import PeerInfo
 from tidings.protocol.broker import Broker
@@ -59,6 +60,8 @@ class Linking:
         self.on_answer: Callable[[Neighbour], None] = lambda _neighbour: None
         self.on_down: Callable[[Neighbour, NeighbourLink], None] = lambda _neighbour, _link: None
         peering.on_found, peering.on_lost = self._found, self._lost
+        for neighbour in known:
+            peering.expect(neighbour.name, neighbour.node)
 
     def __iter__(self) -> Iterator[tuple[NeighbourLink, Neighbour]]:
         return iter(list(self._links.values()))
@@ -193,9 +196,8 @@ class Linking:
             if not former.is_dialled:
                 former.hang_up()
         lost = partial(session.close, "protocol", "the reverse connection has ended")
-        tunnel = TunnelledConnection(
-            self._connection(session), session, partial(self._ended, neighbour, lost)
-        )
+        connection = self._peering.reversed_connection(greeting.name) or self._connection(session)
+        tunnel = TunnelledConnection(connection, session, partial(self._ended, neighbour, lost))
         hang_up = partial(session.close, "exists", "the node has come again")
         return self._enter(
             neighbour, NeighbourLink(tunnel.connection, session, tunnel, tunnel.flush, hang_up)
@@ -217,6 +219,7 @@ class Linking:
             raise Refused("protocol", "Reverse without a link")
         link, _ = pair
         link.tunnel.receive(message.data)
+        self._peering.heard(link.connection)
         if link.connection.is_up and not link.is_greeting:
             self._greet(pair)
 
@@ -226,6 +229,8 @@ class Linking:
             link.is_up = True
             self._broker.count("links_up")
             self._log("info", "linked with a node", neighbour)
+            if not link.is_dialled:
+                self._peering.linked(neighbour.name, neighbour.node, link.connection, link.flush)
             self.on_up(neighbour)
 
     def _log(self, level: Any, event: str, neighbour: Neighbour) -> None:
@@ -246,6 +251,10 @@ class Linking:
         if link is not None and neighbour is not None and not link.is_dialled:
             self.part(neighbour)
 
+    def forget(self, neighbour: Neighbour) -> None:
+        """A neighbour is gone for good."""
+        self._peering.forget_linked(neighbour.name)
+
     def part(self, neighbour: Neighbour) -> None:
         """The link to a neighbour is gone; what it wants is kept for it."""
         link, neighbour.link = neighbour.link, None
@@ -253,5 +262,7 @@ class Linking:
             del self._links[link.session]
             self.on_down(neighbour, link)
             link.tunnel.lost()
+            if not link.is_dialled:
+                self._peering.unlinked(link.connection, LOST)
             if link.is_up:
                 self._log("warning", "lost the link to a node", neighbour)

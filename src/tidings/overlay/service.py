@@ -374,6 +374,7 @@ class Overlay(Service):
                 raise Refused("exists", f"the link to {request.node!r} is there; stop that node first")
             self.routing.forget(neighbour)
             self.neighbours.forget(neighbour.node)
+            self.linking.forget(neighbour)
             self._carry_out(self.topology.link_removed(neighbour.node, self._broker.now))
 
     def _trace(self, asked: IncomingRequest, request: TraceRequest) -> Deferred[dict[str, Any]]:

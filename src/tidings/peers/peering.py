@@ -44,6 +44,7 @@ class Peering(Service):
         self._queues = queues
         self._system = system
         self._outbound: dict[Peer, PeerOutbound] = {}
+        self._linked: dict[Connection, PeerClient] = {}  # of links that other nodes have made
         self.on_found: Callable[[PeerOutbound, PeerInfo], None] = lambda _outbound, _caller: None
         """Called when a peer has shown who it is; what it is as a caller goes along."""
         self.on_lost: Callable[[PeerOutbound], None] = lambda _outbound: None
@@ -56,9 +57,10 @@ class Peering(Service):
         self._relays[peer] = PeerClient(peer, timers, now, self.connection(peer))
 
     def start(self) -> None:
-        """Begin to dial all peers."""
+        """Begin to dial all peers that have an address."""
         for peer in self.registry:
-            self._begin(peer)
+            if not peer.is_linked:
+                self._begin(peer)
 
     def _begin(self, peer: Peer) -> None:
         self._outbound[peer] = PeerOutbound(self, peer, self._relays[peer])
@@ -76,6 +78,61 @@ class Peering(Service):
         if peer is not None:
             self._know(peer)
             self._begin(peer)
+
+    # Links that other nodes have made
+
+    def expect(self, name: str, node: str) -> None:
+        """A node had a link to this one before: what is put for it waits until it makes one again."""
+        peer = self.registry.expect(name, node, self.dialling.now())
+        if peer is not None:
+            self._know(peer)
+
+    def reversed_connection(self, name: str) -> Connection | None:
+        """Return the connection to a node that makes its links itself; None if none can go on."""
+        linked = (self._relays.get(peer) for peer in self.registry if peer.is_linked and peer.name == name)
+        relay = next(linked, None)
+        is_used = relay is None or relay.connection.failure is not None or relay.connection.is_up
+        return None if is_used or relay is None or not relay.connection.session else relay.connection
+
+    def linked(self, name: str, node: str, connection: Connection, flush: Callable[[], None]) -> None:
+        """A node has made a link, and has shown its name: use its queues over this connection."""
+        peer = self.registry.link(name, node, self.dialling.now())
+        if peer is None:
+            return
+        if peer not in self._relays:
+            self._know(peer)
+        relay = self._linked[connection] = self._relays[peer]
+        relay.flush = flush
+        if relay.connection is not connection:
+            relay.begin(connection)
+        relay.changed()
+
+    def heard(self, connection: Connection) -> None:
+        """Something has come over the connection of a link."""
+        relay = self._linked.get(connection)
+        if relay is not None:
+            relay.changed()
+
+    def unlinked(self, connection: Connection, problem: str) -> None:
+        """A link that another node had made is gone."""
+        relay = self._linked.pop(connection, None)
+        if relay is not None:
+            relay.flush = lambda: None
+            self.registry.lose(relay.peer, problem, self.dialling.now())
+            relay.changed()
+            relay.shared.trouble(problem)
+
+    def forget_linked(self, name: str) -> None:
+        """Forget a node that was known by its links alone."""
+        peer = self.registry.unlink(name)
+        relay = None if peer is None else self._relays.pop(peer, None)
+        if relay is not None:
+            self._linked.pop(relay.connection, None)
+
+    def displace(self, peer: Peer) -> None:
+        """A peer was dialled: one of the same node that is known by its link alone is not needed any more."""
+        for other in [one for one in self.registry if one.is_linked and one.node == peer.node]:
+            self.forget_linked(other.name)
 
     # What is found on the network
 
@@ -190,6 +247,7 @@ class PeerOutbound(OutboundConnection):
             except NotAllowed as error:
                 self._hang_up(self._distrust(error))
                 return
+            self._peering.displace(peer)
             self._dialling.log("info", "found a peer", peer=peer.name, node=core.node)
             address = parse(peer.address)
             self._peering.on_found(self, PeerInfo(peer.address, address.host, self._certificate))

@@ -12,6 +12,10 @@ there that he is a node, so nothing is believed of it until it has shown who it 
 | there | its connection is lost | away |
 | candidate | it is not found any more | forgotten |
 | candidate | it has joined | away |
+| – | it has made a link to this node, and is called as nobody else | there |
+
+A node that has made a link to this one is known by that alone (`is_linked`): it has shown who it is when it
+was let in, and is not dialled. Where there are no users everybody is believed, as with all else.
 
 A peer is called by its name, and by the id of its node once that is known. An *upstream* is not
 among them: it is the node to which a device sends what is published at it.
@@ -81,6 +85,7 @@ class Peer:
         self.node = ""  # its id, once it has shown who it is
         self.since = now  # when it came into this state
         self.error = ""  # why it is not there
+        self.is_linked = False  # it is known by its link to this node alone, and has no address
 
     def __repr__(self) -> str:
         return f"<Peer {self.name} at {self.address}: {self.state}>"
@@ -134,7 +139,7 @@ class PeerRegistry:
         What was named in the settings stays as it is there; what was found may be found elsewhere later.
         """
         known = self._peers.get(name)
-        if known is not None and not (known.is_configured or known.is_there):
+        if known is not None and not (known.is_configured or known.is_linked or known.is_there):
             known.address = address
         if known is not None or name == self.name or len(self._peers) >= PEERS_MAX:
             return None
@@ -148,6 +153,43 @@ class PeerRegistry:
         peer = self._peers.get(name)
         if peer is None or peer.state != "candidate":
             return None
+        return self._peers.pop(name)
+
+    # Links that other nodes have made
+
+    def expect(self, name: str, node: str, now: float) -> Peer | None:
+        """Know a node that makes its links itself, which is away; None if it is known, or can't be."""
+        if name in self._peers or name in ("", self.name) or len(self._peers) >= PEERS_MAX:
+            return None
+        if _NAME.fullmatch(name) is None:
+            return None
+        peer = self._peers[name] = Peer(name, "", False, now)
+        peer.state, peer.is_linked = "away", True
+        peer.node = node
+        self._nodes.setdefault(node, peer)
+        return peer
+
+    def link(self, name: str, node: str, now: float) -> Peer | None:
+        """A node of this id has made a link, and has shown that this is its name.
+
+        None if another peer has the name or the id: one that is dialled, or that is there.
+        """
+        other = self._nodes.get(node)
+        if node == self.node or (other is not None and other.is_there):
+            return None
+        peer = self.expect(name, node, now) or self._peers.get(name)
+        if peer is None or not peer.is_linked or peer.is_there:
+            return None
+        self._know(peer, node)
+        self._change(peer, "there", "", now)
+        return peer
+
+    def unlink(self, name: str) -> Peer | None:
+        """Forget and return a peer that is known by its link alone; None for any other peer."""
+        peer = self._peers.get(name)
+        if peer is None or not peer.is_linked:
+            return None
+        self._nodes = {node: one for node, one in self._nodes.items() if one is not peer}
         return self._peers.pop(name)
 
     # What happens to a peer
@@ -165,20 +207,24 @@ class PeerRegistry:
     def welcome(self, peer: Peer, node: str, name: str, certificate: str | None, now: float) -> None:
         """Check a welcome: its node id `node`, its name `name`, and the name in its certificate, if any.
 
-        NotAllowed, and nothing has changed but its error, if it is not who it should be.
+        A peer that is dialled takes the place of one that is known by its link. NotAllowed, and nothing has
+        changed but its error, if it is not who it should be.
         """
         self.check(peer, certificate)
         known = self._nodes.get(node)
         if node == self.node:
             self._refuse(peer, "it is this node itself")
-        if known is not None and known is not peer and known.is_there:
+        if known is not None and known is not peer and known.is_there and not known.is_linked:
             self._refuse(peer, f"it is the node that is known as {known.name}")
         if certificate is not None and name and name != certificate:
             self._refuse(peer, f"it calls itself {name[:NAME_LENGTH_MAX]!r}")
+        self._know(peer, node)
+        self._change(peer, "there", "", now)
+
+    def _know(self, peer: Peer, node: str) -> None:
         if self._nodes.get(peer.node) is peer:
             del self._nodes[peer.node]
         peer.node, self._nodes[node] = node, peer
-        self._change(peer, "there", "", now)
 
     def _refuse(self, peer: Peer, problem: str) -> NoReturn:
         peer.error = problem

@@ -519,7 +519,7 @@ class Broker:
             if stream is not None and len(allowed) < len(batch):
                 self._hand_on_allowed(batch, checked, stream, allowed, waits)
                 return None
-        if stream is not None and session is not None and (lost := self._lost_answers(batch, stream)):
+        if stream is not None and (lost := self._lost_answers(batch, stream)):
             self._hand_on_others(batch, checked, stream, lost.get, waits)
             return None
         return self._pass_on(batch, checked, matches, stream, waits)
