@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from tidings.event import Batch
 from tidings.filters import Filter
@@ -45,6 +45,7 @@ class Need(Enum):
     RELIABLE = 1  # the events that demand it by `delivery`
     EVERYTHING = 2
     LOGGED = 3  # everything, and kept in the log
+    ELSEWHERE = 4  # nothing, and what `outward` returns need not be in the log: it is in that of another node
 
 
 _NOTHING = Need.NOTHING  # Python takes longer to find a member of an enumeration than to call a method
@@ -59,6 +60,14 @@ class EventSink(Protocol):
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Take these rows of the batch; called once for each batch that has any."""
+
+
+@runtime_checkable
+class OutwardSink(Sink, Protocol):
+    """Sink of events that go to another node, which has them in its log."""
+
+    def outward(self, batch: Batch, rows: Rows) -> Rows:
+        """Return the rows that go there."""
 
 
 class Later(Protocol):

@@ -37,7 +37,13 @@ class Origin(Struct, frozen=True, gc=False):
 
 
 class ForwardedOrigin(Origin, frozen=True, gc=False):
-    """The origin of events that another node has handed on: their numbers are counted there, not here."""
+    """The origin of events that another node has handed on: their numbers are counted there, not here.
+
+    `passed` are the ids of the nodes that a publication has passed on its way from upstream to upstream, the
+    first one, which took it in, before the others.
+    """
+
+    passed: tuple[str, ...] = ()
 
 
 class Ids(Protocol):

@@ -13,6 +13,7 @@ from queues.rig import DONE, Client, job, numbers
 from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
 from tidings.filters import Filter
+from tidings.ids import ForwardedOrigin
 from tidings.peers import forwarded
 from tidings.protocol.access import Check, LoginCredentials, PeerInfo, Principal, Rule
 from tidings.protocol.messages import (
@@ -434,12 +435,42 @@ def test_nobody_has_a_publication_before_it_is_known_that_it_was_had(far: Site) 
 
 def test_what_comes_from_a_node_does_not_go_back_there(far: Site) -> None:
     outgoing = far.transmission.bind("")
+    outgoing.meet("n1")
     far.run()
-    far.forwarded.way_back = lambda node: outgoing.queue.binding if node == "n1" else None
     Hander(far, "n1").hand_on(numbered(1), "")
+    Hander(far, "n3").hand_on(numbered(1), "", passed=("n1", "n2"))
     assert outgoing.queue.size == 0
     Hander(far, "n2").hand_on(numbered(1), "")
     assert outgoing.queue.size == 1
+
+
+def test_what_has_passed_this_node_is_accepted_and_nobody_has_it_again(far: Site) -> None:
+    bob = Client(far, "bob")
+    bob.subscribe()
+    node = Hander(far)
+    node.hand_on(numbered(1), "", passed=("n9", far.broker.node))
+    node.hand_on(numbered(2), "", passed=("n9",))
+    assert (node.accepted, node.refusals) == (2, [])
+    assert bob.told == [2]
+    assert Hander(far.restart()).welcome.counter == 2
+
+
+def test_the_nodes_that_a_publication_has_passed_are_kept_until_it_goes_on(far: Site) -> None:
+    far.transmission.bind("")
+    far.run()
+    Hander(far, "n1").hand_on(numbered(1), "", passed=("n9",))
+    (outgoing,) = far.restart().transmission
+    (number,) = outgoing.queue.shelf
+    assert outgoing.queue.shelf[number].origin == ForwardedOrigin("ann", 1, "ann", ("n9", "n1"))
+
+
+@pytest.mark.parametrize("passed", [("n",) * 101, ("n" * 65,)])
+def test_a_publication_that_has_passed_more_than_can_be_ends_the_connection(
+    far: Site, passed: tuple[str, ...]
+) -> None:
+    node = Hander(far)
+    node.hand_on(numbered(1), "", passed=passed)
+    assert node.farewell == "protocol"
 
 
 # Who hands on

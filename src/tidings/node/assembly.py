@@ -110,7 +110,6 @@ class NodeCore:
         above = "" if self._settings.upstream is None else new_system(self._entropy)
         self.forwarding = Forwarding(self.transmission, self.dialling, self.peering.way, above)
         self.transmission.is_there = self.peering.is_there
-        self.forwarded.way_back = self.forwarding.way_back
         settings = self._settings
         system = new_system(self._entropy)
         about = settings.leaf, settings.offers_all, settings.reroute_s

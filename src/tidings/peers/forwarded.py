@@ -9,6 +9,9 @@ known here too says here would be taken for a repeat.
 A node has one connection to another, and opens a stream on it for each of its queues (`forward.open`). Nodes
 of earlier releases make a connection for each stream: its HELLO opens it, and its number is 0.
 
+A publication names the nodes it has passed. One that has passed this node has come round a ring of upstreams:
+it was taken in before, and is accepted and dropped.
+
 What a node hands on has the sources it says, as the node itself has seen to them. What any other user hands
 on comes from that user, whatever it says, and each event needs a grant.
 """
@@ -16,7 +19,7 @@ on comes from that user, whatever it says, and each event needs a grant.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -25,7 +28,6 @@ from msgspec import Meta, Struct, to_builtins
 from tidings.errors import CodecError, EventError, NotAllowed, QueueNotFound, Refused, TidingsError, UserError
 from tidings.event import Batch
 from tidings.event.wire import Checked, check
-from tidings.exchange import NodeSubscription
 from tidings.ids import NUMBER_MAX, ForwardedOrigin, Origin, check_system
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 from tidings.protocol.incoming import IncomingStream
@@ -41,6 +43,9 @@ from tidings.queues.queue import MessageQueue
 
 PARTS_SIZE_MAX = 256 << 20
 """Bytes of the parts of a body that may wait for their event."""
+HOPS_MAX = 100
+"""Nodes that a publication may pass from upstream to upstream."""
+SYSTEM_LENGTH_MAX = 64
 STREAMS_MAX = 4_000
 """Streams that may be open on one connection: a node forwards fewer queues at a time."""
 
@@ -87,8 +92,6 @@ class Forwarded(Service):
             "forward.open": (OpenStream, self._open),
             "forward.close": (CloseStream, self._close),
         }
-        self.way_back: Callable[[str], NodeSubscription | None] = lambda _node: None
-        """The subscription by which events go to the node of this id, if there is one."""
 
     def greeted(self, session: Session) -> bool:
         """A client is there: what it still has under way on another connection is not taken any more."""
@@ -137,7 +140,7 @@ class Forwarded(Service):
             raise Refused("exists", "the forwarding node has reconnected on another connection")
         self._broker.ledger.see(stream.origin, message.seen)
         checked = check(events)
-        batch = Batch(events, _origin(session, message), checked.offsets)
+        batch = Batch(events, _origin(stream, message), checked.offsets)
         numbers = _numbers(message.numbers, len(batch))
         if not numbers:
             self._hold(stream, message.queue, batch)
@@ -146,6 +149,10 @@ class Forwarded(Service):
         had = self._broker.admit(stream, numbers)
         rows = range(had, len(batch))
         if not rows:
+            return
+        if not message.queue and self._broker.node in message.passed:
+            self._broker.accept(stream)  # it has come round a ring of upstreams
+            self._broker.count("forwarded_back", len(rows))
             return
         checked = checked._replace(counters=numbers)
         if unheld is not None and not had:
@@ -247,21 +254,11 @@ class Forwarded(Service):
             self._broker.accept(stream)
             if len(allowed) < len(batch):
                 batch, checked = batch.take(allowed), checked.take(allowed)
-            self._hand_on(stream, batch, checked)
+            self._broker.hand_on(batch, checked, stream, waits=True)
         return errors
 
-    def _hand_on(self, stream: IncomingStream, batch: Batch, checked: Checked) -> None:
-        """Give events to all who want them, but not back to the node they come from."""
-        back = self.way_back(stream.origin.system or "")
-        if back is None:
-            self._broker.hand_on(batch, checked, stream, waits=True)
-            return
-        before, back.origin = back.origin, stream.session
-        self._broker.hand_on(batch, checked, stream, waits=True)
-        back.origin = before
 
-
-def _origin(session: Session, message: Forward) -> ForwardedOrigin:
+def _origin(stream: IncomingStream, message: Forward) -> ForwardedOrigin:
     """Return the origin of events, as far as the forwarding client is trusted."""
     try:
         if message.system is not None:
@@ -271,7 +268,10 @@ def _origin(session: Session, message: Forward) -> ForwardedOrigin:
     source = message.source
     if not 0 <= message.epoch <= NUMBER_MAX or (source is not None and len(source) > NAME_LENGTH_MAX):
         raise CodecError("$.Forward", "an epoch or a source that can't be")
-    return ForwardedOrigin(message.system, message.epoch, session.sender(source))
+    if len(message.passed) > HOPS_MAX or max(map(len, message.passed), default=0) > SYSTEM_LENGTH_MAX:
+        raise CodecError("$.Forward.passed", f"more than {HOPS_MAX} nodes, or an id that can't be")
+    passed = () if message.queue else (*message.passed, stream.origin.system or "")
+    return ForwardedOrigin(message.system, message.epoch, stream.session.sender(source), passed)
 
 
 def _numbers(packed: bytes, count: int) -> array[int]:

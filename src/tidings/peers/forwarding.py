@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidings.errors import TidingsError
-from tidings.exchange import NodeSubscription
 from tidings.ids import ClockIds
 from tidings.peers.dialling import Dialling, OutboundConnection, PeerReach
 from tidings.peers.forwarder import Forwarder
@@ -149,11 +148,6 @@ class Forwarding:
         self._upstream = outgoing, outbound, upstream.order
         self._begin(outgoing)
         outbound.begin()
-
-    def way_back(self, node: str) -> NodeSubscription | None:
-        """The subscription by which what is published goes to the node of this id."""
-        outgoing = None if self._upstream is None else self._upstream[0]
-        return outgoing.queue.binding if outgoing is not None and outgoing.node == node else None
 
     def _begin(self, outgoing: OutgoingMessage) -> None:
         """Let a queue be emptied, if its messages can go anywhere."""

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from tidings.errors import CodecError, Refused, TidingsError
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.wire import array_head, decode_event
-from tidings.ids import Origin
+from tidings.ids import ForwardedOrigin, Origin
 from tidings.numbered import Outbound
 from tidings.protocol.connection import Connection
 from tidings.protocol.frames import encode
@@ -206,7 +206,9 @@ class OutboundStream:
         connection, number = self.place
         frames = [encode(Forward(queue, b"", stream=number), _bearer(part)) for part in parts]
         packed = pack(f">{len(numbers)}Q", *numbers)
-        message = Forward(queue, packed, origin.system, origin.epoch, origin.source, self.seen, number)
+        sender = origin.system, origin.epoch, origin.source
+        passed = origin.passed if isinstance(origin, ForwardedOrigin) and not queue else ()
+        message = Forward(queue, packed, *sender, self.seen, number, passed)
         frames.append(encode(message, array_head(len(raws)) + b"".join(raws)))
         connection.forward(number, frames)
         self.stream.send(numbers, items, sum(map(len, frames)))

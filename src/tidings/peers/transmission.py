@@ -257,7 +257,8 @@ class Transmission(Service):
         queue, exchange = outgoing.queue, self._broker.exchange
         if queue.binding is not None:
             exchange.unsubscribe(queue.binding)
-        queue.binding = NodeSubscription(Filter(filter), BoundQueue(self._manager, queue, is_outward=True))
+        sink = BoundQueue(self._manager, queue, leads_to=lambda: outgoing.node)
+        queue.binding = NodeSubscription(Filter(filter), sink)
         queue.binding.is_local = True  # what other nodes take in is for them to send on
         exchange.subscribe(queue.binding)
         if queue.description.bind != filter:

@@ -34,7 +34,7 @@ from tidings.event import Batch, Event
 from tidings.event.header import DELIVERIES
 from tidings.event.relayed import RelayedBatch
 from tidings.event.wire import Checked, check
-from tidings.exchange import Exchange, Need, NodeSubscription, Rows
+from tidings.exchange import Exchange, Need, OutwardSink, Rows, NodeSubscription
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.access import OWN, Authenticator, OpenAuthenticator, PeerInfo, Principal
@@ -81,6 +81,7 @@ DELIVERIES_FEW = 8
 """Subscriptions that are always served in one step; and the rows that each costs beside its own."""
 
 _NOTHING, _RELIABLE, _LOGGED = Need.NOTHING, Need.RELIABLE, Need.LOGGED
+_ELSEWHERE = Need.ELSEWHERE
 _PERSISTENT = DELIVERIES.index("persistent")
 _FIRST = "@"  # before the id of a first node: by that the ledger knows its numbers
 _rows_of = itemgetter(1)  # of one of `MatchedRows`
@@ -741,17 +742,22 @@ class Broker:
         is_own = not isinstance(batch, RelayedBatch)  # else its first node has it in the log
         codes = b"" if checked.is_plain or not is_own else checked.deliveries
         persistent = {row for row, code in enumerate(codes) if code == _PERSISTENT}
-        wanted = set(persistent)
+        elsewhere, logged, wanted = set[int](), set[int](), set[int]()
         for subscription, rows in matches:
             need = subscription.sink.need(len(rows))
             if need is _NOTHING or (need is _LOGGED and not is_own):
                 continue
-            if need is not _RELIABLE:
+            if need is _ELSEWHERE:
+                if persistent and isinstance(subscription.sink, OutwardSink):
+                    elsewhere.update(subscription.sink.outward(batch, rows))
+            elif need is not _RELIABLE:
                 wanted.update(rows)
                 if need is _LOGGED:
-                    persistent.update(rows)
+                    logged.update(rows)
             elif not checked.is_plain:
                 wanted.update(row for row in rows if checked.deliveries[row])
+        persistent = (persistent - elsewhere) | logged
+        wanted |= persistent
         if not wanted and checked.is_plain:
             return None
         positions: list[int | None] = [None] * len(batch)

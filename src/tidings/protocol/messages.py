@@ -270,6 +270,7 @@ class Forward(ProtocolMessage, frozen=True, gc=False):
     source: str | None = None
     seen: int = 0
     stream: int = 0
+    passed: tuple[str, ...] = ()  # the nodes that a publication has passed before the sender
 
 
 class Reverse(ProtocolMessage, frozen=True, gc=False):

@@ -105,7 +105,7 @@ def stored_epoch(origin: Origin) -> int:
 def origin_of(stored: StoredMessage) -> Origin:
     """The origin of a message that was stored."""
     if stored.epoch < 0:
-        return ForwardedOrigin(stored.system, ~stored.epoch, stored.source)
+        return ForwardedOrigin(stored.system, ~stored.epoch, stored.source, stored.passed)
     return Origin(stored.system, stored.epoch, stored.source)
 
 

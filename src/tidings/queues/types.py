@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidings.errors import QueueFull, UserError
 from tidings.event.header import PRIORITY_MAX
-from tidings.ids import Origin
+from tidings.ids import ForwardedOrigin, Origin
 from tidings.queues.description import Description
 from tidings.queues.message import QueuedMessage, sight, stored_epoch
 from tidings.store.interface import Dequeue, Enqueue, Operation, Revise, StoredMessage
@@ -108,7 +108,8 @@ class Sqlite(Volatile):
         origin = message.origin or _NOBODY
         sender = origin.system, stored_epoch(origin), origin.source
         compress = self.description.compress
-        return StoredMessage(message.number, self.key, *sender, deliveries, message.raw, 0, compress)
+        passed = origin.passed if isinstance(origin, ForwardedOrigin) else ()
+        return StoredMessage(message.number, self.key, *sender, deliveries, message.raw, 0, compress, passed)
 
 
 def load_types(names: str) -> list[type[Volatile]]:

@@ -89,6 +89,7 @@ class StoredMessage(Struct, frozen=True, gc=False, array_like=True):
     raw: bytes  # one event, as in `tidings.event.wire`, without the head of an array
     part_of: int = 0  # the number of the message whose body it continues
     compress: bool = False  # to be compressed on disk
+    passed: tuple[str, ...] = ()  # the nodes that it has passed, if others have handed it on
 
 
 class StoreState(Struct, frozen=True):
