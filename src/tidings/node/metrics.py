@@ -33,6 +33,7 @@ HELP = {
     "failures": "Failures of the store, by reason.",
     "put": "Messages that were put into queues.",
     "forwarded": "Events that other nodes have forwarded to this one.",
+    "forwarded_back": "Events that came round a ring of upstreams, and were dropped.",
     "relayed": "Events that were sent to neighbour nodes.",
     "relayed_again": "Events of neighbour nodes that were had before and handed on, as others may lack them.",
     "compressed_bytes": "Bytes to neighbours over slow links, before and after compression.",
