@@ -103,7 +103,7 @@ def test_what_is_put_while_the_link_is_cut_arrives_once_when_the_other_node_has_
     network.run()
     network.cut("shed", "house")
     house.put("jobs@shed", *range(2, 50))
-    network.run()
+    network.run(150.0)  # the node that has accepted the link notices its silence
     assert house.is_accepted
     assert contents(network, "shed") == [1]
     network.heal("shed", "house")
