@@ -63,7 +63,7 @@ class EventSink(Protocol):
 
 
 @runtime_checkable
-class OutwardSink(Sink, Protocol):
+class OutwardSink(EventSink, Protocol):
     """Sink of events that go to another node, which has them in its log."""
 
     def outward(self, batch: Batch, rows: Rows) -> Rows:

@@ -20,14 +20,19 @@ class Network:
     """Nodes that dial each other: `("a", "b")` says that a dials b."""
 
     def __init__(
-        self, *edges: tuple[str, str], seed: int = 1, settle_s: float = 5.0, offers_all: bool = True
+        self,
+        *edges: tuple[str, str],
+        seed: int = 1,
+        settle_s: float = 5.0,
+        offers_all: bool = True,
+        reroute_s: float = 5.0,
     ) -> None:
         self.world = World(seed)
         self.names = list(dict.fromkeys(name for edge in edges for name in edge))
         for name in self.names:
             others = {far: address_of(far) for near, far in edges if near == name}
             peers = Neighbours(others, Credentials())
-            settings = CoreSettings(name=name, peers=peers, offers_all=offers_all)
+            settings = CoreSettings(name=name, peers=peers, offers_all=offers_all, reroute_s=reroute_s)
             SimulatedNode(self.world, name, settings=settings)
         self.run(settle_s)
 

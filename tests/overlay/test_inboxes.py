@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def test_who_answers_to_a_node_without_a_way_is_told_at_once() -> None:
 
 
 def test_a_reliable_answer_waits_for_a_link_and_a_transient_one_is_refused() -> None:
-    net = Network(("a", "b"), ("b", "c"))
+    net = Network(("a", "b"), ("b", "c"), reroute_s=inf)
     asker, app = Asker(net, "a"), net.app("b")
     net.cut("a", "b")
     net.run(60)
@@ -165,7 +166,7 @@ def test_an_answer_that_waits_for_a_link_goes_another_way_if_there_is_one() -> N
 
 
 def test_an_answer_is_read_from_the_store_for_the_neighbour_on_its_way_alone() -> None:
-    net = Network(("a", "b"), ("b", "c"), ("b", "d"))
+    net = Network(("a", "b"), ("b", "c"), ("b", "d"), reroute_s=inf)
     asker = Asker(net, "a")
     net.app("d").subscribe("x >= 0", durable="all")
     net.run()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from overlay.network import Network
 
 
@@ -34,7 +36,7 @@ def test_what_is_published_after_a_subscription_is_in_force_comes_at_once() -> N
 
 
 def test_nodes_behind_a_cut_are_missing() -> None:
-    net = Network(("a", "b"), ("b", "c"), ("c", "d"))
+    net = Network(("a", "b"), ("b", "c"), ("c", "d"), reroute_s=inf)
     app = net.app("a")
     app.subscribe("x > 0")
     net.cut("b", "c")

@@ -19,6 +19,7 @@ def test_a_newer_peers_further_fields_are_passed_over(kind: type[ProtocolMessage
     values = {"versions": [1], "system": "s", "error": None, "positions": None, "redelivered": False}
     values |= {
         "kept": True,
+        "passed": ["n"],
         "is_older": True,
         "refused": [[1, 2, ["code", "text"]]],
         "failure": ["code", "text"],

@@ -34,7 +34,7 @@ from tidings.event import Batch, Event
 from tidings.event.header import DELIVERIES
 from tidings.event.relayed import RelayedBatch
 from tidings.event.wire import Checked, check
-from tidings.exchange import Exchange, Need, OutwardSink, Rows, NodeSubscription
+from tidings.exchange import Exchange, Need, NodeSubscription, OutwardSink, Rows
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.access import OWN, Authenticator, OpenAuthenticator, PeerInfo, Principal

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from tidings.errors import QueueError, QueueExists, QueueFull, QueueNotFound, Refused
 from tidings.event import Batch
-from tidings.exchange import EventSink, NodeSubscription, Positions, Rows
+from tidings.event.relayed import RelayedBatch
+from tidings.exchange import EventSink, Need, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
-from tidings.ids import Origin, make_id
+from tidings.ids import ForwardedOrigin, Origin, make_id
 from tidings.protocol.access import NOBODY, OWNER
 from tidings.protocol.broker import Broker
 from tidings.queues.backend import QueueBackend
@@ -410,21 +411,38 @@ def _number_of(operation: Operation) -> int | None:
 class BoundQueue(EventSink):
     """Puts publications that match into a queue; those it has no room for are dead letters.
 
-    `is_outward`: they go to another node, where neither requests of clients of this one nor the answers to
-    these are of use: an inbox is at one node.
+    `leads_to` returns the id of the node to which they go, if it is another one. Neither requests of clients
+    of this node nor the answers to these are of use there: an inbox is at one node. What that node has had
+    does not go back to it, and what a neighbour has relayed here is for its first node to send on. The other
+    node has the rest in its log.
     """
 
-    def __init__(self, manager: QueueManager, queue: MessageQueue, is_outward: bool = False) -> None:
+    def __init__(
+        self, manager: QueueManager, queue: MessageQueue, leads_to: Callable[[], str] | None = None
+    ) -> None:
         self._manager = manager
         self._queue = queue
-        self._is_outward = is_outward
+        self._leads_to = leads_to
+
+    def need(self, count: int) -> Need:  # noqa: ARG002
+        """Have nothing stored: the queue stores for itself."""
+        return Need.NOTHING if self._leads_to is None else Need.ELSEWHERE
+
+    def outward(self, batch: Batch, rows: Rows) -> Rows:
+        """Return the rows that go to the other node."""
+        origin, above = batch.origin, "" if self._leads_to is None else self._leads_to()
+        has_passed = isinstance(origin, ForwardedOrigin) and above in origin.passed
+        if has_passed or isinstance(batch, RelayedBatch):
+            return ()
+        answers, requests = self._manager.broker.answers.look(batch)
+        return [row for row in rows if row not in answers and row not in requests]
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Take these rows of the batch."""
         queue = self._queue
         is_sent_again = positions is not None  # if this can't be stored
         raw, offsets = batch.raw, batch.offsets
-        for row in self._outward(batch, rows) if self._is_outward else rows:
+        for row in rows if self._leads_to is None else self.outward(batch, rows):
             event = raw[offsets[row] : offsets[row + 1]]
             if len(event) > LENGTH_MAX:
                 self._manager.broker.count("dropped", reason="too-large")
@@ -437,7 +455,3 @@ class BoundQueue(EventSink):
                 self._manager.dead_letters.bury(queue, letter, error.problem, 0, is_sent_again)
             else:
                 queue.put(event, batch.origin, undo=is_sent_again)
-
-    def _outward(self, batch: Batch, rows: Rows) -> Rows:
-        answers, requests = self._manager.broker.answers.look(batch)
-        return [row for row in rows if row not in answers and row not in requests]
