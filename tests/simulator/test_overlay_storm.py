@@ -10,17 +10,19 @@ import pytest
 from effort import often
 
 from tidings.event import Batch
+from tidings.event.relayed import RelayedBatch
 from tidings.exchange import Exchange, Need
 from tidings.overlay import announcing, routing
 from tidings.overlay.intake import Intake
 from tidings.overlay.relaying import LinkConsumer, LinkCursor
+from tidings.overlay.routing import Routing
 from tidings.overlay.table import TableEntry
-from tidings.overlay.topology import Topology
 from tidings.protocol.broker import Broker
 from tidings.protocol.connection import Connection
+from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.simulator import overlay_storm
 from tidings.simulator.overlay_storm import OverlayStorm
-from tidings.store.interface import RecordKind
+from tidings.store.interface import RecordKind, StoredBatch
 
 SEEDS = range(often(20))
 SHORT_S = 6.0
@@ -91,12 +93,11 @@ def confirm_first(self: Connection, subscription: Any, positions: list[int]) -> 
     subscription.output = ready
 
 
-def begin_again(self: Topology, neighbour: str, since: int, now: float) -> Any:
-    """Take the age of a link from the clock each time that it comes."""
-    known = self.own.links
-    if any(link.neighbour == neighbour for link in known):
-        LINK_REMOVED(self, neighbour, now)
-    return LINK_UP(self, neighbour, since, now)
+def forget_the_way(self: LinkConsumer, stored: StoredBatch) -> Batch:
+    batch = BATCH_OF(self, stored)
+    if isinstance(batch, RelayedBatch):
+        batch.via = ""
+    return batch
 
 
 class Forgotten(RecordKind[Any, Any]):
@@ -108,7 +109,7 @@ class Forgotten(RecordKind[Any, Any]):
 
 DURABLE, PIECES, MATCH = Intake.durable, announcing._pieces, Exchange.match
 CONSUMER, DETACH, CONFIRM = LinkConsumer.__init__, LinkConsumer.detach, Connection.confirm
-LINK_UP, LINK_REMOVED = Topology.link_up, Topology.link_removed
+BATCH_OF = LinkConsumer.batch_of
 FORGOTTEN = Forgotten("neighbour-filter", TableEntry)
 Change = tuple[Any, str, Any]
 FAULTS: dict[str, tuple[list[Change], str]] = {
@@ -123,7 +124,13 @@ FAULTS: dict[str, tuple[list[Change], str]] = {
     "keeps nothing for a link that is cut": ([(LinkCursor, "need", lambda *_: Need.NOTHING)], "missing"),
     "forgets what was under way": ([(LinkConsumer, "detach", forget_what_is_under_way)], "missing"),
     "confirms before it acknowledges": ([(Connection, "confirm", confirm_first)], "keeps"),
-    "reads the age of links off the clock": ([(Topology, "link_up", begin_again)], "missing|tree|active"),
+    "sends to heirs before it knows what they want": (
+        [(LinkConsumer, "_is_idle", StoredConsumer._is_idle)], "missing|after"
+    ),
+    "sends what came over the former way": ([(LinkConsumer, "batch_of", forget_the_way)], "missing|after"),
+    "forgets a neighbour before others replace it": ([(Routing, "_haunt", Routing._dismiss)], "missing"),
+    "hands nothing on that it has had": ([(Broker, "_relay_again", lambda *_: None)], "missing"),
+    "goes on from the present when nodes move": ([(LinkCursor, "inherit", lambda *_: None)], "missing"),
 }  # fmt: skip
 
 

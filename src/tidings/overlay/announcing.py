@@ -102,12 +102,9 @@ class Announcer:
             barrier.fail(Disconnected("the link is lost"))
 
     def barrier(self) -> Deferred[None]:
-        """Return a reply that comes when the neighbour knows all that is wanted so far."""
+        """Return a reply that comes when the neighbour knows all that is wanted so far; the link is there."""
         barrier: Deferred[None] = Deferred()
-        if self.state == "down":
-            barrier.fail(Disconnected("there is no link"))
-        else:
-            self._barriers.append(barrier)
+        self._barriers.append(barrier)
         return barrier
 
     def clear(self) -> None:
