@@ -32,7 +32,7 @@ LEFT_OUT = ("__pycache__", "tests", "include")
 """Folders that are never imported; those of pyarrow and pandas are half of their size."""
 
 
-class Packed(Struct, frozen=True):
+class PackedArchive(Struct, frozen=True):
     """Archive that was made."""
 
     file: str
@@ -42,7 +42,7 @@ class Packed(Struct, frozen=True):
     platform: str
 
 
-def pack(file: Path, small: bool = False) -> Packed:
+def pack(file: Path, small: bool = False) -> PackedArchive:
     """Make the archive, or replace it; UserError if it can't be written there."""
     names = [*SMALL, *(() if small else LARGE)]
     hidden = file.with_name(f".{file.name}.part")
@@ -56,7 +56,7 @@ def pack(file: Path, small: bool = False) -> Packed:
     finally:
         hidden.unlink(missing_ok=True)
     system = f"{platform.system()} {platform.machine()}"
-    return Packed(str(file), file.stat().st_size, [OWN[0], *names], platform.python_version(), system)
+    return PackedArchive(str(file), file.stat().st_size, [OWN[0], *names], platform.python_version(), system)
 
 
 def archive_config(file: Path) -> dict[str, str]:
