@@ -39,5 +39,5 @@ def lasting(seconds: float) -> float:
 
 ANSWER_S = patience(180.0)
 """For something that runs already, to answer."""
-TEST_S = lasting(600.0)
+TEST_S = lasting(1_200.0)
 """For a whole test with all that it prepares, unless it is marked with another limit."""

@@ -51,8 +51,14 @@ def test_peers_are_listed_with_how_they_stand(home: str) -> None:
     ]
 
 
-def test_a_node_without_peers_says_how_it_gets_some(kitchen: str) -> None:
-    assert "--peers" in tidings(kitchen, "peer", "list")
+def test_a_node_without_peers_says_how_it_gets_some(start: Start) -> None:
+    assert "--peers" in tidings(start("--port", "0", "--name", "shed").address(), "peer", "list")
+
+
+def test_a_node_that_is_dialled_lists_who_has_dialled_it(home: str, kitchen: str) -> None:
+    (told,) = [json.loads(line) for line in tidings(kitchen, "peer", "list", "--json").splitlines()]
+    assert home
+    assert (told["name"], told["state"]) == ("home", "there")
 
 
 def test_queues_of_other_nodes_are_listed_and_used(home: str, kitchen: str) -> None:

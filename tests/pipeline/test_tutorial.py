@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "spark-tutorial.md").read_text()
 PORTS = ("7300", "4242")
 """The ports of the document; where it is run, these are free ones."""
-PATIENCE_S = patience(240.0)
+PATIENCE_S = patience(600.0)
 """How long a command may take that starts Spark on a busy machine."""
 PROGRAM = re.compile(r"`(\w+\.py)`(?:(?!```).)*?^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 """The name of a file, and behind it what is to be saved as that."""
