@@ -2,7 +2,7 @@
 
 A node that was behind one neighbour and is behind another now has *moved*. What is still kept for it here is
 kept for its former neighbour, so the other one *inherits* that: it gets the stored stream again, from where
-the former one had confirmed it to all within `tolerate` hops. What came from the former neighbour is left out
+the former one had confirmed that all nodes behind it have it. What came from the former neighbour is left out
 there: it comes again over the way that leads to its first node now. A node that has had an event before hands
 it on, but only over links whose sides have changed, and not to its clients. So the event reaches those that
 lack it, once and in the order of its first node.

@@ -72,7 +72,7 @@ class NodeRecord(Struct, frozen=True, array_like=True, dict=True):
     leaf: bool = False
     """Whether it never carries the events of others."""
     address: str = ""
-    """Where it can be reached: empty if it is known only to those that are told."""
+    """Where it can be reached; empty if only those know it that name it in their settings."""
 
     @cached_property
     def fingerprint(self) -> int:

@@ -97,7 +97,6 @@ class Routing:
 
     def _restore(self) -> None:
         """Go on with the neighbours of the last life: what they want is still theirs."""
-        known = {record.node for record in self._topology.records}
         entries: dict[str, list[TableEntry]] = {}
         for (node, _), entry in TABLE.known(self._broker.state).items():
             entries.setdefault(node, []).append(entry)
@@ -105,7 +104,7 @@ class Routing:
             neighbour = self._known.meet(record.name, self._names.get(record.name, ""))
             cursor = LinkCursor(self._broker, record, TOLERATE)
             self._broker.cursors.reopen(cursor)
-            neighbour.is_ghost = record.name in known and not self._topology.is_active(record.name)
+            neighbour.is_ghost = self._is_off_tree(record.name)
             table = self._let_in(neighbour, cursor)
             self._broker.changed_links.add(cursor.subscription)
             for entry in entries.get(record.name, ()):
@@ -116,16 +115,14 @@ class Routing:
 
     def follow_tree(self) -> None:
         """Let the links be active that are in the tree, and all others stand by."""
-        known = {record.node for record in self._topology.records}
         tree, entering = self._topology.tree, []
         for node in tree.neighbours:
             self._known.meet(node)
         for neighbour in self._known:
-            is_in_tree = self._topology.is_active(neighbour.node)
-            if is_in_tree and not neighbour.is_in_tree:
+            if self._topology.is_active(neighbour.node) and not neighbour.is_in_tree:
                 entering.append(neighbour)
                 self._activate(neighbour)
-            elif not is_in_tree and neighbour.is_in_tree and neighbour.node in known:
+            elif neighbour.is_in_tree and self._is_off_tree(neighbour.node):
                 self._haunt(neighbour)
         moves = self._places.follow(tree, [one.node for one in self._known if one.is_ghost])
         for node, before in moves.gained.items():
@@ -143,6 +140,10 @@ class Routing:
         self._exorcise()
         self._settle()
 
+    def _is_off_tree(self, node: str) -> bool:
+        """Whether a neighbour is known by its record, and its link is not in the tree."""
+        return self._topology.name_of(node) is not None and not self._topology.is_active(node)
+
     def _activate(self, neighbour: Neighbour) -> LinkCursor:
         """Have events stored for a neighbour from now on, or still."""
         neighbour.is_ghost = False
@@ -158,8 +159,12 @@ class Routing:
 
     def _haunt(self, neighbour: Neighbour) -> None:
         """Let a link stand by; what its neighbour wants is stored until others have replaced it."""
-        self.leave(neighbour)
+        self._stop(neighbour)
         neighbour.is_ghost = True
+
+    def _stop(self, neighbour: Neighbour) -> None:
+        """Let nothing go over a link, in either direction."""
+        self.leave(neighbour)
         if neighbour.cursor is not None and neighbour.cursor.consumer is not None:
             neighbour.cursor.consumer.part("the link stands by")
 
@@ -219,7 +224,7 @@ class Routing:
         if neighbour.whole is not None:
             neighbour.whole[1].fail(Refused("exists", "it was asked again"))
         reply: Deferred[None] = Deferred()
-        neighbour.whole = mirrored(sides) or sides, reply
+        neighbour.whole = sides, reply
         return reply
 
     def _reply_whole(self) -> None:
@@ -229,7 +234,7 @@ class Routing:
             if asked is None or neighbour.announcer.state == "down":
                 continue
             are_whole = all(one is neighbour for one in self._heirs)
-            if are_whole and asked[0] == self._places.sides(neighbour.node):
+            if are_whole and asked[0] == mirrored(self._places.sides(neighbour.node)):
                 neighbour.whole = None
                 neighbour.announcer.barrier().then(asked[1].resolve, asked[1].fail)
 
@@ -270,16 +275,14 @@ class Routing:
             self._settle()
 
     def _dismiss(self, neighbour: Neighbour) -> None:
-        """Keep nothing for a neighbour, whose link stands by: nothing goes over it, in either direction."""
+        """Keep nothing for a neighbour, whose link stands by."""
         cursor, table = neighbour.cursor, neighbour.table
         assert cursor is not None and table is not None  # noqa: PT018 - one fact
-        self.leave(neighbour)
+        self._stop(neighbour)
         for text in list(table.entries):
             self._forget(neighbour, text)
         for text in list(neighbour.wants.offers):
             self._withdraw(neighbour, text)
-        if cursor.consumer is not None:
-            cursor.consumer.part("the link stands by")
         self._broker.cursors.end(cursor)
         if self._names.pop(neighbour.node, None) is not None:
             self._broker.store(NEIGHBOURS.drop((neighbour.node,)))
