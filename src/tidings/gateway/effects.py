@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from tidings.event import Event
 from tidings.gateway.messages import GatewayMessage
 from tidings.gateway.networks import Key
 
@@ -42,4 +43,10 @@ class Withdraw(Struct, frozen=True):
     number: int
 
 
-GatewayEffect = SendMessage | Close | AdvertiseFilter | Widen | Withdraw
+class PublishEvent(Struct, frozen=True):
+    """Publish an event for the other gateways of the grid."""
+
+    event: Event
+
+
+GatewayEffect = SendMessage | Close | AdvertiseFilter | Widen | Withdraw | PublishEvent

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tidings.event import Event
 from tidings.gateway.advertisement import NetworkAdvertisements
 from tidings.gateway.amplification_guard import AmplificationGuard
 from tidings.gateway.areas import AreaBox, box_of
 from tidings.gateway.commands import Asker, DemandIntake
 from tidings.gateway.demand import wants_of
-from tidings.gateway.effects import Close, GatewayEffect, Withdraw
+from tidings.gateway.effects import Close, GatewayEffect, PublishEvent, Withdraw
 from tidings.gateway.interest import SensorInterest, read
 from tidings.gateway.messages import Ack, Deregister, Error, Reading, Redirect, Register, Sensing
 from tidings.gateway.network_registry import (
@@ -45,6 +46,7 @@ from tidings.gateway.networks import (
     bounded_lease,
 )
 from tidings.gateway.policy import GatewayFigures, Policy
+from tidings.gateway.replicas import Replicas
 from tidings.seen import Producers
 from tidings.steps import Steps, finish
 
@@ -71,6 +73,9 @@ class Gateway:
         self._callers: dict[Key, NetworkCaller] = {}
         self._demands = DemandIntake(self._interest)
         self._errors: dict[Key, int] = {}  # in a row
+        self._replicas: Replicas | None = None
+        if (grid := self.policy.grid) is not None and grid.replicas > 1:
+            self._replicas = Replicas(grid, self.policy.member)
         self._effects: list[GatewayEffect] = []
 
     # Connections
@@ -125,6 +130,7 @@ class Gateway:
         sensors = message.sensors
         names = network.instruments if sensors is None else [sensor.name for sensor in sensors]
         yield from self._registry.retire(network, names, now)
+        self._share(network)
         self._settle()
 
     def sensing(self, key: Key, message: Sensing, now: float) -> list[Reading]:
@@ -186,18 +192,49 @@ class Gateway:
             self._asker.ask(network, self._effects)
         for network in given_up:
             finish(self._registry.retire(network, network.instruments, now))
+            self._share(network)
         self._strangers.wake(now)
         for effect in self._offers.wake(now):
             self._effects.append(effect)
             if isinstance(effect, Withdraw):
                 self._demands.change(effect.number, ())
+        if self._replicas is not None:
+            self._publish(self._replicas.wake(now))
         return self._settled()
 
     @property
     def wake_at(self) -> float:
         """Return the time of the next call of `wake`."""
         first = min(self._networks.wake_at, self._strangers.wake_at, self._offers.wake_at)
+        if self._replicas is not None:
+            first = min(first, self._replicas.wake_at)
         return 0.0 if self.is_behind else first
+
+    # Other gateways of the same cells
+
+    @property
+    def replica_filter(self) -> str | None:
+        """Events of other gateways that concern this one; None if it has no cells in common with others."""
+        return None if self._replicas is None else self._replicas.filter
+
+    def hear_replica(self, event: Event, now: float) -> Steps[None]:
+        """Take an event of another gateway; `said` returns the effects."""
+        assert self._replicas is not None, "only who has asked for these events gets them"
+        for reply in self._replicas.hear(event, list(self._networks), now):
+            self._effects.append(PublishEvent(reply))
+            yield
+
+    def is_elsewhere(self, sensing_id: str) -> bool:
+        """Whether a network that is not registered here has a record of another gateway."""
+        replicas = self._replicas
+        return replicas is not None and sensing_id in replicas and sensing_id not in self._table
+
+    def adopting(self, key: Key, sensing_id: str, now: float) -> Steps[None]:
+        """Register a network by the record of another gateway, if the sender may speak for it."""
+        assert self._replicas is not None, "only then is a network elsewhere"
+        record = self._replicas.record_for(sensing_id, self._caller(key))
+        if record is not None:
+            yield from self.registering(key, record.registration(), now)
 
     # Facts
 
@@ -245,6 +282,7 @@ class Gateway:
             yield from self._registry.move(network, box, self._effects)
         if not is_attached:
             self._attach(network, reach, message, now)
+        self._share(network)
 
     def _attach(self, network: Network, reach: Key, message: Register, now: float) -> None:
         """Reach the network there from now on; a sensor that may lack its command gets it again."""
@@ -266,8 +304,20 @@ class Gateway:
         grid = self.policy.grid
         if grid is None or self.policy.elsewhere == "serve":
             return None
-        member = grid.member_for(sensing_id, box)
-        return None if member == self.policy.member else grid.members[member]
+        members = grid.members_for(sensing_id, box)
+        return None if self.policy.member in members else grid.members[members[0]]
+
+    def _share(self, network: Network) -> None:
+        """Let the other gateways of its cell know a network that has registered here, changed or gone."""
+        if self._replicas is None:
+            return
+        if self._table.get(network.sensing_id) is network:
+            self._publish(self._replicas.serve(network))
+        else:
+            self._publish(self._replicas.leave(network.sensing_id))
+
+    def _publish(self, events: Iterable[Event]) -> None:
+        self._effects += [PublishEvent(event) for event in events]
 
     def _caller(self, key: Key) -> NetworkCaller:
         caller = self._callers.get(key)

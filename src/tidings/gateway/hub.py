@@ -24,8 +24,17 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tidings.errors import NotAllowed
+from tidings.event import Batch
 from tidings.gateway.decoding import decode_plain_run
-from tidings.gateway.effects import AdvertiseFilter, Close, GatewayEffect, SendMessage, Widen, Withdraw
+from tidings.gateway.effects import (
+    AdvertiseFilter,
+    Close,
+    GatewayEffect,
+    PublishEvent,
+    SendMessage,
+    Widen,
+    Withdraw,
+)
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.intake import RUN_SIZE, read_datagram
 from tidings.gateway.message_reader import Said
@@ -102,6 +111,7 @@ class Hub:
         self._senders = DatagramSenders(self.work)
         self._own = WorkClient()  # the gateway's own work
         self._asking = WorkClient()  # requests on the bus
+        self._has_replicas = gateway.replica_filter is not None
         self._is_due = False
         self._is_long = False  # enough was read in this turn
         self._turn_size = 0
@@ -152,6 +162,9 @@ class Hub:
             run = peer.intake.read_run(data)
         if run is None:
             self.do(key, self.reading(key, data))
+            return
+        if self._is_any_elsewhere(run):
+            self.do(key, self._take(key, peer.standing, list(run), len(data)))
             return
         self._sense(key, peer.standing, run)
         self._finish(len(data))
@@ -208,7 +221,7 @@ class Hub:
             return
         is_late = address in self._senders or self.work.is_busy
         run = decode_plain_run(data) if not is_late and len(data) <= RUN_SIZE else None
-        if run is not None:
+        if run is not None and not self._is_any_elsewhere(run):
             self._do(self.gateway.heard(address, len(data)))
             self._sense(address, self._standing_at(address), run)
             self._finish(len(data))
@@ -229,6 +242,11 @@ class Hub:
     def answer(self, steps: Steps[None]) -> None:
         """Answer a request on the bus."""
         self.work.queue(self._asking, steps)
+
+    def hear_replicas(self, events: Batch) -> Steps[None]:
+        """Take events of other gateways of the grid."""
+        for event in events.events:
+            yield from self._doing(self.gateway.hear_replica(event, self._clock()))
 
     # Time
 
@@ -279,6 +297,8 @@ class Hub:
         has_heard = False
         for one in said:
             if isinstance(one, Sensing):
+                if self.gateway.is_elsewhere(one.sensing_id):
+                    yield from self._doing(self.gateway.adopting(key, one.sensing_id, self._clock()))
                 run.append(one)
                 continue
             self._sense(key, standing, run)
@@ -322,6 +342,11 @@ class Hub:
         elif not self._is_due:
             self._is_due = True
             self._soon(self.tick)
+
+    def _is_any_elsewhere(self, messages: list[Sensing]) -> bool:
+        """Whether one of these comes from a network that has to be taken over from another gateway first."""
+        is_elsewhere = self.gateway.is_elsewhere
+        return self._has_replicas and any(is_elsewhere(one.sensing_id) for one in messages)
 
     def _hold_up(self, key: Key, peer: NetworkConnection) -> None:
         """Read no more of a connection in this turn, or while the node accepts nothing."""
@@ -416,6 +441,8 @@ class Hub:
                     self._uplink.widen(number, filter)
                 case Withdraw(number):
                     self._uplink.withdraw(number)
+                case PublishEvent(event):
+                    self._uplink.publish(event)
         self._look_behind()
 
     def _look_behind(self) -> None:

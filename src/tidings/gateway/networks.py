@@ -91,6 +91,11 @@ class Instrument:
         """Whether it is requested to send."""
         return self.asked is not None
 
+    def as_sensor(self) -> Sensor:
+        """Return the sensor as it has registered."""
+        low, high = (None, None) if self.span is None else self.span.ends
+        return Sensor(self.name, self.type, low, high)
+
     def doubt(self) -> None:
         """Note a lost connection: the sensor may not know its last request, or may still follow it."""
         self.asked, self.is_doubtful = None, self.was_on

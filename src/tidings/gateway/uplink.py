@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -143,19 +144,39 @@ class Uplink:
 
     # Requests and figures
 
-    def answer(self, overview: Overview, figures: Figures, do: Do) -> None:
-        """Answer requests on the bus for all networks; `do` runs that in steps."""
-        subscriber = _Requests(self, overview, figures, do)
-        wanted = Wanted(f"type = '{LIST}'", passive=True)
-        subscriber.intake = self.core.subscribe(wanted, subscriber, REQUESTS_AHEAD)
-        subscriber.intake.begun.then(ignore, self._refused)
+    def listen(self, filter: str, take: Callable[[Batch], Steps[None]], do: Do) -> None:
+        """Subscribe to events for the gateway itself; `do` runs, in steps, what `take` makes of them."""
+        listener = _Listener(self, take, do)
+        listener.intake = self.core.subscribe(Wanted(filter, passive=True), listener, REQUESTS_AHEAD)
+        listener.intake.begun.then(ignore, self._refused)
         self.flush_soon()
+
+    def answer(self, overview: Overview, figures: Figures, do: Do) -> None:
+        """Answer requests on the bus for all networks."""
+        self.listen(f"type = '{LIST}'", partial(self._answering, overview, figures), do)
+
+    def _answering(self, overview: Overview, figures: Figures, requests: Batch) -> Steps[None]:
+        body = yield from _as_json(overview())
+        for request in requests.events:
+            if (request.reply_to or "").startswith(INBOX):
+                header = structs.replace(
+                    EMPTY_HEADER,
+                    subject=request.reply_to,
+                    correlation_id=request.correlation_id or request.id,
+                    content_type="application/json",
+                )
+                answer = Event(LIST, dict(figures()), body=body)
+                self.core.publish(structs.replace(answer, header=header))
+
+    def publish(self, event: Event) -> None:
+        """Publish an event of the gateway itself, unless the node is away or busy: it is repeated."""
+        if self.core.is_up and not self.is_full:
+            self.core.publish(event)
+            self.flush_soon()
 
     def tell(self, figures: dict[str, int]) -> None:
         """Publish the counters."""
-        if self.core.is_up and not self.is_full:
-            self.core.publish(Event(FIGURES, dict(figures)))
-            self.flush_soon()
+        self.publish(Event(FIGURES, dict(figures)))
 
 
 class _Demand:
@@ -174,38 +195,27 @@ class _Demand:
         self._uplink.ended("an advertisement of the gateway was ended", reason)
 
 
-class _Requests:
-    """Subscriber for requests to the gateway."""
+class _Listener:
+    """Subscriber for events that are meant for the gateway itself."""
 
-    def __init__(self, uplink: Uplink, overview: Overview, figures: Figures, do: Do) -> None:
+    def __init__(self, uplink: Uplink, take: Callable[[Batch], Steps[None]], do: Do) -> None:
         self._uplink = uplink
-        self._overview = overview
-        self._figures = figures
+        self._take = take
         self._do = do
         self.intake: ClientSubscription | None = None
 
     def deliver(self, batch: Batch, _positions: Sequence[int] | None, _redelivered: bool) -> None:
-        """Answer each request."""
-        self._do(self._answering(batch))
+        """Called by the connection; further events come when these have been dealt with."""
+        self._do(self._taking(batch))
 
-    def _answering(self, batch: Batch) -> Steps[None]:
-        body = yield from _as_json(self._overview())
-        for request in batch.events:
-            if (request.reply_to or "").startswith(INBOX):
-                header = structs.replace(
-                    EMPTY_HEADER,
-                    subject=request.reply_to,
-                    correlation_id=request.correlation_id or request.id,
-                    content_type="application/json",
-                )
-                answer = Event(LIST, dict(self._figures()), body=body)
-                self._uplink.core.publish(structs.replace(answer, header=header))
+    def _taking(self, batch: Batch) -> Steps[None]:
+        yield from self._take(batch)
         assert self.intake is not None
         self._uplink.core.consume(self.intake, len(batch))
         self._uplink.flush_soon()
 
     def gap(self, dropped: int, reason: str) -> None:
-        """Ignore the gap: clients whose requests were dropped repeat them."""
+        """Ignore the gap: who gets no answer asks again."""
 
     def ended(self, reason: str) -> None:
         """Called by the connection."""

@@ -53,7 +53,7 @@ def test_the_file_says_whose_a_cell_is(tmp_path: Path) -> None:
     policy = policy_of(settings(file), strangers=False)
     assert policy.grid is not None
     assert policy.max_rate == policy_of(settings(None), strangers=False).max_rate == 2.0
-    assert policy.grid.member_for("n", AreaBox(55, 55, 56, 56)) == "there"
+    assert policy.grid.members_for("n", AreaBox(55, 55, 56, 56)) == ["there"]
     assert (policy.member, policy.elsewhere, policy.strangers) == ("here", "redirect", False)
     assert policy_of(settings(None), strangers=True).grid is None
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 
 from node.gateway.networks import (
+    LOOK_S,
     by_udp,
     connected,
     listed,
@@ -224,5 +227,53 @@ def test_the_sensor_port_is_free_again_when_the_node_has_ended() -> None:
         port = int(node.sensor_addresses[0].rpartition(":")[2])
         async with running(sensor_port=port) as again:
             assert again.sensor_addresses == node.sensor_addresses
+
+    run(scenario())
+
+
+GRID = """
+member = "{member}"
+cell_size = 10.0
+replicas = 2
+
+[members]
+here = "127.0.0.1:1"
+there = "127.0.0.1:2"
+"""
+
+
+def test_a_network_whose_gateway_is_killed_goes_on_at_its_replica(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files = {member: tmp_path / f"{member}.toml" for member in ("here", "there")}
+        for member, file in files.items():
+            file.write_text(GRID.format(member=member))
+        async with (
+            running(name="there", sensor_port=0, sensor_grid=str(files["there"])) as there,
+            running(
+                name="here",
+                sensor_port=0,
+                sensor_grid=str(files["here"]),
+                peers=f"there={there.addresses[0]}",
+            ) as here,
+            tidings.connect(here.addresses[0]) as bus,
+            bus.subscribe("type = 'temp' AND value > 3") as events,
+        ):
+            async with connected(here.sensor_addresses[0]) as network:
+                network.say(register("n", sensor("t", min_value=0, max_value=9)))
+                assert "subscribe" in await network.hear()
+                gateway = here._gateway
+                assert gateway is not None
+                assert gateway._process is not None
+                os.kill(gateway._process.pid, signal.SIGKILL)
+                await network.hear_end()
+            async with connected(there.sensor_addresses[0]) as network:
+                asked = asyncio.ensure_future(network.hear())
+                while not asked.done():  # the record may still be on its way
+                    network.say(sensing("n", 1))
+                    await asyncio.sleep(LOOK_S)
+                wanted = {"name": "t", "min-value": 3, "max-value": 9}
+                assert await asked == {"subscribe": {"sensing-id": "n", "sensors": [wanted]}}
+                network.say(sensing("n", 7))
+                assert await values(aiter(events), 1) == [7]
 
     run(scenario())

@@ -5,6 +5,7 @@ The file `grid` says how several gateways share the world, as TOML; it is the sa
 member = "north"                      # which of them this is
 cell_size = 1000.0
 elsewhere = "redirect"                # or "serve": networks of others' cells are served here too
+replicas = 1                          # the number of gateways of each cell
 
 [members]
 north = "10.0.0.1:4242"
@@ -80,6 +81,7 @@ class Sharing(Struct, frozen=True, forbid_unknown_fields=True):
     member: str
     elsewhere: Literal["redirect", "serve"] = "redirect"
     cells: dict[str, list[Cell]] = {}
+    replicas: int = 1
 
 
 def policy_of(config: GatewayConfig, strangers: bool) -> Policy:
@@ -89,7 +91,7 @@ def policy_of(config: GatewayConfig, strangers: bool) -> Policy:
         return Policy(strangers, max_rate=asked[0], max_age_s=asked[1])
     try:
         said = msgspec.toml.decode(Path(file).read_bytes(), type=Sharing)
-        grid = GatewayGrid(said.cell_size, said.members, said.cells)
+        grid = GatewayGrid(said.cell_size, said.members, said.cells, said.replicas)
         return Policy(strangers, frozenset(), grid, said.member, said.elsewhere, *asked)
     except OSError as error:
         raise ConfigError(file, "", f"can't be read: {error.strerror}") from None

@@ -154,6 +154,8 @@ class Server:
         self._link.start(reach)
         await self._link.wait_connected(None)
         self.uplink.answer(gateway.overview_steps, self.figures, self.hub.answer)
+        if (filter := gateway.replica_filter) is not None:
+            self.uplink.listen(filter, self.hub.hear_replicas, self.hub.answer)
         await self._listen()
         self._timer = self._loop.call_later(0, self._wake)
 
