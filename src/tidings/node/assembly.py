@@ -23,6 +23,7 @@ from tidings.log.retention import RetentionTerms
 from tidings.log.service import LogService
 from tidings.log.sinks import open_sinks
 from tidings.overlay.service import Overlay
+from tidings.overlay.settings import OverlaySettings
 from tidings.peers.backend import Peers
 from tidings.peers.dialling import Dialling
 from tidings.peers.forwarded import Forwarded
@@ -49,7 +50,7 @@ class Archiving(Struct, frozen=True):
     seal_s: float | None = None  # after which it is to be sealed; None: nobody seals
 
 
-class CoreSettings(Struct, frozen=True, kw_only=True):
+class CoreSettings(OverlaySettings, frozen=True, kw_only=True):
     """A node's settings beside its store."""
 
     name: str = ""  # what people call it
@@ -60,9 +61,6 @@ class CoreSettings(Struct, frozen=True, kw_only=True):
     authenticator: Authenticator | None = None  # who is let in; None: everybody
     peers: Neighbours = Neighbours({}, Credentials())  # other nodes, and who this one is there
     upstream: Upstream | None = None  # the node to which goes on what is published
-    leaf: bool = False  # it never carries the events of others
-    offers_all: bool = True  # its clients may publish to other nodes what they have not advertised
-    reroute_s: float = 5.0  # how long a link may be cut before events go another way
 
 
 class NodeCore:
@@ -110,10 +108,7 @@ class NodeCore:
         above = "" if self._settings.upstream is None else new_system(self._entropy)
         self.forwarding = Forwarding(self.transmission, self.dialling, self.peering.way, above)
         self.transmission.is_there = self.peering.is_there
-        settings = self._settings
-        system = new_system(self._entropy)
-        about = settings.leaf, settings.offers_all, settings.reroute_s
-        self.overlay = Overlay(broker, self.peering, system, *about)
+        self.overlay = Overlay(broker, self.peering, new_system(self._entropy), self._settings)
         broker.add(self.overlay)
 
     def _chance(self) -> float:

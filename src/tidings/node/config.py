@@ -153,6 +153,10 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         float,
         _about("seconds a link to another node may be cut before events go another way, if there is one"),
     ] = 5.0
+    ping_s: Annotated[
+        Annotated[float, Meta(ge=0, le=60)],
+        _about("seconds between two pings on a link to another node; 0: none"),
+    ] = 0.5
     postgres: Annotated[
         Text | None,
         _about(

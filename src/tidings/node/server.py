@@ -146,6 +146,7 @@ class Node:
                 leaf=bool(self.config.leaf),
                 offers_all=self.config.offers != "declared",
                 reroute_s=self.config.reroute_s,
+                ping_s=self.config.ping_s,
             )
             self.driver = Driver(store, asyncio.get_running_loop(), settings, self._clock)
         except BaseException:

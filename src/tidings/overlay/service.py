@@ -22,12 +22,14 @@ from tidings.errors import ConfigError, Refused, TidingsError, UserError
 from tidings.event import Batch
 from tidings.event.wire import check
 from tidings.overlay.linking import Greeting, Linking
+from tidings.overlay.liveness import Liveness
 from tidings.overlay.moving import Sides
 from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.numbers import Numbers
 from tidings.overlay.records import Digest, NodeRecord, Stamps
 from tidings.overlay.relaying import LinkConsumer
 from tidings.overlay.routing import TOLERATE, Routing, TableChange
+from tidings.overlay.settings import OverlaySettings
 from tidings.overlay.topology import Topology
 from tidings.overlay.topology_effects import (
     Approach,
@@ -107,9 +109,7 @@ class Overlay(Service):
         broker: Broker,
         peering: Peering,
         system: str,
-        leaf: bool,
-        offers_all: bool,
-        reroute_s: float,
+        settings: OverlaySettings,
     ) -> None:
         self._broker = broker
         self._peering = peering
@@ -119,14 +119,15 @@ class Overlay(Service):
         known = [stored.record for stored in self._stored.values()]
         newest = max((stored.newest for stored in self._stored.values()), default=0)
         about = broker.node, broker.name, self.numbers.epoch
-        self.topology = Topology(*about, leaf, known, newest=newest, reroute_s=reroute_s)
+        self.topology = Topology(*about, settings.leaf, known, newest=newest, reroute_s=settings.reroute_s)
         self.topology.start(broker.now)
         self.neighbours = KnownNeighbours(self._later, self._refused)
         known_here = self.neighbours, self.topology, self.numbers
-        self.routing = Routing(broker, *known_here, self._later, offers_all)
+        self.routing = Routing(broker, *known_here, self._later, settings.offers_all)
         self.linking = Linking(broker, peering, self.neighbours, system)
         self.linking.on_up, self.linking.on_down = self._up, self._down
         self.linking.on_answer = self.routing.answered
+        self.liveness = Liveness(broker, self.neighbours, settings)
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, TOLERATE - 1))
         broker.open_link = self._open_link
         broker.epoch = self.numbers.epoch
@@ -177,6 +178,7 @@ class Overlay(Service):
             self._log("warning", "no link to a node", node=neighbour.node, problem=str(error))
             self.linking.part(neighbour)
             return
+        self.liveness.link_up(neighbour)
         if self.topology.is_active(neighbour.node) and not neighbour.is_in_tree:
             self.routing.follow_tree()
         elif neighbour.is_in_tree:
@@ -185,6 +187,7 @@ class Overlay(Service):
 
     def _down(self, neighbour: Neighbour, link: NeighbourLink) -> None:
         self.routing.leave(neighbour)
+        self.liveness.link_down(neighbour)
         if link.is_up:
             self._carry_out(self.topology.link_down(neighbour.node, self._broker.now))
 
@@ -375,6 +378,7 @@ class Overlay(Service):
             self.routing.forget(neighbour)
             self.neighbours.forget(neighbour.node)
             self.linking.forget(neighbour)
+            self.liveness.forget(neighbour)
             self._carry_out(self.topology.link_removed(neighbour.node, self._broker.now))
 
     def _trace(self, asked: IncomingRequest, request: TraceRequest) -> Deferred[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, ClassVar
 
 from tidings.errors import CodecError, TidingsError
@@ -25,6 +26,9 @@ class KeepAlive:
         self.is_up = False  # WELCOME has come
         self.is_given_up = False  # the driver is to end the transport
         self.trouble: TidingsError | None = None  # why, as far as that is known
+        self.received_at = -inf  # when bytes have come, be it a part of a frame only
+        self.on_pong: Callable[[int], None] = lambda _number: None
+        """Called with the number of each ping that the node has answered."""
         self._reader = FrameReader(REPLY_MAX)
         self._frames: list[bytes] = []
         self._heard_at: float | None = None  # None while there is no transport
@@ -38,6 +42,7 @@ class KeepAlive:
 
     def receive(self, data: bytes, now: float) -> None:
         """Bytes have arrived; what is no answer of a node ends the connection."""
+        self.received_at = now
         try:
             for message, events in self._reader.feed(data):
                 if self.is_given_up:
@@ -54,8 +59,15 @@ class KeepAlive:
             handler(self, message, events)
         elif is_in_turn and isinstance(message, Ping):
             self._frames.append(encode(Pong(message.number)))
-        elif not (is_in_turn and isinstance(message, Pong)):
+        elif is_in_turn and isinstance(message, Pong):
+            self.on_pong(message.number)
+        else:
             raise CodecError("$", f"{type(message).__name__} is not for a client now")
+
+    def ping(self, number: int) -> None:
+        """Ask the node to answer; see `on_pong`. Its own pings to find silence have the number 0."""
+        if self.is_up:
+            self._frames.append(encode(Ping(number)))
 
     def _end(self) -> bool:
         """The transport is gone; whether the node had welcomed us on it."""

@@ -112,13 +112,14 @@ class Session(SessionWorker, IncomingStream):
         self._read_at = now  # when something was sent last
         self._silent_since = now  # or since it was asked
         self._is_asked = False
+        self.received_at = now  # when bytes have come, be it a part of a frame only
         self._subscriptions: Subscriptions = Subscriptions(self)
 
     # What the driver calls
 
     def receive(self, data: bytes, now: float) -> None:
         """Bytes have arrived: go on with them now, or when it is this client's turn."""
-        self.broker.now = now
+        self.broker.now = self.received_at = now
         if not self.is_closed:
             self._reader.add(data)
             self.broker.turns.offer(self, self.share)

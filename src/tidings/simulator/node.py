@@ -11,6 +11,7 @@ Nodes dial each other: the host of an address is the name of its node. No node s
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 
 from tidings.errors import StoreFailed
 from tidings.node.assembly import CoreSettings, NodeCore
@@ -90,6 +91,7 @@ class SimulatedNode:
         self._submitted: list[list[Operation]] = []
         self._is_committing = self._is_ticking = False
         self._mark = 0
+        self._ring_at = inf  # the moment for which it is woken beside the periodic wakes
         self.world.note(self.name, "started", self.store.state.position, self.store.state.boot)
         self.core.overlay.listens_at(address_of(self.name))
         self.core.start()
@@ -191,11 +193,13 @@ class SimulatedNode:
             self._read(stream)
         for call in self.broker.take_offloaded():
             self._after(0.0, partial(call.conclude, None, call.run()))
-        wait_s = self.broker.wake_at - self.time()
-        if wait_s < WAKE_S:  # otherwise the next periodic wake is soon enough
+        wait_s, at = self.broker.wake_at - self.time(), self.broker.wake_at
+        if wait_s < WAKE_S and at != self._ring_at:  # otherwise the next periodic wake is soon enough
+            self._ring_at = at
             self._after(max(0.0, wait_s), self._ring)
 
     def _ring(self) -> None:
+        self._ring_at = inf
         self.broker.wake(self.time())
         self.schedule()
 
