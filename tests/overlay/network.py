@@ -26,13 +26,16 @@ class Network:
         settle_s: float = 5.0,
         offers_all: bool = True,
         reroute_s: float = 5.0,
+        weigh_s: float = 0.0,
     ) -> None:
         self.world = World(seed)
         self.names = list(dict.fromkeys(name for edge in edges for name in edge))
         for name in self.names:
             others = {far: address_of(far) for near, far in edges if near == name}
             peers = Neighbours(others, Credentials())
-            settings = CoreSettings(name=name, peers=peers, offers_all=offers_all, reroute_s=reroute_s)
+            settings = CoreSettings(
+                name=name, peers=peers, offers_all=offers_all, reroute_s=reroute_s, weigh_s=weigh_s
+            )
             SimulatedNode(self.world, name, settings=settings)
         self.run(settle_s)
 

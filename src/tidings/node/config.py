@@ -25,6 +25,8 @@ PORT = 7300
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(gt=0)]
 Amount = Annotated[float, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
 Text = Annotated[str, Meta(min_length=1)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}\Z")]
 
@@ -157,6 +159,18 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[float, Meta(ge=0, le=60)],
         _about("seconds between two pings on a link to another node; 0: none"),
     ] = 0.5
+    weigh_s: Annotated[
+        NotNegative,
+        _about("seconds after which links to other nodes are weighed again; 0: the oldest links are used"),
+    ] = 10.0
+    weight_delay: Annotated[NotNegative, _about("weight of a link for each millisecond of its delay")] = 1.0
+    weight_capacity: Annotated[
+        NotNegative, _about("weight of a link for its capacity, if that is 1 Mbit/s; for 10 it is a tenth")
+    ] = 100.0
+    rebuild_threshold: Annotated[
+        Share,
+        _about("part of its weight by which a link in use must be undercut before another replaces it"),
+    ] = 0.3
     postgres: Annotated[
         Text | None,
         _about(

@@ -41,6 +41,7 @@ HELP = {
     "relays_refused": "Events of neighbour nodes that were not taken, by reason.",
     "relays_lost": "Events that neighbour nodes could not send, by reason.",
     "links_up": "Links to neighbour nodes that came up.",
+    "weights_disagree": "Times that both ends of a link began to weigh it differently.",
     "announcements_refused": "Announcements that neighbour nodes have not taken.",
     "handed_out": "Messages delivered to consumers.",
     "acknowledged": "Messages that were acknowledged.",

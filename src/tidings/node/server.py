@@ -147,6 +147,10 @@ class Node:
                 offers_all=self.config.offers != "declared",
                 reroute_s=self.config.reroute_s,
                 ping_s=self.config.ping_s,
+                weigh_s=self.config.weigh_s,
+                weight_delay=self.config.weight_delay,
+                weight_capacity=self.config.weight_capacity,
+                rebuild_threshold=self.config.rebuild_threshold,
             )
             self.driver = Driver(store, asyncio.get_running_loop(), settings, self._clock)
         except BaseException:

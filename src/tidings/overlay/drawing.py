@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from xml.sax.saxutils import escape
 
 from tidings.overlay.records import NodeRecord
-from tidings.overlay.tree import Edge, edges_of, spanning_tree
+from tidings.overlay.tree import Edge, edges_of, spanning_tree, weight_of
 
 MARGIN = 16.0
 CHARACTER, LINE, PADDING = 7.4, 17.0, 8.0
@@ -45,6 +45,7 @@ class DrawnLink(NamedTuple):
     since: int
     is_in_tree: bool
     is_up: bool
+    weight: float | None = None
 
     @property
     def state(self) -> LinkState:
@@ -57,7 +58,8 @@ class DrawnLink(NamedTuple):
     def about(self) -> str:
         """How it stands and since when it is there, for people."""
         what = self.state if self.is_up or self.is_in_tree else "stands by, cut"
-        return f"{what}, established {_moment(self.since)}"
+        weight = "" if self.weight is None else f", weighs {self.weight / 1000:g}"
+        return f"{what}{weight}, established {_moment(self.since)}"
 
 
 class _Picture:
@@ -69,11 +71,8 @@ class _Picture:
         edges = edges_of(self.records.values())
         leaves = {node for node, record in self.records.items() if record.leaf}
         self._tree = set(spanning_tree(edges, leaves))
-        self._up = {
-            (record.node, link.neighbour)
-            for record in self.records.values()
-            for link in record.links
-            if link.is_up
+        self._links = {
+            (record.node, link.neighbour): link for record in self.records.values() for link in record.links
         }
         beside: dict[str, list[Edge]] = {node: [] for node in self.records}
         for edge in self._tree:
@@ -108,10 +107,11 @@ class _Picture:
                 reached.append(other)
 
     def _link(self, edge: Edge, one: str) -> DrawnLink:
-        since, *ends = edge
-        other = ends[1] if ends[0] == one else ends[0]
-        is_up = (one, other) in self._up and (other, one) in self._up
-        return DrawnLink(one, other, since, edge in self._tree, is_up)
+        other = edge[2] if edge[1] == one else edge[1]
+        ends = self._links[one, other], self._links[other, one]
+        is_up = all(link.is_up for link in ends)
+        since = max(link.since for link in ends)
+        return DrawnLink(one, other, since, edge in self._tree, is_up, weight_of(edge))
 
     def is_lost(self, node: str) -> bool:
         """Whether a node is not in the tree that is drawn first."""

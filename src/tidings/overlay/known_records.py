@@ -7,7 +7,7 @@ give such records to each other again and again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from tidings.overlay.records import (
     ALL_LINKS_MAX,
@@ -28,6 +28,8 @@ class KnownRecords:
         """Nodes that are out of reach, and when each is to be forgotten."""
         self.newest = 0
         """Latest moment since when a link is there, in any record so far."""
+        self.run = 0
+        """The last run of the tree that any record so far has named."""
         self._records: dict[str, NodeRecord] = {}
         self._links = 0
         self.get = self._records.get
@@ -44,6 +46,20 @@ class KnownRecords:
     def __getitem__(self, node: str) -> NodeRecord:
         return self._records[node]
 
+    def link(self, node: str, neighbour: str) -> LinkRecord | None:
+        """Return the link of a node to a neighbour, as the node says; None if it does not name it."""
+        record = self._records.get(node)
+        links = () if record is None else record.links
+        return next((link for link in links if link.neighbour == neighbour), None)
+
+    def names(self, nodes: Collection[str]) -> dict[str, str | None]:
+        """Return the ids of some nodes by their names; None for a name that several have."""
+        found: dict[str, str | None] = {}
+        for record in self:
+            if record.node in nodes:
+                found[record.name] = None if record.name in found else record.node
+        return found
+
     def fits(self, record: NodeRecord) -> bool:
         """Whether there is room for a record."""
         known = self._records.get(record.node)
@@ -57,11 +73,13 @@ class KnownRecords:
         node = record.node
         known = self._records.get(node)
         self._records[node] = record
+        is_run, self.run = record.run > self.run, max(record.run, self.run)
         if known is None:
             self._links += len(record.links)
-            return self._is_edge(node, record.links)
+            return self._is_edge(node, record.links) or is_run
         self._links += len(record.links) - len(known.links)
-        return known.leaf != record.leaf or self._is_edge(node, _changed(known.links, record.links))
+        is_edge = self._is_edge(node, _changed(known.links, record.links, self.run))
+        return is_edge or is_run or known.leaf != record.leaf
 
     def _is_edge(self, node: str, links: Iterable[LinkRecord]) -> bool:
         """Whether the other end names one of these links of a node, too."""
@@ -112,12 +130,17 @@ def _names(record: NodeRecord, neighbour: str) -> bool:
     return False
 
 
-def _changed(before: Sequence[LinkRecord], after: Sequence[LinkRecord]) -> list[LinkRecord]:
-    """Return the links that came, went, were lost or have another moment; one that is cut stays an edge."""
+def _changed(before: Sequence[LinkRecord], after: Sequence[LinkRecord], run: int) -> list[LinkRecord]:
+    """Return the links that came, went, or have another place in the order; one that is cut stays an edge."""
     old = {link.neighbour: link for link in before}
     changed = []
     for link in after:
         known = old.pop(link.neighbour, None)
-        if known is None or known.since != link.since or known.lost != link.lost:
+        if known is None or _place(known, run) != _place(link, run):
             changed.append(link)
     return [*changed, *old.values()]
+
+
+def _place(link: LinkRecord, run: int) -> tuple[int, int, int]:
+    """Return what of a link matters for the order of edges."""
+    return link.since, link.lost, link.weight_in(run)

@@ -12,6 +12,7 @@ fingerprints decide between those, so that all nodes still keep the same one.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, NoReturn
@@ -37,6 +38,10 @@ ADDRESS_LENGTH_MAX = 255
 """Characters in the address that a record shows."""
 SINCE_MAX = 2**53 - 1
 """Latest moment at which a link may have been established, in µs: in the year 2255."""
+WEIGHT_MAX = 1_000_000_000
+"""Largest weight of a link, in thousandths of a millisecond: 1,000 seconds."""
+RECORDS_MAX = 500
+"""Records in one message to a neighbour."""
 SLOTS = 32
 """Parts into which all records are divided, by the ids of their nodes, to be compared."""
 
@@ -59,6 +64,16 @@ class LinkRecord(Struct, frozen=True, gc=False, array_like=True):
 
     It is counted like `since`, and larger than all moments that were known then.
     """
+    weight: int = 0
+    """What this end has measured of it last, see `weighing.py`; 0: nothing yet."""
+    before: int = 0
+    """What it weighed for the tree when that was measured."""
+    run: int = 0
+    """The run of the tree then: the weight counts from the next one on."""
+
+    def weight_in(self, run: int) -> int:
+        """Return what it weighs for the tree in a run; 0 if that is not known."""
+        return self.weight if self.run < run else self.before
 
 
 class NodeRecord(Struct, frozen=True, array_like=True, dict=True):
@@ -73,6 +88,8 @@ class NodeRecord(Struct, frozen=True, array_like=True, dict=True):
     """Whether it never carries the events of others."""
     address: str = ""
     """Where it can be reached; empty if only those know it that name it in their settings."""
+    run: int = 0
+    """The last run of the tree that it has begun, or taken over; see `rebuilding.py`."""
 
     @cached_property
     def fingerprint(self) -> int:
@@ -82,7 +99,11 @@ class NodeRecord(Struct, frozen=True, array_like=True, dict=True):
     @property
     def shape(self) -> tuple[Any, ...]:
         """What of it matters for the tree."""
-        return self.leaf, [(link.neighbour, link.since, link.lost) for link in self.links]
+        return (
+            self.leaf,
+            self.run,
+            [(one.neighbour, one.since, one.lost, one.weight, one.before, one.run) for one in self.links],
+        )
 
     @property
     def stamp(self) -> Stamp:
@@ -109,6 +130,12 @@ def slot_of(node: str) -> int:
     return crc32(node.encode()) % SLOTS
 
 
+def in_messages(records: Sequence[NodeRecord]) -> Iterator[tuple[NodeRecord, ...]]:
+    """Yield records as they fit into messages."""
+    for start in range(0, len(records), RECORDS_MAX):
+        yield tuple(records[start : start + RECORDS_MAX])
+
+
 def is_newer(record: NodeRecord, known: NodeRecord) -> bool:
     """Whether a record replaces a known one of the same node."""
     if record.version != known.version or record.epoch != known.epoch:
@@ -127,13 +154,16 @@ def check_record(record: NodeRecord) -> None:
         and address.isprintable()
         and 0 <= record.epoch <= NUMBER_MAX
         and 0 <= record.version <= NUMBER_MAX
+        and 0 <= record.run <= NUMBER_MAX
         and len(record.links) <= LINKS_MAX
     ):
         _refuse_node(record)
     for number, link in enumerate(record.links):
         neighbour = link.neighbour
         are_moments = 0 <= link.since <= SINCE_MAX and 0 <= link.lost <= SINCE_MAX
-        if not (last < neighbour != node and are_moments and _ID.fullmatch(neighbour)):
+        are_weights = 0 <= link.weight <= WEIGHT_MAX and 0 <= link.before <= WEIGHT_MAX
+        are_numbers = are_moments and are_weights and 0 <= link.run <= NUMBER_MAX
+        if not (last < neighbour != node and are_numbers and _ID.fullmatch(neighbour)):
             _refuse_link(record, number, last)
         last = neighbour
 
@@ -144,6 +174,7 @@ def _refuse_node(record: NodeRecord) -> NoReturn:
     _check_text(record.address, ADDRESS_LENGTH_MAX, "$.address")
     _check_number(record.epoch, NUMBER_MAX, "$.epoch")
     _check_number(record.version, NUMBER_MAX, "$.version")
+    _check_number(record.run, NUMBER_MAX, "$.run")
     raise CodecError("$.links", f"has {len(record.links)} links; at most {LINKS_MAX} are allowed")
 
 
@@ -151,6 +182,9 @@ def _refuse_link(record: NodeRecord, number: int, last: str) -> NoReturn:
     link, place = record.links[number], f"$.links[{number}]"
     _check_number(link.since, SINCE_MAX, f"{place}.since")
     _check_number(link.lost, SINCE_MAX, f"{place}.lost")
+    _check_number(link.weight, WEIGHT_MAX, f"{place}.weight")
+    _check_number(link.before, WEIGHT_MAX, f"{place}.before")
+    _check_number(link.run, NUMBER_MAX, f"{place}.run")
     _check_id(link.neighbour, f"{place}.neighbour")
     problem = "is the node itself" if link.neighbour == record.node else f"does not follow {last!r} in order"
     raise CodecError(f"{place}.neighbour", f"{link.neighbour!r} {problem}")

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tidings.errors import ConfigError, Refused, TidingsError, UserError
 from tidings.event import Batch
@@ -26,6 +26,7 @@ from tidings.overlay.liveness import Liveness
 from tidings.overlay.moving import Sides
 from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.numbers import Numbers
+from tidings.overlay.rebuilding import Rebuilding
 from tidings.overlay.records import Digest, NodeRecord, Stamps
 from tidings.overlay.relaying import LinkConsumer
 from tidings.overlay.routing import TOLERATE, Routing, TableChange
@@ -45,6 +46,7 @@ from tidings.overlay.topology_effects import (
 )
 from tidings.overlay.tracing import TraceRequest, follow, local_matches, traced
 from tidings.overlay.waiting import Holding, after, ask, joined
+from tidings.overlay.weighing import PADDING, Weighing, wait_s
 from tidings.peers.peering import Peering
 from tidings.peers.registry import check_peers
 from tidings.protocol.arguments import InForce, SubscribeRequest
@@ -66,6 +68,12 @@ class TopologyNews(Struct, frozen=True):
     digest: Digest | None = None
     stamps: Stamps | None = None
     records: tuple[NodeRecord, ...] = ()
+
+
+class ProbeRequest(Struct, frozen=True):
+    """The arguments of `link.probe`: bytes that show how much the link carries."""
+
+    padding: Annotated[bytes, Meta(max_length=PADDING)] = b""
 
 
 class InForceRequest(Struct, frozen=True):
@@ -119,7 +127,9 @@ class Overlay(Service):
         known = [stored.record for stored in self._stored.values()]
         newest = max((stored.newest for stored in self._stored.values()), default=0)
         about = broker.node, broker.name, self.numbers.epoch
-        self.topology = Topology(*about, settings.leaf, known, newest=newest, reroute_s=settings.reroute_s)
+        rebuilding = Rebuilding(broker.node, settings.rebuild_threshold, wait_s(settings))
+        rules = settings.reroute_s, rebuilding
+        self.topology = Topology(*about, settings.leaf, known, "", newest, *rules)
         self.topology.start(broker.now)
         self.neighbours = KnownNeighbours(self._later, self._refused)
         known_here = self.neighbours, self.topology, self.numbers
@@ -128,6 +138,9 @@ class Overlay(Service):
         self.linking.on_up, self.linking.on_down = self._up, self._down
         self.linking.on_answer = self.routing.answered
         self.liveness = Liveness(broker, self.neighbours, settings)
+        self._weighing = Weighing(settings, broker, self.linking, self.liveness.pinging, self.topology)
+        self._weighing.tell, self._weighing.report = self._weighed, self._disagree
+        self._weighing.begin(self._later)
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, TOLERATE - 1))
         broker.open_link = self._open_link
         broker.epoch = self.numbers.epoch
@@ -138,6 +151,7 @@ class Overlay(Service):
             "link.table": (TableChange, self._change_table),
             "link.offers": (TableChange, self._change_offers),
             "link.topology": (TopologyNews, self._learn),
+            "link.probe": (ProbeRequest, self._probed),
             "link.whole": (WholeRequest, self._ask_whole),
             "link.in_force": (InForceRequest, self._ask_behind),
             "link.trace": (TraceRequest, self._trace_on),
@@ -222,6 +236,18 @@ class Overlay(Service):
             self._carry_out(topology.hear_stamps(node, news.stamps))
         else:
             self._carry_out(topology.hear(node, news.records, now))
+
+    def _probed(self, asked: IncomingRequest, _probe: ProbeRequest) -> None:
+        """A neighbour measures the link."""
+        self.linking.caller(asked.session)
+
+    def _weighed(self, node: str, weight: int) -> None:
+        self._carry_out(self.topology.measured(node, weight, self._broker.now))
+
+    def _disagree(self, neighbour: Neighbour, own: int, other: int) -> None:
+        self._broker.count("weights_disagree")
+        weights = {"here": own / 1000, "there": other / 1000}
+        self._log("warning", "both ends weigh a link differently", node=neighbour.node, **weights)
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -12,3 +12,7 @@ class OverlaySettings(Struct, frozen=True, kw_only=True):
     offers_all: bool = True  # its clients may publish to other nodes what they have not advertised
     reroute_s: float = 5.0  # how long a link may be cut before events go another way
     ping_s: float = 0.5  # between two pings on a link; 0: none
+    weigh_s: float = 10.0  # after which links are weighed again; 0: they are not
+    weight_delay: float = 1.0  # of a link, for each millisecond
+    weight_capacity: float = 100.0  # of a link that carries 1 Mbit/s
+    rebuild_threshold: float = 0.3  # part of its weight by which a link in use is undercut to be replaced

@@ -6,7 +6,8 @@
 
 A link stays in the records of its ends while it is cut, and until it is removed. After a while it is lost:
 the tree goes round it where it can, and when it comes back it counts as new. All nodes with the same records
-have the same tree (`overlay.tree`).
+have the same tree (`overlay.tree`). What is measured of links is in the records, too, and the smallest node
+decides when it counts (`overlay.rebuilding`).
 
 The driver calls `link_up` when a connection is there, before it hands in what comes over it, and `link_down`
 when that is lost; a connection keeps the order of its messages. It calls `wake` at `wake_at`. Effects are
@@ -16,8 +17,9 @@ carried out in their order: an adjacency is stored before other nodes are told o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -26,6 +28,7 @@ from tidings.ids import NUMBER_MAX
 from tidings.overlay.bypass import Bypass
 from tidings.overlay.known_records import KnownRecords
 from tidings.overlay.pacing import Pacing
+from tidings.overlay.rebuilding import Rebuilding
 from tidings.overlay.records import (
     LINKS_MAX,
     NODES_MAX,
@@ -36,6 +39,7 @@ from tidings.overlay.records import (
     NodeRecord,
     Stamps,
     check_record,
+    in_messages,
     is_newer,
 )
 from tidings.overlay.topology_effects import (
@@ -50,10 +54,8 @@ from tidings.overlay.topology_effects import (
     TakeEpoch,
     TreeChanged,
 )
-from tidings.overlay.tree import Tree, edges_of, is_lost, spanning_tree, ways_from
+from tidings.overlay.tree import Edge, Tree, edges_of, is_lost, spanning_tree, ways_from
 
-RECORDS_MAX = 500
-"""Records in one message to a neighbour."""
 FORGET_S = 3600.0
 """How long the record of a node is kept that no links connect with this one any more, and a lost link."""
 LOOK_S = 5.0
@@ -81,11 +83,12 @@ class Topology:
         address: str = "",
         newest: int = 0,
         reroute_s: float = inf,
+        rebuilding: Rebuilding | None = None,
     ) -> None:
         """`known` has the record that was stored last (StoreAdjacency), and may have others.
 
         `newest` is what that was in the last life: a new link must be younger than all that were known then.
-        After `reroute_s` a link that is cut is lost.
+        After `reroute_s` a link that is cut is lost. Without `rebuilding` this node begins no run.
         """
         self.node = node
         self.clashes = 0
@@ -106,6 +109,7 @@ class Topology:
         self._forget_at: dict[str, float] = {}  # when one that is lost is not looked for any more
         self._bypass = Bypass(node)
         self._bypass_at = inf
+        self._rebuilding = rebuilding or Rebuilding(node, wait_s=inf)
         self._is_stale = False
         self._names: dict[str, str | None] | None = None
         own = NodeRecord(node, name, epoch, 1, (), leaf, address)
@@ -115,9 +119,10 @@ class Topology:
             else:
                 links = tuple(replace(link, is_up=False) for link in record.links)
                 version = record.version + 1 if record.epoch >= epoch else 1
-                own = replace(own, epoch=max(epoch, record.epoch), version=version, links=links)
+                epoch = max(epoch, record.epoch)
+                own = replace(own, epoch=epoch, version=version, links=links, run=record.run)
         self._known.put(own)
-        self._tree = Tree(node, spanning_tree(edges_of(self._known), self._leaves()))
+        self._tree = Tree(node, spanning_tree(self._edges(), self._leaves()))
 
     # What it knows
 
@@ -146,10 +151,13 @@ class Topology:
         """The spanning tree; the same object as long as its edges are the same."""
         if self._is_stale:
             self._is_stale = False
-            tree = Tree(self.node, spanning_tree(edges_of(self._known), self._leaves()))
+            tree = Tree(self.node, spanning_tree(self._edges(), self._leaves()))
             if tree.edges != self._tree.edges:
                 self._tree, self._names = tree, None
         return self._tree
+
+    def _edges(self) -> list[Edge]:
+        return edges_of(self._known, self._known.run)
 
     def _leaves(self) -> set[str]:
         return {record.node for record in self._known if record.leaf}
@@ -164,13 +172,20 @@ class Topology:
 
     def is_lost(self, neighbour: str) -> bool:
         """Whether this node has called the link to a neighbour lost."""
-        return any(link.neighbour == neighbour and link.lost for link in self.own.links)
+        link = self._own_link(neighbour)
+        return link is not None and link.lost > 0
 
     def has_edge(self, neighbour: str) -> bool:
         """Whether both ends' records name the link to a neighbour."""
-        record = self._known.get(neighbour)
-        names = record is not None and any(link.neighbour == self.node for link in record.links)
-        return names and any(link.neighbour == neighbour for link in self.own.links)
+        return self._known.link(neighbour, self.node) is not None and self._own_link(neighbour) is not None
+
+    def _own_link(self, neighbour: str) -> LinkRecord | None:
+        return self._known.link(self.node, neighbour)
+
+    def weights_said(self, neighbour: str) -> tuple[int, int]:
+        """Return what this end and the other have measured of a link; 0 for nothing."""
+        here, there = self._own_link(neighbour), self._known.link(neighbour, self.node)
+        return here.weight if here is not None else 0, there.weight if there is not None else 0
 
     def name_of(self, node: str) -> str | None:
         """Return the name of a node; None if it is not known."""
@@ -186,10 +201,7 @@ class Topology:
         """The ids of the nodes in the tree by their names; None for a name that several have."""
         tree = self.tree
         if self._names is None:
-            self._names = {}
-            for record in self._known:
-                if record.node in tree:
-                    self._names[record.name] = None if record.name in self._names else record.node
+            self._names = self._known.names(tree.nodes)
         return self._names
 
     # Links of this node
@@ -214,10 +226,11 @@ class Topology:
             raise UserError("a node has no link to itself")
         if link is None and len(links) >= LINKS_MAX:
             raise UserError(f"a node has at most {LINKS_MAX} links; remove one first")
-        since = max(since, self._known.newest + 1) if link is None or link.lost else link.since
         self._lost_at.pop(neighbour, None)
         self._forget_at.pop(neighbour, None)
-        links[neighbour] = LinkRecord(neighbour, min(max(since, 0), SINCE_MAX))
+        if link is None or link.lost:
+            link = LinkRecord(neighbour, min(max(since, self._known.newest + 1), SINCE_MAX))
+        links[neighbour] = replace(link, is_up=True)
         self._unasked.pop(neighbour, None)  # it is sent the record with the digest
         effects = self._change(links, now)
         self._unasked[neighbour] = set(range(-1, SLOTS))
@@ -257,15 +270,28 @@ class Topology:
 
     def _approach(self, now: float) -> list[Effect]:
         """Choose nodes to make links to in place of lost ones, and look again as long as any are missed."""
-        edges = [edge for edge in edges_of(self._known) if not is_lost(edge)]
+        edges = [edge for edge in self._edges() if not is_lost(edge)]
         chosen = self._bypass.choose(self._known, ways_from(self.node, edges))
         self._bypass_at = now + max(APPROACH_S, self._reroute_s) if self._bypass.is_wanted else inf
         return [Approach(record) for record in chosen]
 
     def set_address(self, address: str, now: float) -> list[Effect]:
         """Let others know where this node can be reached."""
-        own = self.own
-        return self._publish(replace(own, version=own.version + 1, address=address), now)
+        return self._renew(now, address=address)
+
+    def measured(self, neighbour: str, weight: int, now: float) -> list[Effect]:
+        """Note what a link weighs by this end: it counts for the tree from the next run on."""
+        links, run = {link.neighbour: link for link in self.own.links}, self._known.run
+        link = links.get(neighbour)
+        if link is None or link.lost or link.weight == weight:
+            return []
+        links[neighbour] = replace(link, weight=weight, before=link.weight_in(run), run=run)
+        return self._change(links, now)
+
+    def _rebuild(self, now: float) -> list[Effect]:
+        """Let what was measured count, if this node is to decide that and it makes a better tree."""
+        run = self._rebuilding.decide(self._known, self.tree, self._leaves(), now)
+        return [] if run == self.own.run else self._renew(now, run=run)
 
     def link_removed(self, neighbour: str, now: float) -> list[Effect]:
         """Remove a link; the neighbour is told if it is connected, and its connection may be closed then."""
@@ -280,16 +306,14 @@ class Topology:
 
     def _change(self, links: dict[str, LinkRecord], now: float) -> list[Effect]:
         """Make a new version of this node's record, unless nothing has changed."""
-        own = self.own
         new = tuple(links[neighbour] for neighbour in sorted(links))
-        if new == own.links:
-            return []
-        stored = own.shape
-        record = replace(own, version=own.version + 1, links=new)
+        return [] if new == self.own.links else self._renew(now, links=new)
+
+    def _renew(self, now: float, **changes: Any) -> list[Effect]:
+        """Make a new version of this node's record, and store it if that matters for the tree."""
+        stored, record = self.own.shape, replace(self.own, version=self.own.version + 1, **changes)
         effects = self._publish(record, now)
-        if stored != record.shape:
-            effects.insert(0, StoreAdjacency(record))
-        return effects
+        return effects if stored == record.shape else [StoreAdjacency(record), *effects]
 
     def _publish(self, record: NodeRecord, now: float) -> list[Effect]:
         """Take a new record of this node, and send it as often as that is allowed."""
@@ -345,6 +369,7 @@ class Topology:
         is_changed = self._known.put(record)
         if is_changed or was_lost or known is None:
             self._look_at = min(self._look_at, now + LOOK_S)
+        self._rebuilding.note(now)
         return is_changed
 
     def _noted(self, effects: list[Effect], is_changed: bool) -> list[Effect]:
@@ -356,7 +381,7 @@ class Topology:
 
     def _flood(self, records: Sequence[NodeRecord], source: str) -> list[Effect]:
         """Return the records as effects to all neighbours but the one they came from."""
-        parts = list(_parts(records))
+        parts = list(in_messages(records))
         return [SendRecords(one, part) for one in self._unasked if one != source for part in parts]
 
     def _has_room(self, record: NodeRecord) -> bool:
@@ -419,7 +444,7 @@ class Topology:
         if not self._may_ask(neighbour, stamps.slot):
             return []
         newer = self._known.newer(stamps.slot, stamps.stamps)
-        return [SendRecords(neighbour, part) for part in _parts(newer)]
+        return [SendRecords(neighbour, part) for part in in_messages(newer)]
 
     def _may_ask(self, neighbour: str, what: int) -> bool:
         """Whether a neighbour is connected and asks this for the first time over its connection."""
@@ -438,7 +463,8 @@ class Topology:
     def wake_at(self) -> float:
         """When `wake` is to be called; inf if nothing is due."""
         of_links = min([*self._lost_at.values(), *self._forget_at.values()], default=inf)
-        return min(self._pacing.wake_at, self._look_at, of_links, self._bypass_at)
+        own = self._look_at, self._bypass_at, self._rebuilding.wake_at
+        return min(self._pacing.wake_at, of_links, *own)
 
     def wake(self, now: float) -> list[Effect]:
         """Take the changes that waited for their time, and forget nodes that were out of reach for long."""
@@ -459,12 +485,14 @@ class Topology:
         effects += self._lose(now) + self._forget_links(now)
         if self._bypass_at <= now:
             effects += self._approach(now)
+        if self._rebuilding.wake_at <= now:
+            effects += self._rebuild(now)
         return effects
 
     def _look(self, now: float) -> list[Effect]:
         """Look which nodes are out of reach, and send the records of those that no longer are."""
         lost = self._known.lost
-        reached = ways_from(self.node, edges_of(self._known))
+        reached = ways_from(self.node, self._edges())
         found = [record for record in self._known if record.node in reached and record.node in lost]
         for record in found:
             del lost[record.node]
@@ -480,9 +508,3 @@ class Topology:
         self._known.drop(node)
         self._pacing.forget(node)
         self._is_full = False
-
-
-def _parts(records: Sequence[NodeRecord]) -> Iterator[tuple[NodeRecord, ...]]:
-    """Yield records as they fit into messages."""
-    for start in range(0, len(records), RECORDS_MAX):
-        yield tuple(records[start : start + RECORDS_MAX])

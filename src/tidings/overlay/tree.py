@@ -1,14 +1,18 @@
 """Spanning tree of the overlay, and the ways over it.
 
-The tree is Kruskal's: edges are taken from the oldest to the youngest, and each that would close a cycle is
-left out and *stands by*. So a new link changes an established tree only where it joins two parts of it. An
-edge is a link that the records of both its ends name, whether it is up or cut. One that was cut for long is
-*lost*, and comes after all that are not: the tree goes round it where there is another way, and events wait
-for it where there is none. Of the links to a node that is gone they wait for the one that was lost last, as
-the neighbour there knows best what that node has had. The rule kept: the tree is a function of the records
-alone, so nodes that have the same records have the same tree.
+The tree is Kruskal's: edges are taken in their order, and each that would close a cycle is left out and
+*stands by*. An edge is a link that the records of both its ends name, whether it is up or cut. First come
+those whose weight is known, the lightest before the rest; of equal ones the ids of their ends decide. So the
+tree is the unique minimum spanning tree. The weight is the mean of what both ends have measured, and what
+was measured counts from the next *run* on (`rebuilding.py`): a new measurement alone changes no tree. Then
+come links that are not weighed yet, the oldest first, so that a new link changes an established tree only
+where it joins two parts of it. A link that was cut for long is *lost*, and comes after all that are not: the
+tree goes round it where there is another way, and events wait for it where there is none. Of the links to a
+node that is gone they wait for the one that was lost last, as the neighbour there knows best what that node
+has had. The rule kept: the tree is a function of the records and the run alone, so nodes that have the same
+records have the same tree.
 
-A leaf has one edge in the tree, its oldest to a node that is no leaf, so nothing passes through it.
+A leaf has one edge in the tree, its first to a node that is no leaf, so nothing passes through it.
 """
 
 from __future__ import annotations
@@ -16,34 +20,50 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
-from tidings.overlay.records import SINCE_MAX, NodeRecord
+from tidings.overlay.records import SINCE_MAX, WEIGHT_MAX, LinkRecord, NodeRecord
 
+WEIGHTED = 2 * WEIGHT_MAX + 1
+"""Links with weights come before all others: their place is the sum of what both ends say, less this."""
 LOST = 2 * SINCE_MAX + 1
 """Links that are lost come after all others, the one that was lost last before the rest of them."""
 Edge = tuple[int, str, str]
-"""Moment since when there is a link, and its ends, the smaller id first: edges are taken in this order."""
+"""Place of a link, and its ends, the smaller id first: edges are taken in this order.
+
+The place is by the weight, or the moment since when the link is there, or that at which it was lost.
+"""
 
 
-def edges_of(records: Iterable[NodeRecord]) -> list[Edge]:
-    """Return the links that the records of both ends name, since the later of the moments these say.
+def edges_of(records: Iterable[NodeRecord], run: int | None = None) -> list[Edge]:
+    """Return the links that the records of both ends name, with their places in a run.
 
-    An end that has just started, with a clock that is behind, may not know how old the other links are. What
-    one of them calls lost comes after all others.
+    Without `run` it is the last one that the records know. Of two moments the later counts: an end that has
+    just started, with a clock that is behind, may not know how old the other links are. What one of them
+    calls lost comes after all others.
     """
-    said: dict[tuple[str, str], int] = {}  # by the end that was met first, and the other
+    known = list(records)
+    if run is None:
+        run = max((record.run for record in known), default=0)
+    said: dict[tuple[str, str], LinkRecord] = {}  # by the end that was met first, and the other
     edges: list[Edge] = []
-    for record in records:
+    for record in known:
         node = record.node
         for link in record.links:
             neighbour = link.neighbour
-            since = said.pop((neighbour, node), None)
-            moment = LOST - link.lost if link.lost else link.since
-            if since is None:
-                said[node, neighbour] = moment
+            other = said.pop((neighbour, node), None)
+            if other is None:
+                said[node, neighbour] = link
             else:
                 ends = (node, neighbour) if node < neighbour else (neighbour, node)
-                edges.append((max(since, moment), *ends))
+                edges.append((_place(link, other, run), *ends))
     return edges
+
+
+def _place(one: LinkRecord, other: LinkRecord, run: int) -> int:
+    """Return the place of a link in the order of edges, by what its ends say of it."""
+    if one.lost or other.lost:
+        return LOST - min(moment for moment in (one.lost, other.lost) if moment)
+    here, there = one.weight_in(run), other.weight_in(run)
+    return here + there - WEIGHTED if here and there else max(one.since, other.since)
 
 
 def is_lost(edge: Edge) -> bool:
@@ -51,8 +71,13 @@ def is_lost(edge: Edge) -> bool:
     return edge[0] > SINCE_MAX
 
 
+def weight_of(edge: Edge) -> float | None:
+    """Return what a link weighs, the mean of what its ends have measured; None if that is not known."""
+    return (edge[0] + WEIGHTED) / 2 if edge[0] < 0 else None
+
+
 def spanning_tree(edges: Iterable[Edge], leaves: AbstractSet[str] = frozenset()) -> list[Edge]:
-    """Return the edges of the tree, or of one tree for each connected part, from the oldest."""
+    """Return the edges of the tree, or of one tree for each connected part, in their order."""
     parent: dict[str, str] = {}  # of each node another of its part, up to the one that stands for the part
     tree: list[Edge] = []
     aside: list[Edge] = []

@@ -46,6 +46,8 @@ AHEAD_S = (0.0, 0.0, 1.0, 7_200.0)
 """Largest errors of wall clocks at first; each storm chooses one."""
 REROUTE_S = (0.3, 1.0, 5.0)
 """How long a link may be cut before events go another way; each node chooses one."""
+WEIGH_S = (0.0, 0.5, 2.0)
+"""How often links are weighed, 0 for never; each storm chooses one. Trees change when links get slow."""
 TRIMS = (1, 20, 1_000)
 """Positions after which the stream is trimmed; each node chooses one."""
 
@@ -140,13 +142,15 @@ class OverlayStorm:
 
     def _nodes(self, names: Sequence[str]) -> list[SimulatedNode]:
         random = self.world.random
-        ahead_s = random.choice(AHEAD_S)
+        ahead_s, weigh_s = random.choice(AHEAD_S), random.choice(WEIGH_S)
         both = [(far, near) for near, far in self.edges if random.random() < 0.2]
         nodes = []
         for name in names:
             dialled = {far: address_of(far) for near, far in [*self.edges, *both] if near == name}
             peers = Neighbours(dialled, Credentials())
-            settings = CoreSettings(name=name, peers=peers, reroute_s=random.choice(REROUTE_S))
+            settings = CoreSettings(
+                name=name, peers=peers, reroute_s=random.choice(REROUTE_S), weigh_s=weigh_s
+            )
             watch = OverlayWatch(random.choice(TRIMS))
             node = SimulatedNode(
                 self.world, name, watch, settings=settings, ahead_s=random.uniform(-ahead_s, ahead_s)
