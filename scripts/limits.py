@@ -22,6 +22,7 @@ PACKAGES = {
     "filters": "Filters",
     "matching": "Matching",
     "interest": "Advertisements and interest",
+    "patterns": "Patterns",
     "client": "Clients",
     "transport": "Connections",
     "protocol": "Sessions and subscriptions",

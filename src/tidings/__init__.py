@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidings.event.typed import Typed
     from tidings.filters import Filter
     from tidings.matching import Index
+    from tidings.patterns import Pattern
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Event",
     "Filter",
     "Index",
+    "Pattern",
     "TidingsError",
     "Typed",
     "__version__",
@@ -52,6 +54,7 @@ _HOMES = {
     "Event": "tidings.event",
     "Filter": "tidings.filters",
     "Index": "tidings.matching",
+    "Pattern": "tidings.patterns",
     "TidingsError": "tidings.errors",
     "Typed": "tidings.event.typed",
     "blocking": "tidings.client",

@@ -4,6 +4,7 @@
     ├── UserError                 a mistake of the caller
     │   ├── EventError            a value, name or size that no event may have   (place)
     │   ├── FilterError           a filter that can't be parsed or is too large   (line, column, hint)
+    │   │   └── PatternError      a pattern that can't be parsed, or has no end   (line, column, hint)
     │   ├── MissingExtra          a part of tidings that is not installed   (extra)
     │   ├── ConfigError           an invalid setting   (place, key)
     │   ├── FlowError             a flow graph that can't run: column, kind, key, cycle   (place)
@@ -95,6 +96,10 @@ class FilterError(UserError, ValueError):
         self.line = line
         self.column = column
         self.hint = hint
+
+
+class PatternError(FilterError):
+    """A pattern that can't be parsed, has no end in time or number, or a step that is never true."""
 
 
 class MissingExtra(UserError, ImportError):
