@@ -58,6 +58,8 @@ WARM, WARM_TASKS = 8_000, 8
 """Events, and tasks, of a back-test after which every worker has loaded its compiled code."""
 MEMORY_MB = 2_048
 """Memory of an executor."""
+COUNTS = 3
+"""Counts on the executors, of which the best is taken."""
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 """Word in the command of an executor."""
 KEYS = 100_000
@@ -165,19 +167,29 @@ def _two_tasks(stage: Stage, spark: SparkSession) -> Iterator[Figure]:
 
 
 def _executors(stage: Stage) -> Iterator[Figure]:
-    """Two executors with a core each, over one; the index is saved beforehand."""
+    """Two executors with a core each, over one; the index is saved beforehand.
+
+    What is compared is the processor time of the executor that has used most, with its Python workers: how
+    long the count takes where each executor has a core to itself. The clock stands beside it.
+    """
     took, busy = {}, {}
     for number in (1, 2):
         with running(f"local-cluster[{number},1,{MEMORY_MB}]", stage.home) as spark:
             warm(stage, spark)
-            start = time.perf_counter()
-            busy[number] = busiest_s(partial(checked_count, stage, spark), EXECUTOR)
-            took[number] = time.perf_counter() - start
+            counts = [_counted(stage, spark) for _ in range(COUNTS)]
+        busy[number], took[number] = map(min, zip(*counts, strict=True))
     yield Figure(
-        "back-test of sealed files on two executors, over one", "×", took[2] / took[1], 0.6,
-        {"two_s": took[2], "one_s": took[1], "processor_of_the_busiest": busy[2] / busy[1]},
+        "back-test of sealed files on two executors, over one", "×", busy[2] / busy[1], 0.6,
+        {"two_busy_s": busy[2], "one_busy_s": busy[1], "by_the_clock": took[2] / took[1]},
         less_is_better=True,
     )  # fmt: skip
+
+
+def _counted(stage: Stage, spark: SparkSession) -> tuple[float, float]:
+    """Processor time of the busiest executor, and time, of one count."""
+    start = time.perf_counter()
+    busy_s = busiest_s(partial(checked_count, stage, spark), EXECUTOR)
+    return busy_s, time.perf_counter() - start
 
 
 def _state(spark: SparkSession, home: Path, part: int) -> Figure:
