@@ -16,7 +16,7 @@ from effort import ANSWER_S
 from sensors.gateways import TestGateway
 
 import tidings
-from tidings.cli.sensor import LIST, tell_bridged
+from tidings.cli.sensor import LIST, bridged_text
 from tidings.client.runner import Runner
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
@@ -252,6 +252,6 @@ def test_a_map_that_is_wrong_is_told_before_anything_is_done(tmp_path: Path) -> 
 
 def test_what_a_bridge_has_done_is_one_line() -> None:
     tally = Bridged(messages=1_200, networks=3, arrived=1_198, acknowledged=1_100, repeated=2, bad=1)
-    assert tell_bridged(tally) == (
+    assert bridged_text(tally) == (
         "1,200 messages of 3 networks, 1,198 readings arrived, 1,100 messages acknowledged, 2 repeats, 1 bad"
     )

@@ -174,7 +174,10 @@ def test_what_the_gateway_finds_wrong_is_told() -> None:
     told: list[str] = []
 
     async def test() -> None:
-        async with TestGateway().listening() as gateway, Speaker(gateway.place(), tell=told.append) as voice:
+        async with (
+            TestGateway().listening() as gateway,
+            Speaker(gateway.place(), on_problem=told.append) as voice,
+        ):
             voice.offer("n", [Sensor("a", "no type")], [], None)
             await wait_until(lambda: bool(told))
 

@@ -212,7 +212,7 @@ def test_what_holds_no_reading_is_told_and_not_handed_over_again(broker: Mosquit
     async def test() -> None:
         async with (
             TestGateway().listening() as gateway,
-            bridged(broker.port, gateway, tell=told.append) as bridge,
+            bridged(broker.port, gateway, on_problem=told.append) as bridge,
             aiomqtt.Client("127.0.0.1", broker.port) as client,
         ):
             await client.publish("city/a/air/pm10", "nothing", qos=1)

@@ -105,7 +105,7 @@ def test_where_no_gateway_is_the_command_says_so(
     told: list[str] = []
 
     async def test() -> Played:
-        return await Player(recorded, GatewayPlace("127.0.0.1", 1), tell=told.append).play()
+        return await Player(recorded, GatewayPlace("127.0.0.1", 1), on_problem=told.append).play()
 
     with pytest.raises(Disconnected, match=r"no gateway answers at 127\.0\.0\.1:1"):
         run(test())

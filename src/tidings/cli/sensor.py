@@ -231,8 +231,8 @@ def replay(
             place,
             speed=speed,
             only_asked=only_asked,
-            report=lambda played: show(tell_played(played)),
-            tell=lambda problem: typer.echo(f"tidings: {problem}", err=True),
+            report=lambda played: show(played_text(played)),
+            on_problem=lambda problem: typer.echo(f"tidings: {problem}", err=True),
         )
         is_whole = run_quickly(player.play())
     print_played(player.played, recording, json)
@@ -240,7 +240,7 @@ def replay(
         raise typer.Exit(130)
 
 
-def tell_played(played: Played) -> str:
+def played_text(played: Played) -> str:
     """Return how far a recording was played, in words."""
     return (
         f"{played.share:4.0%}  {played.readings:,} readings of {played.networks:,} networks read, "
@@ -308,15 +308,15 @@ def mqtt(
             place,
             filters=topics or None,
             only_asked=only_asked,
-            report=lambda tally: show(tell_bridged(tally)),
-            tell=lambda problem: typer.echo(f"tidings: {problem}", err=True),
+            report=lambda tally: show(bridged_text(tally)),
+            on_problem=lambda problem: typer.echo(f"tidings: {problem}", err=True),
         )
         asyncio.run(bridge.run())
-    print_result(bridge.tally, tell_bridged(bridge.tally), json)
+    print_result(bridge.tally, bridged_text(bridge.tally), json)
     raise typer.Exit(130)
 
 
-def tell_bridged(tally: Bridged) -> str:
+def bridged_text(tally: Bridged) -> str:
     """Return the counts of a bridge so far, in words."""
     extra = {"repeats": tally.repeated, "bad": tally.bad, "dropped": tally.dropped}
     rest = "".join(f", {count:,} {what}" for what, count in extra.items() if count)

@@ -95,21 +95,21 @@ class Party(Protocol):
 class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
     """Connection, or socket for datagrams. `run` keeps it until it is cancelled.
 
-    `tell` is called with a sentence on a transient fault; `gate` bounds how many links connect at the same
-    time.
+    `on_problem` is called with a sentence on a transient fault; `gate` bounds how many links connect at
+    the same time.
     """
 
     def __init__(
         self,
         place: GatewayPlace,
         party: Party,
-        tell: Callable[[str], None] | None = None,
+        on_problem: Callable[[str], None] | None = None,
         gate: asyncio.Semaphore | None = None,
     ) -> None:
         self._place = place
         self._gate = gate or asyncio.Semaphore()
         self._party = party
-        self._on_trouble = tell or (lambda _: None)
+        self._on_trouble = on_problem or (lambda _: None)
         self._reported = ""
         self._ear = Ear()
         self._login = b""
@@ -151,9 +151,9 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
                     backoff.reset()
                     await self._is_lost.wait()
                 except TimeoutError:
-                    self._tell(f"no gateway answers at {self._place} in time")
+                    self._on_problem(f"no gateway answers at {self._place} in time")
                 except (OSError, UserError) as error:
-                    self._tell(f"no way to the gateway at {self._place}: {error}")
+                    self._on_problem(f"no way to the gateway at {self._place}: {error}")
                 await asyncio.sleep(backoff.next_s())
         finally:
             self.close()
@@ -164,7 +164,7 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
             if transport is not None:
                 transport.close()
 
-    def _tell(self, problem: str) -> None:
+    def _on_problem(self, problem: str) -> None:
         """Report a problem, once as long as it stays the same."""
         if problem != self._reported:
             self._reported = problem
@@ -216,7 +216,7 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
 
     def error_received(self, exc: Exception) -> None:
         """Report a datagram that could not be delivered, as happens without a gateway."""
-        self._tell(f"no gateway answers at {self._place}: {exc}")
+        self._on_problem(f"no gateway answers at {self._place}: {exc}")
 
     def pause_writing(self) -> None:
         """Note that as much as may waits to be sent."""
@@ -231,7 +231,7 @@ class GatewayLink(asyncio.Protocol, asyncio.DatagramProtocol):
             for message in messages():
                 self._party.heard(message)
         except CodecError as error:
-            self._tell(f"{self._place} speaks no sensor protocol: {error}")
+            self._on_problem(f"{self._place} speaks no sensor protocol: {error}")
             self.cut()
 
 

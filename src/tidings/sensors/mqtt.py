@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 INTEREST = "tidings/interest/"
 """Prefix of the topics of requests; the rest of the topic is the sensing-id of the network, quoted."""
 REPORT_S = 1.0
-TELL_S = 1.0
+REPORT_S = 1.0
 """Least seconds between two reports of a message without a reading; the others are only counted."""
 REMEMBERED = 10_000
 """Messages that are remembered, more than a broker has in flight. Packet ids come round after 65,535 messages
@@ -117,17 +117,17 @@ class Bridge:
         filters: list[str] | None = None,
         only_asked: bool = False,
         report: Callable[[Bridged], None] | None = None,
-        tell: Callable[[str], None] | None = None,
+        on_problem: Callable[[str], None] | None = None,
     ) -> None:
         self.tally = Bridged()
         self._topics = topics
-        self._tell = tell or (lambda _: None)
+        self._on_problem = on_problem or (lambda _: None)
         self._report = report or (lambda _: None)
         self._inbox = MqttInbox()
         self._parts: dict[int, int] = {}
         self._held: deque[tuple[int | None, list[FoundReading]]] = deque()
         self._is_offering = False
-        self._tell_at = 0.0
+        self._report_at = 0.0
         self._dirty: dict[str, SensorNetwork] = {}
         self._is_dirty = asyncio.Event()
         self._speaker = Speaker(
@@ -135,7 +135,7 @@ class Bridge:
             always=not only_asked,
             on_arrived=self._arrived,
             on_switched=self._switched,
-            tell=self._tell,
+            on_problem=self._on_problem,
         )
         self.session = session_class()(
             broker,
@@ -143,7 +143,7 @@ class Bridge:
             on_message=self._take,
             on_connected=self._connected,
             on_disconnected=self._inbox.disconnected,
-            tell=self._tell,
+            on_problem=self._on_problem,
         )
 
     async def run(self) -> None:
@@ -190,9 +190,9 @@ class Bridge:
         """Count and acknowledge a message without a reading: a redelivery would not have one either."""
         self.tally.bad += 1
         self.tally.last_bad = problem
-        if time.monotonic() >= self._tell_at:
-            self._tell_at = time.monotonic() + TELL_S
-            self._tell(problem)
+        if time.monotonic() >= self._report_at:
+            self._report_at = time.monotonic() + REPORT_S
+            self._on_problem(problem)
         if number is not None:
             self._inbox.settle(number)
             self._acknowledge()

@@ -89,7 +89,7 @@ class MqttSession:
     """Session at an MQTT broker. `run` keeps it connected until it is cancelled.
 
     It calls `on_message` for each message, `on_connected` and `on_disconnected` when the connection comes
-    and goes, and `tell` with a sentence on a transient fault.
+    and goes, and `on_problem` with a sentence on a transient fault.
     """
 
     def __init__(
@@ -100,14 +100,14 @@ class MqttSession:
         on_message: Callable[[MqttDelivery], None],
         on_connected: Callable[[], None],
         on_disconnected: Callable[[], None],
-        tell: Callable[[str], None],
+        on_problem: Callable[[str], None],
     ) -> None:
         self._broker = broker
         self._filters = filters
         self._on_message = on_message
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
-        self._tell = tell
+        self._on_problem = on_problem
         self._client: _Client | None = None
         self.is_connected = False
         """Whether there is a connection just now."""
@@ -141,7 +141,7 @@ class MqttSession:
                     async for _ in client.messages:  # which ends with an error when the connection does
                         pass
             except aiomqtt.MqttError as error:
-                self._tell(f"the broker at {self._broker}: {error}")
+                self._on_problem(f"the broker at {self._broker}: {error}")
             finally:
                 client.forget()
                 self._client, self.is_connected = None, False

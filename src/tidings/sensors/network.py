@@ -34,7 +34,7 @@ from tidings.gateway.messages import (
 from tidings.timers import Backoff, renewal_s
 
 WAITING_MAX = 1_000
-"""Messages of one network in flight: fewer than a gateway tells apart."""
+"""Messages of one network in flight: fewer than a gateway distinguishes."""
 DATAGRAMS_WAITING_MAX = 32
 """The same for one that sends datagrams, of which too many at a time get lost."""
 REPEAT_S, REPEAT_S_MAX = 1.0, 30.0

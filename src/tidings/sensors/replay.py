@@ -273,7 +273,7 @@ class Player:
         speed: float = 1.0,
         only_asked: bool = False,
         report: Callable[[Played], None] | None = None,
-        tell: Callable[[str], None] | None = None,
+        on_problem: Callable[[str], None] | None = None,
     ) -> None:
         self.played = Played()
         self._recording = recording
@@ -282,7 +282,7 @@ class Player:
         self._report_at = 0.0
         self._begin = 0.0
         self._settled = 0
-        self._speaker = Speaker(place, always=not only_asked, on_arrived=self._arrived, tell=tell)
+        self._speaker = Speaker(place, always=not only_asked, on_arrived=self._arrived, on_problem=on_problem)
 
     async def play(self) -> Played:
         """Send everything, and wait until it has arrived; NoAnswer if the gateway stops acknowledging."""

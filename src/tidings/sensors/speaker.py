@@ -41,7 +41,7 @@ class Speaker:
     """Client of a gateway for many networks; an async context manager that waits for the first connection.
 
     It calls `on_arrived` with the tag of readings that have arrived, once each; `on_switched` with a network
-    whose sensors were switched on or off; `tell` with a sentence on a fault.
+    whose sensors were switched on or off; `on_problem` with a sentence on a fault.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class Speaker:
         always: bool = True,
         on_arrived: Callable[[Any], None] | None = None,
         on_switched: Callable[[SensorNetwork], None] | None = None,
-        tell: Callable[[str], None] | None = None,
+        on_problem: Callable[[str], None] | None = None,
     ) -> None:
         self._place = place
         self._always = always
         self.on_arrived = on_arrived or (lambda _: None)
         self.on_switched = on_switched or (lambda _: None)
-        self.tell = tell or (lambda _: None)
+        self.on_problem = on_problem or (lambda _: None)
         self._mouths: list[_Mouth] = []
         self._by_id: dict[str, _Mouth] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -147,7 +147,7 @@ class Speaker:
         """Wake waiters after an arrival or a new connection; report a problem that concerns no network."""
         self._progress.set()
         if problem is not None:
-            self.tell(problem)
+            self.on_problem(problem)
 
     # Tasks
 
@@ -180,7 +180,7 @@ class _Mouth:
     def __init__(self, speaker: Speaker, place: GatewayPlace) -> None:
         self._speaker = speaker
         self.networks: dict[str, SensorNetwork] = {}
-        self.link = GatewayLink(place, self, speaker.tell)
+        self.link = GatewayLink(place, self, speaker.on_problem)
 
     def do(self, network: SensorNetwork, effects: list[SensorEffect]) -> None:
         """Carry out the effects of a network."""
@@ -194,9 +194,11 @@ class _Mouth:
                 case Switched():
                     speaker.on_switched(network)
                 case Troubled():
-                    speaker.tell(f"network {network.sensing_id!r}: {effect.problem}")
+                    speaker.on_problem(f"network {network.sensing_id!r}: {effect.problem}")
                 case Redirected():
-                    speaker.tell(f"network {network.sensing_id!r} belongs to the gateway at {effect.address}")
+                    speaker.on_problem(
+                        f"network {network.sensing_id!r} belongs to the gateway at {effect.address}"
+                    )
 
     def connected(self) -> None:
         now = time.monotonic()
