@@ -31,7 +31,7 @@ class Saboteur:
         with whole_turn(link) as turn:
             yield turn
         if turn.answers and self.breaks and self.breaks.pop(0):
-            link.untold.add(turn.number)
+            link.unconfirmed.add(turn.number)
             link.disconnect()
             raise psycopg.OperationalError("the connection is lost")
 

@@ -30,12 +30,12 @@ def open_postgres(
     conninfo: str,
     node: str,
     call: Callable[[Callable[[], None]], None],
-    tell: Callable[[str | None], None] | None = None,
+    report: Callable[[str | None], None] | None = None,
 ) -> SharedQueues:
     """Open the queues in a database, for the node of this id; MissingExtra, ConfigError for a bad conninfo.
 
     `call` is called in another thread, and runs a function on the loop of the node and finishes a tick.
-    `tell` is called on the loop, with the reason why the database is away, and with None when it is back.
+    `report` is called on the loop, with the reason why the database is away, and with None when it is back.
     """
     try:
         import psycopg  # noqa: F401 - only to see whether it is there
@@ -43,4 +43,4 @@ def open_postgres(
         raise MissingExtra("queues in PostgreSQL", "postgres") from error
     from tidings.postgres.backend import SharedQueues
 
-    return SharedQueues(conninfo, node, call, tell)
+    return SharedQueues(conninfo, node, call, report)

@@ -21,7 +21,7 @@ from tidings.postgres.jobs import OtherJob
 from tidings.postgres.putting import PutJob
 from tidings.postgres.readers import PostgresReader
 from tidings.postgres.settling import SettleJob
-from tidings.postgres.worker import Call, PostgresWorker, Tell
+from tidings.postgres.worker import Call, PostgresWorker, Report
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.messages import GIVE_BACK, UNOPENED
 from tidings.protocol.session import Session
@@ -46,9 +46,9 @@ class SharedQueues(QueueBackend):
 
     types = frozenset({TYPE})
 
-    def __init__(self, conninfo: str, node: str, call: Call, tell: Tell | None = None) -> None:
+    def __init__(self, conninfo: str, node: str, call: Call, report: Report | None = None) -> None:
         self._conninfo = Conninfo(conninfo)
-        self._tell = tell
+        self._on_problem = report
         self.problem: str | None = "it was not reached yet"
         """Reason why the database is away; None while it is there."""
         self._is_loaded = False
@@ -191,8 +191,8 @@ class SharedQueues(QueueBackend):
 
     def _report(self, problem: str | None) -> None:
         self.problem = problem
-        if self._tell is not None:
-            self._tell(problem)
+        if self._on_problem is not None:
+            self._on_problem(problem)
 
     def _changed(self, come: Sequence[Known], gone: Sequence[Known]) -> None:
         """Note new and deleted queues; existing ones come with the first call."""

@@ -141,7 +141,7 @@ class UnitOfWork:
         """Notify all nodes, when this is committed."""
         self.notices[PostgresNotice(kind, queue)] = None
 
-    def tell(self, call: Callable[[], None]) -> None:
+    def after_commit(self, call: Callable[[], None]) -> None:
         """Call a function on the loop, when this is committed."""
         self.answers.append(call)
 
@@ -157,7 +157,7 @@ class PostgresConnection:
 
     def __init__(self, conninfo: Conninfo, node: str) -> None:
         self.conninfo = conninfo
-        self.untold: set[int] = set()  # turns that may or may not have been committed
+        self.unconfirmed: set[int] = set()  # turns that may or may not have been committed
         self._node = node
         self._connection: Connection[Row] | None = None
         self.life: int | None = None  # of this node in the database, the last one while it is away
@@ -173,7 +173,7 @@ class PostgresConnection:
         life = enter(connection, self._node, self.life)
         if life != self.life:
             self.life = life
-            self.untold.clear()  # all messages of the last one were given back
+            self.unconfirmed.clear()  # all messages of the last one were given back
 
     def disconnect(self) -> None:
         """Close a connection, whatever its state."""
@@ -190,7 +190,7 @@ class PostgresConnection:
         assert self.life is not None
         self._turns += 1
         number = self._turns
-        self.untold.add(number)
+        self.unconfirmed.add(number)
         try:
             with self._connection.transaction(), self._connection.cursor(binary=True) as cursor:
                 turn = UnitOfWork(cursor, self.life, number)
@@ -198,7 +198,7 @@ class PostgresConnection:
                 turn.finish()
         finally:
             if not self._connection.broken:
-                self.untold.discard(number)
+                self.unconfirmed.discard(number)
 
     def wait(self, wake_fd: int, timeout_s: float) -> None:
         """Wait until the server sends something, `wake_fd` can be read, or time is up."""

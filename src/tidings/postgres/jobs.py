@@ -148,9 +148,9 @@ class JobGroup:
         try:
             result = ask.run(self._turn)
         except TidingsError as error:
-            self._turn.tell(partial(ask.fail, error))
+            self._turn.after_commit(partial(ask.fail, error))
         else:
-            self._turn.tell(partial(ask.reply.resolve, result))
+            self._turn.after_commit(partial(ask.reply.resolve, result))
 
     def _put(self, puts: Sequence[PutJob]) -> None:
         for known, some in self._by_queue(puts):
@@ -199,7 +199,7 @@ class JobGroup:
                 known = self._catalog.find(self._turn, address)
             except QueueNotFound as error:
                 for job in some:
-                    self._turn.tell(partial(job.fail, error))
+                    self._turn.after_commit(partial(job.fail, error))
             else:
                 found.setdefault(known.key, (known, []))[1].extend(some)
         return [found[key] for key in sorted(found)]
@@ -207,5 +207,5 @@ class JobGroup:
     def _refuse(self, known: Known, jobs: Sequence[Job], error: QueueNotFound) -> None:
         """Fail the jobs of a queue that was deleted without our knowledge."""
         for job in jobs:
-            self._turn.tell(partial(job.fail, error))
+            self._turn.after_commit(partial(job.fail, error))
         self._turn.notice(DELETED, known.key)

@@ -148,7 +148,7 @@ def put_all(turn: UnitOfWork, known: Known, puts: Sequence[PutJob]) -> None:
                 replies.append((reply, None))
     insert(turn, known, messages)
     counted.keep(turn)
-    turn.tell(lambda: _reply(replies))
+    turn.after_commit(lambda: _reply(replies))
 
 
 def _reply(replies: list[PutReply]) -> None:

@@ -78,7 +78,7 @@ def settle_all(turn: UnitOfWork, catalog: Catalog, known: Known, settles: Sequen
             _conclude(turn, catalog, known, one, hand)
     verdicts = [(one.reply, _verdict(turn, known, one, held)) for one in settles]
     for reply, error in verdicts:
-        turn.tell(partial(reply.take, None, error))
+        turn.after_commit(partial(reply.take, None, error))
 
 
 def _finish(turn: UnitOfWork, known: Known, settles: Sequence[SettleJob]) -> set[tuple[int, int]]:
@@ -262,7 +262,7 @@ def return_all(turn: UnitOfWork, catalog: Catalog, life: int) -> None:
         _return_rows(turn, catalog, rows, False, "", is_doubted=True)
 
 
-def return_untold(turn: UnitOfWork, catalog: Catalog, number: int) -> None:
+def return_unconfirmed(turn: UnitOfWork, catalog: Catalog, number: int) -> None:
     """Give back messages taken in a turn of ours that was never answered, as if they had not been taken."""
     rows = turn.rows(_HELD + " WHERE holder = %s AND turn = %s FOR UPDATE", turn.life, number)
     _return_rows(turn, catalog, rows, False, "")

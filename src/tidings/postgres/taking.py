@@ -323,10 +323,10 @@ def answer(turn: UnitOfWork, known: Known, reader: PostgresReader, last: int) ->
     if reader.is_copier and reader.is_content:
         place = next(reversed(reader.taken.values()))[0].place
     handed = GetReply(hands, last, place, known.description.redelivery_s)
-    turn.tell(partial(reader.reply.resolve, handed))
+    turn.after_commit(partial(reader.reply.resolve, handed))
 
 
-def tell_nothing(reader: PostgresReader) -> None:
+def answer_nobody(reader: PostgresReader) -> None:
     """Reply without messages to a reader that has waited for long enough."""
     reader.reply.resolve(replace(NOTHING, last=reader.seen))
 

@@ -36,7 +36,7 @@ from tidings.postgres.connection import (
 from tidings.postgres.jobs import Job, JobGroup, Jobs, OtherJob
 from tidings.postgres.putting import Watched
 from tidings.postgres.readers import PostgresReader, ReaderLines
-from tidings.postgres.taking import is_served, tell_nothing
+from tidings.postgres.taking import answer_nobody, is_served
 from tidings.queues.message import QueuedMessage
 from tidings.timers import Backoff
 
@@ -58,15 +58,15 @@ AGAIN = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAva
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
 
 Call = Callable[[Callable[[], None]], None]
-Tell = Callable[[str | None], None]
+Report = Callable[[str | None], None]
 OnCopies = Callable[[int, list[QueuedMessage]], None]
 
 
 class PostgresWorker:
-    """Thread that uses the database. `call` runs functions on the loop: answers, `tell` and `on_copies`."""
+    """Thread that uses the database. `call` runs functions on the loop: answers, `report` and `on_copies`."""
 
     def __init__(
-        self, link: PostgresConnection, catalog: Catalog, call: Call, tell: Tell, on_copies: OnCopies
+        self, link: PostgresConnection, catalog: Catalog, call: Call, report: Report, on_copies: OnCopies
     ) -> None:
         self.catalog = catalog
         self.jobs = Jobs()
@@ -74,7 +74,7 @@ class PostgresWorker:
         self.watched = Watched()
         self._link = link
         self._call = call
-        self._tell = tell
+        self._report = report
         self._on_copies = on_copies
         self._lives = Lives()
         self._upkeep_at = self._tidy_at = self._look_at = 0.0
@@ -108,7 +108,7 @@ class PostgresWorker:
             if self._was_connected or not is_away:
                 is_away = True
                 backoff.reset()
-                self._call(partial(self._tell, problem))
+                self._call(partial(self._report, problem))
             self._sit_out(backoff.next_s(), problem)
 
     def _work_while_connected(self) -> str:
@@ -118,7 +118,7 @@ class PostgresWorker:
             self._link.connect()
             self._resume()
             self._was_connected = True
-            self._call(partial(self._tell, None))
+            self._call(partial(self._report, None))
             while self._work():
                 pass
         except TidingsError as error:
@@ -133,11 +133,11 @@ class PostgresWorker:
         """Prepare for a new connection: anything may have happened in the meantime."""
         self._lives.forget()
         with self._link.turn() as turn:
-            for number in list(self._link.untold - {turn.number}):
-                settling.return_untold(turn, self.catalog, number)
+            for number in list(self._link.unconfirmed - {turn.number}):
+                settling.return_unconfirmed(turn, self.catalog, number)
             gone = self.catalog.load(turn)
             self.watched.resume(turn)
-        self._link.untold.clear()
+        self._link.unconfirmed.clear()
         for known in gone:
             self._deleted(known)
         for queue in self.watched:
@@ -230,7 +230,7 @@ class PostgresWorker:
         for queue, line in group.served.items():
             self._line_up(queue, line, group.rests[queue])
         if turn.answers:
-            self._call(partial(_tell_all, turn.answers))
+            self._call(partial(_answer_all, turn.answers))
         return turn, group.served
 
     def _line_up(self, queue: int, line: Sequence[PostgresReader], rest_s: float) -> None:
@@ -286,7 +286,7 @@ class PostgresWorker:
     def _keep_up(self, now: float) -> None:
         """Do the periodic work that is due."""
         for reader in self.lines.take_due(now):
-            self._call(partial(tell_nothing, reader))
+            self._call(partial(answer_nobody, reader))
         self.lines.wake_rested(now)
         if now >= self._look_at:
             self._look_at = now + LOOK_S
@@ -318,6 +318,6 @@ class PostgresWorker:
             end(turn, turn.life)
 
 
-def _tell_all(answers: Sequence[Callable[[], None]]) -> None:
+def _answer_all(answers: Sequence[Callable[[], None]]) -> None:
     for answer in answers:
         answer()
