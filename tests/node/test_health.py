@@ -150,8 +150,8 @@ def test_signs_of_life_go_on_until_the_node_stops(supervisor: Supervisor) -> Non
 
 def test_a_supervisor_that_is_gone_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "none")})
-    notifier.tell("READY=1")
-    notifier.tell("STOPPING=1")
+    notifier.notify("READY=1")
+    notifier.notify("STOPPING=1")
     assert [record.getMessage() for record in caplog.records] == ["systemd can't be notified"]
 
 

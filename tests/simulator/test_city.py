@@ -66,12 +66,12 @@ def test_a_seed_means_the_same_in_another_process() -> None:
 
 
 def test_a_gateway_that_tells_nobody_to_stop_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    tell = Asker._tell
+    tell = Asker._send
 
     def forget(self: Asker, network: Any, kind: Any, asks: Any, effects: Any) -> None:
         tell(self, network, kind, [] if kind is UnsubscribeSensors else asks, effects)
 
-    monkeypatch.setattr(Asker, "_tell", forget)
+    monkeypatch.setattr(Asker, "_send", forget)
     with pytest.raises(AssertionError, match=r"yet .* networks are on") as failed:
         city(3, 30.0, SMALL)
     assert failed.value.__notes__[0].startswith("seed 3; the last that happened:")

@@ -106,14 +106,14 @@ class Asker:
             by_network.setdefault(instrument.sensing_id, []).append((instrument, span))
         for sensing_id, asks in by_network.items():
             network = self._networks.table[sensing_id]
-            self._tell(network, UnsubscribeSensors, [ask for ask in asks if ask[1] is None], effects)
-            self._tell(network, SubscribeSensors, [ask for ask in asks if ask[1] is not None], effects)
+            self._send(network, UnsubscribeSensors, [ask for ask in asks if ask[1] is None], effects)
+            self._send(network, SubscribeSensors, [ask for ask in asks if ask[1] is not None], effects)
 
     def repeat(self, network: Network, effects: list[GatewayEffect]) -> bool:
         """Send the requests to a network again; return whether there are any."""
         wanted = [(one, self._interest.wanted(one)) for one in network.instruments.values()]
         asks: list[Ask] = [(one, span) for one, span in wanted if span is not None]
-        self._tell(network, SubscribeSensors, asks, effects)
+        self._send(network, SubscribeSensors, asks, effects)
         return bool(asks)
 
     def ask(self, network: Network, effects: list[GatewayEffect]) -> None:
@@ -156,7 +156,7 @@ class Asker:
                 self._owed.setdefault(key.host, {})[key] = None
                 self._owed_count += 1
 
-    def _tell(
+    def _send(
         self,
         network: Network,
         kind: type[SubscribeSensors | UnsubscribeSensors],

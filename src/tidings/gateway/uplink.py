@@ -174,7 +174,7 @@ class Uplink:
             self.core.publish(event)
             self.flush_soon()
 
-    def tell(self, figures: dict[str, int]) -> None:
+    def report(self, figures: dict[str, int]) -> None:
         """Publish the counters."""
         self.publish(Event(FIGURES, dict(figures)))
 

@@ -142,7 +142,7 @@ class NodeService(Service):
         """Return the process's part of the node's status."""
         return self._about()
 
-    def _stop(self, asked: IncomingRequest, _told: Nothing) -> None:
+    def _stop(self, asked: IncomingRequest, _nothing: Nothing) -> None:
         """Begin to stop the node; the reply leaves before the connection is closed."""
         check_stop(asked.session.principal, asked.session.caller)
         if self.on_stop is None:

@@ -152,7 +152,7 @@ def watch_parent(ended: Callable[[], object]) -> None:
             ended()
 
     loop.add_reader(sys.stdin.fileno(), look)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the node tells when it is time
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from the terminal: the node says when it is time
 
 
 async def done_before(stopped: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:

@@ -69,7 +69,7 @@ class Wire(Carrier):
     # What the transport calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Tell who is there."""
+        """Report who is there."""
         super().connection_made(transport)
         self._act(self._outbound.answered, certified(transport))
 
@@ -83,7 +83,7 @@ class Wire(Carrier):
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell why, as far as it is known."""
+        """Report why, as far as it is known."""
         super().connection_lost(error)
         self._lose(str(error or LOST), refusal_of(error))
 

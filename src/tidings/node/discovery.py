@@ -112,7 +112,7 @@ class AnnouncedNodes:
             return
         self._known[candidate.node] = candidate
         if candidate.name not in self._reported:
-            self._tell(candidate)
+            self._report(candidate)
 
     def remove(self, node: str) -> None:
         """A node is not there any more, or says nothing that can be used."""
@@ -123,9 +123,9 @@ class AnnouncedNodes:
         self._on_lost(candidate.name)
         following = next((one for one in self._known.values() if one.name == candidate.name), None)
         if following is not None:
-            self._tell(following)
+            self._report(following)
 
-    def _tell(self, candidate: FoundNode) -> None:
+    def _report(self, candidate: FoundNode) -> None:
         self._reported[candidate.name] = candidate.node
         self._on_found(candidate)
 
@@ -266,7 +266,7 @@ class Discovery:
     def sweep(self, now_ms: float) -> None:
         """Lose those who were not heard of for too long, and look at those for whom there is room now.
 
-        zeroconf tells nothing of the ones that it has forgotten to make room for others.
+        zeroconf does not report the ones that it has forgotten to make room for others.
         """
         assert self._zeroconf is not None
         zeroconf, since_ms = self._zeroconf.zeroconf, now_ms - LIFE_S_MAX * 1e3

@@ -162,7 +162,7 @@ class Driver:
             self._report(worker.caller.peer if isinstance(worker, Session) else "background", error)
             is_left = worker.give_up()
         if new is not None and new.denied:
-            self._logins.tell(new.caller.peer, new.denied)
+            self._logins.report(new.caller.peer, new.denied)
             new.denied = ""
         return is_left
 
@@ -353,7 +353,7 @@ class Driver:
     def _then(self, future: Future[Answer], stream: StoredConsumer, use: Callable[[Answer], None]) -> None:
         """Have the store's answer used on the loop."""
 
-        def tell(done: Future[Answer]) -> None:
+        def conclude(done: Future[Answer]) -> None:
             if not done.cancelled():
                 self._loop.call_soon_threadsafe(take, done)
 
@@ -364,7 +364,7 @@ class Driver:
                 self.schedule()
 
         self._asked += 1
-        future.add_done_callback(tell)
+        future.add_done_callback(conclude)
 
     def _is_sound(self, stream: StoredConsumer, answer: Future[Any]) -> bool:
         """Whether the store has answered; if not, the client gets an error, and may try again."""

@@ -25,8 +25,8 @@ from tidings.transport.tls import (
     common_name,
     expires_at,
     node_context,
+    own_certificate,
     port_context,
-    tell_own,
 )
 
 HTTP = "127.0.0.1"
@@ -103,9 +103,9 @@ class Guard:
         return users, rules, files.load_invitations(), context
 
     def _look_at_certificate(self, now: float) -> str:
-        """Tell if the node's certificate ends soon, or has ended; whom it names."""
+        """Log if the node's certificate ends soon, or has ended; whom it names."""
         files = self._files
-        certificate = tell_own(files.certificate, files.key)
+        certificate = own_certificate(files.certificate, files.key)
         left_s = expires_at(certificate) - now
         until = datetime.fromtimestamp(expires_at(certificate), UTC).date()
         if left_s < 0:

@@ -59,7 +59,7 @@ CONNECT_S_MAX = 15.0
 
 
 def join(config: NodeConfig, line: str, clock: Callable[[], float] = time.time) -> str | None:
-    """Join the node that has made the invitation, and return what to tell; None if it has joined before.
+    """Join the node that has made the invitation, and return what to print; None if it has joined before.
 
     Raises UserError, with what to do, if it can't. `clock` is the wall clock of this machine.
     """

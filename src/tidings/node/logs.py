@@ -106,7 +106,7 @@ class Lasting:
     def __init__(self, event: str, passed: str) -> None:
         self._event = event
         self._passed = passed
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._failures = 0
         self._last = 0.0
         self._has_succeeded = False
@@ -115,8 +115,8 @@ class Lasting:
         """Log a failure, unless it was logged and has not passed since."""
         self._failures += 1
         self._last, self._has_succeeded = now, False
-        if problem not in self._told and len(self._told) < PROBLEMS_MAX:
-            self._told.add(problem)
+        if problem not in self._logged and len(self._logged) < PROBLEMS_MAX:
+            self._logged.add(problem)
             error(self._event, problem=problem)
 
     def succeed(self) -> None:
@@ -127,7 +127,7 @@ class Lasting:
         """See whether it has passed; called now and then."""
         if self._failures and self._has_succeeded and now - self._last >= QUIET_S:
             info(self._passed, failures=self._failures)
-            self._told.clear()
+            self._logged.clear()
             self._failures = 0
 
 
@@ -135,19 +135,19 @@ class Logins:
     """Logs denied logins: the peer and the reason, never what was said."""
 
     def __init__(self) -> None:
-        self._told = 0  # denials that were logged since the last waking
-        self._untold = 0  # and that were not
+        self._logged = 0  # denials that were logged since the last waking
+        self._unlogged = 0  # and that were not
 
-    def tell(self, peer: str, reason: str) -> None:
+    def report(self, peer: str, reason: str) -> None:
         """Log why a client was not let in."""
-        if self._told < DENIALS_LOGGED_MAX:
-            self._told += 1
+        if self._logged < DENIALS_LOGGED_MAX:
+            self._logged += 1
             warning("a login was denied", peer=peer, reason=reason)
         else:
-            self._untold += 1
+            self._unlogged += 1
 
     def wake(self) -> None:
         """Log how many denials were not logged; called by the driver every second."""
-        if self._untold:
-            warning("more logins were denied", count=self._untold)
-        self._told = self._untold = 0
+        if self._unlogged:
+            warning("more logins were denied", count=self._unlogged)
+        self._logged = self._unlogged = 0

@@ -87,7 +87,7 @@ async def _serve(node: Node, stopped: asyncio.Event) -> None:
 
 
 class Notifier:
-    """Tells the supervisor of the process about it; without one, does nothing."""
+    """Notifies the supervisor of the process; without one, does nothing."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         self._place = environment.get("NOTIFY_SOCKET", "")
@@ -98,7 +98,7 @@ class Notifier:
 
     def ready(self, status: str) -> None:
         """Say that the node serves; give signs of life from now on, if they are wanted."""
-        self.tell("READY=1", f"STATUS={status}")
+        self.notify("READY=1", f"STATUS={status}")
         if self.beat_s is not None:
             self._beating = asyncio.get_running_loop().create_task(
                 self._beat(self.beat_s), name="tidings watchdog"
@@ -109,14 +109,14 @@ class Notifier:
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.wait([self._beating])
-        self.tell("STOPPING=1")
+        self.notify("STOPPING=1")
 
     async def _beat(self, every_s: float) -> None:
         while True:
-            self.tell("WATCHDOG=1")
+            self.notify("WATCHDOG=1")
             await asyncio.sleep(every_s)
 
-    def tell(self, *lines: str) -> None:
+    def notify(self, *lines: str) -> None:
         """Send lines to the supervisor; failure is logged once."""
         if not self._place:
             return

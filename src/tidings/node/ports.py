@@ -4,7 +4,7 @@ A port only carries: bytes in to the driver, frames out to the peer, and word of
 TCP_NODELAY is set by asyncio and uvloop for every TCP connection.
 
 Who made the port says whether those who come through it are the node's own. It is never concluded from what
-the system tells of a connection: of one that has been reset it tells nothing.
+the system has of a connection: of one that has been reset it has nothing.
 
 A pipe connects two protocols of one loop, for a client in the node's own process: what one writes, the other
 has when the loop runs next. All is as over a socket, without the system in between. Nothing holds up who
@@ -229,7 +229,7 @@ def raise_descriptor_limit(connections_max: int) -> int:
     wanted = connections_max + DESCRIPTORS_SPARE
     if soft != resource.RLIM_INFINITY and soft < wanted:
         raised = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
-        with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit than it tells
+        with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit than it reports
             resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
             soft = raised
     if soft == resource.RLIM_INFINITY:

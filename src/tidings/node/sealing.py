@@ -117,10 +117,10 @@ class Sealer:
             raise StoreError(str(self._folder), problem)
         await self._do(self._folder.clean, self._node)
         if found:
-            await self._tell(0)
+            await self._report(0)
 
     async def fail(self, problem: str) -> None:
-        """Tell the node, and so those who wait there, why nothing can be sealed just now."""
+        """Report to the node, and so to those who wait there, why nothing can be sealed just now."""
         await self._ask("log.sealed", position=0, problem=problem)
 
     async def work(self) -> bool:
@@ -141,7 +141,7 @@ class Sealer:
         for begin, stop in holes(files, first, end):
             last = await self._fill(begin, stop) or last
         if last < end - 1:  # there was nothing behind the last file
-            await self._tell(end - 1)
+            await self._report(end - 1)
 
     async def _fill(self, first: int, end: int) -> int:
         """Write what stands in a hole; the position up to which that was something, 0 if it was nothing."""
@@ -167,7 +167,7 @@ class Sealer:
     async def _write(self, cut: FileCut) -> int:
         info = await self._do(self._folder.write, cut.parts, self._node, cut.first, cut.last)
         logs.info("sealed", first=cut.first, last=cut.last, bytes=info.size)
-        await self._tell(cut.last)
+        await self._report(cut.last)
         return cut.last
 
     async def _join(self) -> bool:
@@ -184,10 +184,10 @@ class Sealer:
             logs.error("damage in the store", problem=str(damage))
             return True
         logs.info("joined", files=len(chosen), bytes=info.size)
-        await self._tell(0)  # so that the node looks at the folder
+        await self._report(0)  # so that the node looks at the folder
         return True
 
-    async def _tell(self, position: int) -> None:
+    async def _report(self, position: int) -> None:
         await self._ask("log.sealed", position=position, first=self._first)
 
     async def _ask(self, operation: str, **arguments: Any) -> Any:

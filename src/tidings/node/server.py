@@ -94,7 +94,7 @@ class Node:
         self._sockets: list[UnixServer] = []  # the node's own, and that of its children
         self._loader: compiled.Loader | None = None  # where there is compiled code to be loaded
         self._damage: list[StoreDamaged] = []  # as the store finds it
-        self._told = 0  # how much of it was logged
+        self._logged = 0  # how much of it was logged
         self._giving_back = GivingBack()
         self._started = time.time()
 
@@ -132,7 +132,7 @@ class Node:
         if self.config.dir is not None:
             store = SqliteStore(Path(self.config.dir))
             self._damage = store.damage
-        self._told = 0
+        self._logged = 0
         try:
             settings = CoreSettings(
                 name=self.name,
@@ -159,7 +159,7 @@ class Node:
         self.service = NodeService(self.about)
         self.driver.broker.add(self.service)
         self.driver.broker.add(self._inviting())
-        self._tell_damage()
+        self._log_damage()
         self.driver.on_wake = self._on_wake
         if self.config.compiled and compiled.is_installed():
             self._loader = compiled.Loader()
@@ -211,14 +211,14 @@ class Node:
         sealed = SealedFiles(folder, store.state.node, self._damage)
         return replace(rules, sealed=sealed, seal_s=config.log_seal_s if self._seals else None)
 
-    def _tell_damage(self) -> None:
+    def _log_damage(self) -> None:
         """Log what the store has found damaged since the last time."""
-        for damage in self._damage[self._told :]:
-            self._told += 1
+        for damage in self._damage[self._logged :]:
+            self._logged += 1
             logs.error("damage in the store", problem=str(damage))
 
     def _on_wake(self) -> None:
-        self._tell_damage()
+        self._log_damage()
         self._giving_back.look(self.driver.broker.memory.node.used)
         if self._guard is not None:
             self._take(self._guard.look(time.time()))
@@ -387,7 +387,7 @@ class Node:
         if self._database is not None:
             await self._database.close()
         await self.driver.close()
-        self._tell_damage()  # what was found since the last wake
+        self._log_damage()  # what was found since the last wake
         if self._loader is not None:
             await self._loader.close()
         if self._http is not None:
@@ -407,12 +407,12 @@ class Node:
         """The page of metrics, for the responder."""
         if self._phase == "stopping":
             raise HttpError(503, self._phase)
-        tells_names = self._tells_names(authorization)
+        shows_names = self._shows_names(authorization)
         found = self._collect(await self.driver.oldest_ages_s())
-        listed = found if tells_names else map(metrics.nameless, found)
+        listed = found if shows_names else map(metrics.nameless, found)
         return metrics.CONTENT_TYPE, metrics.render(listed)
 
-    def _tells_names(self, authorization: str) -> bool:
+    def _shows_names(self, authorization: str) -> bool:
         """Whether one who asks for metrics may know what queues, durables and peers there are."""
         if self._guard is None:
             return True

@@ -34,12 +34,12 @@ class Threads:
     def run(self, call: BlockingCall) -> None:
         """Run a call in a thread of its pool, and conclude it on the loop."""
 
-        def tell(ran: Future[Any]) -> None:
+        def conclude(ran: Future[Any]) -> None:
             if not ran.cancelled():
                 self._loop.call_soon_threadsafe(self._ran, call, ran)
 
         self.running += 1
-        self._pools[call.pool].submit(call.run).add_done_callback(tell)
+        self._pools[call.pool].submit(call.run).add_done_callback(conclude)
 
     def _ran(self, call: BlockingCall, ran: Future[Any]) -> None:
         self.running -= 1
@@ -61,7 +61,7 @@ class SharedDatabase:
         """ConfigError for what is no conninfo, MissingExtra; a database that is away is waited for."""
         self._driver = driver
         self._loop = asyncio.get_running_loop()
-        self.queues: SharedQueues = open_postgres(conninfo, driver.broker.node, self._call, self._tell)
+        self.queues: SharedQueues = open_postgres(conninfo, driver.broker.node, self._call, self._report)
         driver.core.queues.backends.append(self.queues)
 
     def _call(self, act: Callable[[], None]) -> None:
@@ -74,7 +74,7 @@ class SharedDatabase:
             act()
             self._driver.schedule()
 
-    def _tell(self, problem: str | None) -> None:
+    def _report(self, problem: str | None) -> None:
         if problem is None:
             logs.info("the database is there", database=repr(self.queues))
         else:

@@ -262,7 +262,7 @@ def port_context(
     return context
 
 
-def tell_own(cert: Path, key: Path) -> PeerCertificate:
+def own_certificate(cert: Path, key: Path) -> PeerCertificate:
     """Return the contents of a node's certificate, whatever its issuer.
 
     Python decodes only a certificate that another end has shown, so it is shown to ourselves.

@@ -100,7 +100,7 @@ class Server:
         self._link: UplinkLink | None = None
         self._web: Web | None = None
         self._web_address: str | None = None
-        self._tell_at = 0.0
+        self._report_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -219,10 +219,10 @@ class Server:
         self.hub.wake()
         if self._guard is not None and self._guard.look(time.time()):
             self.hub.review()
-        if self._loop.time() >= self._tell_at:
-            self._tell_at = self._loop.time() + FIGURES_S
+        if self._loop.time() >= self._report_at:
+            self._report_at = self._loop.time() + FIGURES_S
             figures = self.figures()
-            self.uplink.tell(figures)
+            self.uplink.report(figures)
             self.on_figures(figures)
         self._timer = self._loop.call_later(WAKE_S, self._wake)
 

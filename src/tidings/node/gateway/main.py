@@ -76,8 +76,8 @@ async def _run(config: GatewayConfig, json: bool) -> None:
     for line in [describe_json(server)] if json else describe(server):
         print(line, flush=True)  # noqa: T201  # what the command prints
     if config.is_child:
-        server.on_figures = _tell  # not before, as the node waits for the lines above
-        _tell(server.figures())
+        server.on_figures = _print_figures  # not before, as the node waits for the lines above
+        _print_figures(server.figures())
     logs.info("the gateway has started", node=server.uplink.core.node)
     await stopped.wait()
     failure = server.failure
@@ -97,7 +97,7 @@ def describe_json(server: Server) -> str:
     return msgspec.json.encode({"sensors": server.addresses}).decode()
 
 
-def _tell(figures: dict[str, int]) -> None:
+def _print_figures(figures: dict[str, int]) -> None:
     """Report the figures to the node."""
     print(f"{FIGURES}{msgspec.json.encode(figures).decode()}", flush=True)  # noqa: T201  # read by the node
 
