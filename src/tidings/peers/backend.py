@@ -1,4 +1,4 @@
-"""The queues of peers: `jobs@kitchen`, or the id of a queue, which tells its node.
+"""The queues of peers: `jobs@kitchen`, or the id of a queue, which names its node.
 
 Gets and all that follows from them go over the relay of the peer. A put goes into a transmission queue of
 this node, which hands it on: so it is safe whether or not the peer is there.
@@ -55,15 +55,15 @@ class PeerQueue(QueueRef):
         return self._transmission.outgoing(self._relay.peer.name, self._queue).queue
 
     def follow(self, session: Session, message: QueuedMessage) -> Deferred[None] | None:
-        told = self._transmission.follow(session, self._relay.peer.name, self._queue, message.number)
-        return None if told is None else self._named(told)
+        reply = self._transmission.follow(session, self._relay.peer.name, self._queue, message.number)
+        return None if reply is None else self._named(reply)
 
     def describe(self) -> Deferred[Description]:
         return self._named(self._relay.describe(self._queue))
 
     def put(self, session: Session, batch: Batch) -> Sequence[Deferred[None]]:
-        told = self._transmission.put(session, self._relay.peer.name, self._queue, batch)
-        return [self._named(reply) for reply in told]
+        replies = self._transmission.put(session, self._relay.peer.name, self._queue, batch)
+        return [self._named(reply) for reply in replies]
 
     def get(self, wanted: GetRequest) -> Deferred[GetReply]:
         return self._named(self._relay.get(self._queue, wanted))
@@ -193,8 +193,10 @@ class Peers(QueueBackend):
         """Ask all peers that are there at the same time; reply when all have, or their time is up."""
         asked = [relay for relay in self.relays.values() if relay.is_up]
         arguments = msgspec.to_builtins(replace(sought, scope="local"))
-        told = [relay.ask("queue.find", arguments, DESCRIBE_S).map(partial(_found, relay)) for relay in asked]
-        return gathered(told).map(lambda lists: [one for found in lists for one in found])
+        replies = [
+            relay.ask("queue.find", arguments, DESCRIBE_S).map(partial(_found, relay)) for relay in asked
+        ]
+        return gathered(replies).map(lambda lists: [one for found in lists for one in found])
 
 
 def _found(relay: PeerClient, result: Any) -> list[Description]:

@@ -14,7 +14,7 @@ It does no I/O. What is to be done comes out as effects, which a driver carries 
 | dialling, open | ended | HangUp | over |
 | resting | ended | | over |
 
-A connection that was hung up is gone at once: a driver tells nothing more of it.
+A connection that was hung up is gone at once: a driver reports nothing more of it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HangUp(Struct, frozen=True, eq=False):
 
 
 class LogEvent(Struct, frozen=True):
-    """Tell people what has happened."""
+    """Log what has happened."""
 
     level: LogLevel
     event: str
@@ -105,7 +105,7 @@ class Dialling:
         self.is_due = True
 
     def log(self, level: LogLevel, event: str, **values: Any) -> None:
-        """Tell people what has happened."""
+        """Log what has happened."""
         self.want(LogEvent(level, event, values))
 
 
@@ -115,7 +115,7 @@ class OutboundConnection(ABC):
     A subclass says where to, and reacts to what happens: `reach`, `_refusal`, `_heard`, `_lost`.
     """
 
-    is_given_up = False  # a driver is told to hang up, and does not look
+    is_given_up = False  # a driver gets the order to hang up, and does not look
 
     def __init__(self, dialling: Dialling, talk: Connection) -> None:
         self.state: DialState = "resting"

@@ -52,7 +52,7 @@ class Forwarder:
     def __init__(self, outgoing: OutgoingMessage, order: ForwardOrder = "oldest") -> None:
         self.outgoing = outgoing
         self.phase: Phase = "down"
-        self.tell: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = lambda: None
         """Called when there may be something to be sent, or `senders` has changed."""
         self.trouble: Callable[[str], None] = lambda _problem: None
         """Called with the reason for which nothing can be forwarded."""
@@ -89,7 +89,7 @@ class Forwarder:
             self.lost(self._main)
             self.is_closed = True
             self.outgoing.forwarder = None
-            self.tell()
+            self.on_change()
 
     @property
     def _lanes(self) -> list[OutboundStream]:
@@ -113,7 +113,7 @@ class Forwarder:
             self.phase = "asking"
             if first is not None and first <= sweep:
                 self._swept = OutboundStream(self, sweep, sweep)
-                self.tell()
+                self.on_change()
                 return
             self._swept = None
         if self.phase == "asking":
@@ -140,8 +140,8 @@ class Forwarder:
             one.give_back()
         self._swept = None
         self._backlog = array("Q")
-        self.outgoing.tell_all()
-        self.tell()
+        self.outgoing.answer_all()
+        self.on_change()
 
     # What is sent
 
@@ -163,7 +163,7 @@ class Forwarder:
         self._backlog = array("Q", takewhile(lambda one: one <= sweep, shelf)) if sweep else array("Q")
         if self._backlog and self._swept is None:
             self._swept = OutboundStream(self, sweep, sweep)
-            self.tell()
+            self.on_change()
 
     def pump(self) -> None:
         """Send what may be sent; to be called whenever more is on disk, or more may be under way."""
@@ -183,13 +183,13 @@ class Forwarder:
             is_sent = self._fill(self._swept, self._swept_next) or is_sent
             self._end_sweep()
         if is_sent:
-            self.tell()
+            self.on_change()
 
     def _end_sweep(self) -> None:
         """Close the stream of the sweep, if all of it was had."""
         if self._swept is not None and not self._backlog and not self._swept.stream:
             self._swept = None
-            self.tell()
+            self.on_change()
 
     def _fill(self, lane: OutboundStream, following: Callable[[], Iterable[int]]) -> bool:
         """Send runs on a stream while it has room; whether there were any."""

@@ -80,7 +80,7 @@ class ForwarderRun:
     ) -> None:
         self.outgoing = outgoing
         self.forwarder = Forwarder(outgoing, order)
-        self.forwarder.tell, self.forwarder.trouble = self._carry, self._troubled
+        self.forwarder.on_change, self.forwarder.trouble = self._carry, self._troubled
         self.was_idle = False
         self._dialling = dialling
         self._shared = shared
@@ -106,7 +106,7 @@ class ForwarderRun:
             if problem != outgoing.error:
                 self._dialling.log("warning", "can't forward", queue=outgoing.queue.name, problem=problem)
             outgoing.error = problem
-            outgoing.tell_all()
+            outgoing.answer_all()
 
     def ask_again(self) -> None:
         """Have those streams opened that the other node has denied."""
@@ -156,7 +156,7 @@ class Forwarding:
         found = self._find(outgoing)
         if found is None or len(self._runs) >= FORWARDERS_MAX:
             outgoing.error = "there is no such peer" if found is None else "too many others are forwarded"
-            outgoing.tell_all()
+            outgoing.answer_all()
             return
         self._runs[outgoing] = ForwarderRun(self._dialling, outgoing, *found)
         if self._timer is None:

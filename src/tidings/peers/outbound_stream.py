@@ -91,7 +91,7 @@ class SharedConnection:
             self.flush()
 
     def trouble(self, problem: str) -> None:
-        """Tell all streams why the other node can't be reached."""
+        """Report to all streams why the other node can't be reached."""
         for stream in list(self._streams):
             stream.trouble(problem)
 
@@ -123,10 +123,10 @@ class OutboundStream:
         self.is_denied = False
         return {"system": self._origin.system, "epoch": self._origin.epoch, "seen": self.seen}
 
-    def opened(self, node: str, told: Any) -> None:
+    def opened(self, node: str, reply: Any) -> None:
         """Settle what the other node has had, and send the rest."""
         try:
-            state = msgspec.convert(told, StreamState)
+            state = msgspec.convert(reply, StreamState)
         except msgspec.ValidationError as error:
             self.denied(CodecError("$.forward.open", str(error)))
             return
@@ -141,7 +141,7 @@ class OutboundStream:
         self.trouble(EARLIER if is_earlier else str(error))
 
     def trouble(self, problem: str) -> None:
-        """Tell why nothing is forwarded."""
+        """Report why nothing is forwarded."""
         self._forwarder.trouble(problem)
 
     def accepted(self, counter: int) -> None:

@@ -123,9 +123,9 @@ class PeerClient:
         asked.map(self.learn).then(reply.resolve, fail)
         return reply
 
-    def learn(self, told: Any) -> Description:
-        """A description as the peer tells it; CodecError if it is none."""
-        found = replace(read_description(told), node=self.peer.name, is_away=False)
+    def learn(self, description: Any) -> Description:
+        """Return a description that the peer has sent; CodecError if it is none."""
+        found = replace(read_description(description), node=self.peer.name, is_away=False)
         self.known.pop(found.name, None)
         self.known[found.name] = found
         if len(self.known) > KNOWN_MAX:

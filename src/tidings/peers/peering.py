@@ -187,8 +187,8 @@ class Peering(Service):
             if queue.name.startswith(TRANSMISSION):
                 name = queue.name.rpartition("@")[2]
                 waiting[name] = waiting.get(name, 0) + queue.size
-        told = self.registry.status(self.dialling.now())
-        return {"peers": [{**one, "waiting": waiting.get(one["name"], 0)} for one in told]}
+        found = self.registry.status(self.dialling.now())
+        return {"peers": [{**one, "waiting": waiting.get(one["name"], 0)} for one in found]}
 
 
 class PeerOutbound(OutboundConnection):

@@ -116,38 +116,38 @@ class OutgoingMessage:
         """The other node has a message that is under way, or would not have it."""
         number = held.message.number
         if self.queue.held.get(number) is not held:
-            self.tell(number, None)  # thrown away meanwhile, with all that was in the queue
+            self.answer(number, None)  # thrown away meanwhile, with all that was in the queue
         elif failure is None:
             self.queue.hand_on(held)
-            self.tell(number, None)
+            self.answer(number, None)
         elif (waiting := self.waiting.get(number)) is not None and not waiting.session.is_closed:
             self.queue.hand_on(held)
             self.broker.accept(waiting.session)  # not before the message is gone from here
-            self.tell(number, error_of(failure))
+            self.answer(number, error_of(failure))
         else:
             self.queue.reject(held, failure.text[:REASON_LENGTH_MAX])
-            self.tell(number, None)
+            self.answer(number, None)
 
     def settle(self, number: int, failure: Failure | None) -> None:
         """The same of a message on the shelf: it was under way before."""
         held = self.queue.take(number, (self.broker.node, self.queue.key))
         self.settle_held(held, failure)
 
-    def tell(self, number: int, error: TidingsError | None) -> None:
+    def answer(self, number: int, error: TidingsError | None) -> None:
         """Answer the client that has put a message."""
         waiting = self.waiting.pop(number, None)
         if waiting is not None:
             waiting.reply.take(None, error)
 
-    def tell_all(self) -> None:
+    def answer_all(self) -> None:
         """The other node is away: what was put is safe here."""
         for number in list(self.waiting):
-            self.tell(number, None)
+            self.answer(number, None)
 
     def failed(self) -> None:
         """Commits were not made: nobody waits for what was not put."""
         for number in [one for one in self.waiting if not self.queue.has(one)]:
-            self.tell(number, None)
+            self.answer(number, None)
         if self.forwarder is not None:
             self.forwarder.failed()
 
@@ -280,15 +280,15 @@ class Transmission(Service):
         del self._outgoing[outgoing.queue.name]
         if outgoing.queue.description.keep:
             self._broker.store(TRANSMISSIONS.drop(_key(outgoing.queue)))
-        outgoing.tell_all()
+        outgoing.answer_all()
         if outgoing.forwarder is not None:
             outgoing.forwarder.close()
 
     def status(self) -> dict[str, Any]:
         """How the transmission queues stand."""
-        told = [outgoing.status() for outgoing in self]
-        upstream = next((one for one in told if not one["queue"]), None)
-        return {"forwarding": [one for one in told if one["queue"]], "upstream": upstream}
+        states = [outgoing.status() for outgoing in self]
+        upstream = next((one for one in states if not one["queue"]), None)
+        return {"forwarding": [one for one in states if one["queue"]], "upstream": upstream}
 
 
 class Pump(Service):

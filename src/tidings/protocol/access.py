@@ -52,7 +52,7 @@ class LoginCredentials(Struct, frozen=True):
 
 
 class Denied(NotAllowed):
-    """A client is not let in: the text helps the honest and tells others nothing, `reason` is counted."""
+    """A client is not let in: the text helps the honest and gives others nothing, `reason` is counted."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)

@@ -63,7 +63,7 @@ class Backlog:
 
     def add(self, subscription: NodeSubscription) -> None:
         """Match what is put in from now on with this one, too."""
-        self._tell_lost()
+        self._report_lost()
         self._first[subscription] = self._number + 1
         self._index.add(subscription, subscription.filter)
 
@@ -106,8 +106,8 @@ class Backlog:
         self.size -= ENTRY_SIZE + len(batch.raw)
         self._session.holdings.remove(batch)
 
-    def _tell_lost(self) -> None:
-        """Tell the subscriptions that were there of what was dropped, as each may have wanted it."""
+    def _report_lost(self) -> None:
+        """Report to the subscriptions that were there what was dropped, as each may have wanted it."""
         untried, self._untried = self._untried, 0
         if untried:
             for subscription, first in self._first.items():
@@ -119,7 +119,7 @@ class Backlog:
 
     def work(self, until: float) -> bool:
         """Go on until this moment of the turns' clock; whether more is left. Called when it is its turn."""
-        self._tell_lost()
+        self._report_lost()
         clock = self._session.broker.turns.clock
         begun = clock()
         while self._waiting:

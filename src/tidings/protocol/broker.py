@@ -484,7 +484,7 @@ class Broker:
         self.ledger.keep(stream.origin)
 
     def accept_stored(self, stream: IncomingStream) -> None:
-        """The same of events that are stored as they came: their own counters tell that they were had."""
+        """The same of events that are stored as they came: their own counters show that they were had."""
         stream.accept_mark = self.mark
         self.ledger.wait(stream.origin)
 
@@ -658,7 +658,7 @@ class Broker:
 
         What a delivery costs is known when it is done, as some consumers look at each event and some do not.
         `ended` is how many subscriptions had ended when it was matched: some of these may since. If the
-        publisher goes meanwhile, which may have been told that it is accepted, the rest is delivered beside.
+        publisher goes meanwhile, which may have got the acceptance, the rest is delivered beside.
         """
         clock, end, size = self.turns.clock, 0, 1
         while end < len(matches):
@@ -811,7 +811,7 @@ class Broker:
 
     def status(self) -> dict[str, Any]:
         """Return the status of the node."""
-        told = {
+        status = {
             "node": self.node,
             "sessions": len(self.sessions),
             "subscriptions": self.exchange.subscriptions,
@@ -822,8 +822,8 @@ class Broker:
             "durables": self.cursors.status(),
         }
         for service in self.services:
-            told |= service.status()
-        return told
+            status |= service.status()
+        return status
 
 
 def let_work(worker: Anyone, until: float) -> bool:

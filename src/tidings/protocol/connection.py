@@ -81,7 +81,7 @@ class OutgoingStream(Protocol):
     def opening(self) -> dict[str, Any]:
         """Return the arguments of `forward.open`, save the number of the stream."""
 
-    def opened(self, node: str, told: Any) -> None:
+    def opened(self, node: str, reply: Any) -> None:
         """The node of this id has opened the stream, and says how far it has come."""
 
     def denied(self, error: TidingsError) -> None:
@@ -284,7 +284,7 @@ class Connection(KeepAlive):
         self._due[subscription] = None
 
     def confirm(self, subscription: ClientSubscription, positions: list[int]) -> None:
-        """Tell a neighbour node how far those beyond this node have what it has relayed."""
+        """Confirm to a neighbour node how far those beyond this node have what it has relayed."""
         if self.is_up:
             self._frames += subscription.output()  # nobody beyond has what this node has not acknowledged
             self._frames.append(encode(Confirm(subscription.number, positions)))
@@ -337,9 +337,9 @@ class Connection(KeepAlive):
         self._bulk.setdefault(number, deque()).extend(frames)
 
     def _open_stream(self, number: int, stream: OutgoingStream) -> None:
-        def opened(told: Any) -> None:
+        def opened(reply: Any) -> None:
             if self._streams.get(number) is stream:
-                stream.opened(self.node, told)
+                stream.opened(self.node, reply)
 
         def denied(error: TidingsError) -> None:
             if self._streams.get(number) is stream:

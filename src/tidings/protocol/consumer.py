@@ -149,12 +149,12 @@ class Consumer(ABC):
         self.session.broker.count("dropped", dropped, reason)
 
     def miss(self, dropped: int, reason: str) -> None:
-        """Tell that so many events were dropped before it was known which of them are wanted."""
+        """Report that so many events were dropped before it was known which of them are wanted."""
         self.lost += dropped
         self._why_lost = MEMORY if reason == MEMORY else "slow"
         self.release()
 
-    def tell_gap(self) -> None:
+    def report_gap(self) -> None:
         """Report to the client how many events were dropped since the last report, if any were."""
         if self.lost:
             notice = Notice("gap", self.number, {"dropped": self.lost, "reason": self._why_lost})
@@ -187,7 +187,7 @@ class WaitingConsumer(Consumer):
     def release(self) -> None:
         """Send as much of what waits as the credit allows and the outbox has room for."""
         if self.credit > 0:
-            self.tell_gap()
+            self.report_gap()
         while self.waiting and self.credit > 0:
             if not self.session.has_room:
                 self.session.await_room(self)

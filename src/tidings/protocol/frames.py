@@ -28,7 +28,7 @@ PREFIX = 5
 """Bytes of the length and the kind."""
 PUBLISH = Publish()
 PLAIN_HEADER = b"\x90"
-"""The header of a PUBLISH without further fields: none of them is told, so that such frames can be joined."""
+"""The header of a PUBLISH without further fields: none of them is sent, so that such frames can be joined."""
 PLAIN_PUBLISH = bytes((Publish.KIND, *PLAIN_HEADER, 0xDD))
 """How a PUBLISH without further fields goes on behind its length: kind, header, first byte of the events."""
 PLAIN_HEAD = 4 + len(PLAIN_PUBLISH) + 4

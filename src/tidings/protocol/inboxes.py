@@ -2,7 +2,7 @@
 
     inbox.@NODE.USER/EPOCH.SYSTEM.SECRET       USER is empty for clients of the node's owner
 
-The node tells a client how the names of its inboxes begin (`Welcome.inbox`). By that name an answer finds its
+The names of a client's inboxes begin as the node says (`Welcome.inbox`). By that name an answer finds its
 way from any node (`Routes`), so no filter for it is announced to other nodes. The epoch is that of the node's
 start: an answer from another node to an inbox of a former start is dropped. Users have inboxes at their own
 node only, so two users of one name at two nodes do not receive each other's answers.

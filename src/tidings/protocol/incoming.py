@@ -41,7 +41,7 @@ class IncomingStream:
         self.accepted = ledger.safe_of(origin, self.counter)
         ledger.see(origin, seen)
 
-    def tell_accepted(self) -> None:
+    def send_accepted(self) -> None:
         """Accept what came and is as safe as it asked to be, once for each tick."""
         if self.counter > self.accepted:
             session = self.session

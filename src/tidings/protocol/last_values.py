@@ -176,7 +176,7 @@ def last_values(broker: Broker, filter: Filter, user: str | None = None) -> Step
 
     Events that have outlived their `ttl_s` are not revived. What is published after the first step is not
     looked at, what the node has given up meanwhile is not kept for this, and what may have been lost with a
-    commit is not told.
+    commit is not delivered.
     """
     search = _Search(filter, broker.node, user, broker.wall)
     life, found = broker.life, search.found

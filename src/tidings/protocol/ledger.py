@@ -173,7 +173,7 @@ class Ledger:
             self._due[identity_of(origin)] = True
 
     def wait(self, origin: Origin) -> None:
-        """What a client has just done is in this tick's commit, and itself tells how far it has counted."""
+        """What a client has just done is in this tick's commit, and itself says how far it has counted."""
         self._due.setdefault(identity_of(origin), False)
 
     def gone(self, origin: Origin, counter: int) -> None:

@@ -67,7 +67,7 @@ class PublicationRun:
         self.may_be_done = False  # by a node that was started anew since
 
     def frame(self, seen: int) -> bytes:
-        """The frame as it leaves now; `seen` tells the node which answers need not be kept any more."""
+        """The frame as it leaves now; `seen` shows the node which answers need not be kept any more."""
         return self.content if self.head is None else encode(replace(self.head, seen=seen), self.content)
 
 

@@ -35,7 +35,7 @@ FrameHandler = Callable[["Session", Any, bytes], Steps[None] | None]
 WatchEnding = tuple[Callable[[], None], Deferred[Any] | None]
 """What ends a watch, and the reply that says whether it has begun; None if it has."""
 QueueWatch = Callable[["Session", str, NodeSubscription], WatchEnding]
-"""Tells a subscription of what is put into the queue of that name, as far as it was granted."""
+"""Notifies a subscription of what is put into the queue of that name, as far as it was granted."""
 LinkOpening = Callable[["Session", "SubscribeRequest"], "StoredConsumer"]
 """Makes the consumer by which a neighbour node gets events, for its session and request."""
 

@@ -264,9 +264,9 @@ class Session(SessionWorker, IncomingStream):
                 self.close("limit", "too much waits to be read")
             self.weigh()
         if not self.is_closed:
-            self.tell_accepted()
+            self.send_accepted()
             for stream in self.streams.values():
-                stream.tell_accepted()
+                stream.send_accepted()
 
     def depends_on(self, mark: int) -> bool:
         """Whether anything it has to say, now or with more credit, waits for this commit or a later one."""
@@ -548,7 +548,7 @@ class Session(SessionWorker, IncomingStream):
         return self.origin.source or ""
 
     def end(self, number: int, reason: str) -> None:
-        """End a subscription of this session from outside, and tell the client."""
+        """End a subscription of this session from outside, and notify the client."""
         self._subscriptions.end(number, reason)
 
 

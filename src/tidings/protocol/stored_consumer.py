@@ -151,7 +151,7 @@ class StoredConsumer(Consumer):
             if self.next > self.broker.position:
                 self.is_abreast = True
                 self.since_us = self.cursor.since_us = None
-                self.tell_gap()
+                self.report_gap()
             else:
                 self.is_reading = True
                 self._readable = self.broker.position_durable

@@ -149,7 +149,7 @@ class ClientSubscription(Opening):
         self._position = max(self._position, max(positions, default=0))
         self._next = self._position + 1
         if self.wanted.order == "newest":
-            return batch, positions  # what comes again is marked, and positions do not tell it from the rest
+            return batch, positions  # what comes again is marked; positions do not show it
         rows = [row for row, position in enumerate(positions) if position > self._had_position]
         if len(rows) == len(positions):
             return batch, positions

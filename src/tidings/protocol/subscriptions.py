@@ -186,11 +186,11 @@ class Subscriptions:
             raise Refused("not-found", "this node has no queues")
         self._endings[wanted.number], begun = self._broker.watch(self._session, queue, subscription)
         self._add(wanted, consumer)
-        told = {"position": self._broker.position}
-        return told if begun is None else begun.map(lambda _begun: told, partial(self._unwatch, consumer))
+        fields = {"position": self._broker.position}
+        return fields if begun is None else begun.map(lambda _begun: fields, partial(self._unwatch, consumer))
 
     def _unwatch(self, consumer: Consumer, error: TidingsError) -> TidingsError:
-        """A watch has not begun: end it without telling the client, unless it was ended meanwhile."""
+        """A watch has not begun: end it without a notice to the client, unless it was ended meanwhile."""
         if self._consumers.get(consumer.number) is consumer:
             self._end(consumer.number)
         return error
@@ -309,7 +309,7 @@ class Subscriptions:
             raise Refused("not-found", f"there is no subscription {unwanted.number}")
 
     def end(self, number: int, reason: str) -> None:
-        """End a subscription of this session from outside, and tell the client."""
+        """End a subscription of this session from outside, and notify the client."""
         self._end(number)
         self._session.post(encode(Notice("ended", number, {"reason": reason})))
 
@@ -335,12 +335,12 @@ class Subscriptions:
 
     def _advertise(self, offered: AdvertiseRequest, asked: Filter) -> dict[str, Any]:
 
-        def tell(wanted: tuple[Filter, ...]) -> None:
+        def notify(wanted: tuple[Filter, ...]) -> None:
             details = {"filters": [str(filter) for filter in wanted]}
             self._session.post(encode(Notice("interest", offered.number, details)))
 
         offer = self._narrow("publish", asked)
-        advertisement = Advertisement(offer, tell, asked=asked, source=self._session.owner)
+        advertisement = Advertisement(offer, notify, asked=asked, source=self._session.owner)
         self._weigh(AdvertiseRequest, offered.number, offered.filter)
         self._advertisements[offered.number] = advertisement
         return {"filters": [str(filter) for filter in self._broker.exchange.advertise(advertisement)]}
