@@ -58,7 +58,7 @@ from tidings.queues import (
     transactions,
     waiting,
 )
-from tidings.queues.description import TOLD, Description
+from tidings.queues.description import REPORTED, Description
 from tidings.security.inviting import Inviting
 from tidings.store.memory import MemoryStore
 
@@ -394,7 +394,7 @@ def test_the_fields_of_a_queue_are_those_there_are() -> None:
     assert [row[0] for row in rows] == [f"`{field.name}`" for field in fields]
     plain = Description()
     for (_, default, _), field in zip(rows, fields, strict=True):
-        assert default == ("told" if field.name in TOLD else f"`{getattr(plain, field.name)!r}`")
+        assert default == ("reported" if field.name in REPORTED else f"`{getattr(plain, field.name)!r}`")
 
 
 def test_the_header_fields_that_can_be_searched_are_all_but_the_body() -> None:

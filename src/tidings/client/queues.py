@@ -18,7 +18,14 @@ from tidings.client.transaction import TRANSACTION_S, Transaction
 from tidings.errors import CodecError, QueueError, QueueNotFound, UserError
 from tidings.filters import Filter
 from tidings.queues import arguments
-from tidings.queues.description import TOLD, Description, Property, QueueSearch, read_description, read_fields
+from tidings.queues.description import (
+    REPORTED,
+    Description,
+    Property,
+    QueueSearch,
+    read_description,
+    read_fields,
+)
 from tidings.transport.link import Link
 
 Scope = arguments.Scope
@@ -188,7 +195,7 @@ def wished(name: str | None, wish: dict[str, Any]) -> dict[str, Any]:
     shown = name if isinstance(name, str) else ""
     if name is not None:
         wish["name"] = check_name(name)
-    if wrong := sorted(TOLD & wish.keys()):
+    if wrong := sorted(REPORTED & wish.keys()):
         raise QueueError(shown, f"{wrong[0]} is set by the node, and can't be requested")
     wish = _plain(wish)
     try:

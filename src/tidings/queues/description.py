@@ -90,7 +90,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     @property
     def wish(self) -> dict[str, Any]:
         """The requested description, without what the node adds."""
-        return {name: value for name, value in asdict(self).items() if name not in TOLD}
+        return {name: value for name, value in asdict(self).items() if name not in REPORTED}
 
     def difference(self, other: Description) -> str:
         """Return the difference of two descriptions in words; empty if there is none."""
@@ -125,9 +125,9 @@ class QueueSearch(Struct, frozen=True):
 
 COUNTED = ("messages", "in_flight", "delayed", "groups", "waiting")
 """The fields that say how a queue stands."""
-TOLD = frozenset(("maker", "id", "alias_of", *COUNTED, "full", "node", "is_away"))
-"""The fields that a node tells, and nobody asks for."""
-SOUGHT = (frozenset(Description.__struct_fields__) - TOLD - {"name", "text", "properties"}) | {"id"}
+REPORTED = frozenset(("maker", "id", "alias_of", *COUNTED, "full", "node", "is_away"))
+"""The fields that a node reports, and nobody asks for."""
+SOUGHT = (frozenset(Description.__struct_fields__) - REPORTED - {"name", "text", "properties"}) | {"id"}
 """The fields by whose values a search finds queues; it has ways of its own for the name and the others."""
 
 

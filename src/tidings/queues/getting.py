@@ -90,7 +90,7 @@ class QueueReaders:
             is_together=wanted.together,
         )
         if self._serve_again(reader):
-            self._tell(reader)
+            self._answer(reader)
             return LATER
         is_final = wanted.wait_s == 0 or wanted.up_to is not None or wanted.after is not None
         steps = queue.serve(reader, is_final)
@@ -98,7 +98,7 @@ class QueueReaders:
             search = self._search(reader, wanted.wait_s, is_final, steps)
             return LATER if next(search, LATER) is LATER else search
         if reader.taken or is_final:
-            self._tell(reader)
+            self._answer(reader)
         else:
             queue.check_waiting()
             self._enter(reader)
@@ -124,11 +124,11 @@ class QueueReaders:
         in_flight, asked = self._manager.in_flight, reader.asked
         if asked.session in in_flight.resumable:
             for held in in_flight.take_again(asked.session, asked.number, reader.queue.name):
-                if isinstance(held, InFlight) and not self._is_untold(held):
+                if isinstance(held, InFlight) and not self._is_unanswered(held):
                     reader.take(held.message, held)
         return bool(reader.taken)
 
-    def _is_untold(self, held: InFlight) -> bool:
+    def _is_unanswered(self, held: InFlight) -> bool:
         """Whether a message was got by a search that goes on, on a connection that is given up."""
         return any(
             reader.asked.number == held.request and reader.holder == held.holder for reader in self._searches
@@ -221,7 +221,7 @@ class QueueReaders:
     # The end of waiting
 
     def finish_tick(self) -> None:
-        """Tell those who have got something."""
+        """Answer those who have got something."""
         while self._manager.ready_readers:
             for reader in list(self._manager.ready_readers):
                 self.give_up(reader)
@@ -229,7 +229,7 @@ class QueueReaders:
     def give_up(self, reader: QueueReader) -> None:
         """End a reader's wait, and answer with its messages."""
         self._dismiss(reader)
-        self._tell(reader)
+        self._answer(reader)
 
     def _dismiss(self, reader: QueueReader) -> None:
         reader.queue.waiting.remove(reader)
@@ -305,7 +305,7 @@ class QueueReaders:
 
     # Answers
 
-    def _tell(self, reader: QueueReader) -> None:
+    def _answer(self, reader: QueueReader) -> None:
         queue, mark = reader.queue, reader.queue.handed_mark
         messages = []
         for message, held in reader.taken:

@@ -177,7 +177,7 @@ class LocalQueue:
             self._manager.begin(self._dismiss(queue))
 
     def _dismiss(self, queue: MessageQueue) -> Steps[None]:
-        """Tell all who wait at a queue that it is there no longer."""
+        """Notify all who wait at a queue that it is there no longer."""
         yield from self._readers.close(queue, QueueNotFound(queue.name, "it was deleted"))
         for count, watcher in enumerate(list(queue.waiting.watching), 1):
             if isinstance(watcher.sink, Consumer):

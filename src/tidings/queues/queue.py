@@ -207,9 +207,9 @@ class MessageQueue:
             self.bury(self.pick(number), reason, deliveries)
 
     def _add(self, message: QueuedMessage, plan: DeliveryPlan | None) -> None:
-        """A message is new here: tell those who watch, and let it find its reader or its place."""
+        """A message is new here: notify those who watch, and let it find its reader or its place."""
         if self.waiting.watching:
-            self._tell_watchers(message)
+            self._notify_watchers(message)
         if self.description.expiry:
             self._expire_at(message.number, self._broker.now + self._expiry.ttl_s(message))
         if plan is None:
@@ -217,7 +217,7 @@ class MessageQueue:
         else:
             self.schedule.enter(message, plan)
 
-    def _tell_watchers(self, message: QueuedMessage) -> None:
+    def _notify_watchers(self, message: QueuedMessage) -> None:
         watchers = self.waiting.watchers(message)
         if watchers:
             batch = Batch(array_head(1) + event_bytes(message.shown), message.origin)

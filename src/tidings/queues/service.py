@@ -214,7 +214,7 @@ class QueueService(Service):
         return target.renew(asked.session, wanted, granted)
 
     def watch(self, session: Session, name: str, subscription: NodeSubscription) -> WatchEnding:
-        """Tell a subscription of what is put into a queue, as far as it may be got; what ends that."""
+        """Notify a subscription of what is put into a queue, as far as it may be got; what ends that."""
         target, granted = self._targets.found(session, "get", name)
         check_possible(subscription.filter)
         if granted is not None:
@@ -237,7 +237,7 @@ class QueueService(Service):
     # Ticks and time
 
     def finish_tick(self) -> None:
-        """Tell readers what they have got."""
+        """Answer readers that have got something."""
         self._readers.finish_tick()
         if self._broker.promise <= self._broker.mark_durable:
             self.manager.quiet()

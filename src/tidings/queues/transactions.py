@@ -58,7 +58,7 @@ class OpenTransaction:
         """`grow` is called with the bytes that it holds more, or fewer."""
         self.session = session
         self.number = number
-        self._tell = grow
+        self._on_growth = grow
         self.timer: Alarm | None = None
         self.held: dict[int, InFlight] = {}
         self.locked: dict[tuple[MessageQueue, int], None] = {}
@@ -139,11 +139,11 @@ class OpenTransaction:
         if self._size + size > SIZE_MAX:
             raise Refused("limit", f"a transaction holds at most {SIZE_MAX} bytes")
         self._size += size
-        self._tell(size)
+        self._on_growth(size)
 
     def release(self) -> None:
         """Release its memory at its end."""
-        self._tell(-self._size)
+        self._on_growth(-self._size)
         self._size = 0
 
     def withdraw(self, queue: MessageQueue, message: QueuedMessage, request: int) -> None:
