@@ -73,7 +73,7 @@ class Deferred(Generic[Value]):
     ) -> None:
         """Have `done` called with the value, or `failed` with the error; callbacks keep their order."""
         self._callbacks.append((done, ignore if failed is None else failed))
-        self._tell()
+        self._notify()
 
     def map(
         self,
@@ -100,10 +100,10 @@ class Deferred(Generic[Value]):
         if self._state is not _State.WAITING:
             return False
         self._state, self._outcome, self._on_cancel = state, outcome, None
-        self._tell()
+        self._notify()
         return True
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         """Call those who have not been called, once there is an outcome."""
         while self._callbacks and self._state is not _State.WAITING:
             done, failed = self._callbacks.pop(0)

@@ -114,7 +114,7 @@ def mark(shape: Int, at: Int, end: Int) -> None:
 
 @njit(nogil=True, cache=True)
 def mark_head(shape: Int, at: Int, end: Int) -> None:
-    """Add the head of an item; of an integer or boolean in one byte only the bits that tell what it is."""
+    """Add the head of an item; of an integer or boolean in one byte only the bits that say what it is."""
     head = byte_at(at)
     bits = 0xFF
     if head < 0x80:

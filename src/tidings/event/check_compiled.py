@@ -61,7 +61,7 @@ _SHAPES: Final = {
     0xD9: (_TEXT, 0, 1), 0xDA: (_TEXT, 0, 2), 0xDB: (_TEXT, 0, 4),
 }  # fmt: skip
 
-# Check of each header field's value, as `Header` tells msgspec. The first three are never nil.
+# Check of each header field's value, as `Header` has it for msgspec. The first three are never nil.
 _PRIORITY, _DELIVERY, _ROUTE, _MOMENT_US, _SECONDS, _SHARE, _WORDS, _IDENTITY = range(8)
 _FIELDS: Final = {
     "id": _IDENTITY, "received_us": _MOMENT_US, "channel": _WORDS, "subject": _WORDS, "priority": _PRIORITY,

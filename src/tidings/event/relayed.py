@@ -101,10 +101,10 @@ class RelayedBatch(Batch):
 
 def restored(raw: bytes, origin: Origin, provenance: bytes, age_us: int = 0) -> RelayedBatch:
     """Return a stored batch that another node had handed on."""
-    told = _decode(provenance)
-    first = FirstNode(told.node, told.epoch, told.is_volatile)
-    numbers = array("Q", told.numbers)
-    return RelayedBatch(raw, origin, first, numbers, age_us, via=told.via, is_again=told.is_again)
+    stored = _decode(provenance)
+    first = FirstNode(stored.node, stored.epoch, stored.is_volatile)
+    numbers = array("Q", stored.numbers)
+    return RelayedBatch(raw, origin, first, numbers, age_us, via=stored.via, is_again=stored.is_again)
 
 
 def came_again(provenance: bytes) -> bool:

@@ -23,16 +23,16 @@ REPORTED_SIZE_MAX = 1 << 20
 class Advertisement:
     """Filter of the events that a source may make.
 
-    `tell` is called with the filters that demand them, at the end of a tick in which these have changed.
+    `notify` is called with the filters that demand them, at the end of a tick in which these have changed.
     `asked` is the filter that `source` requested, if rules have narrowed `filter`.
     """
 
-    __slots__ = ("asked", "filter", "number", "origin", "reported", "source", "tell")
+    __slots__ = ("asked", "filter", "notify", "number", "origin", "reported", "source")
 
     def __init__(
         self,
         filter: Filter,
-        tell: Callable[[tuple[Filter, ...]], None],
+        notify: Callable[[tuple[Filter, ...]], None],
         origin: Any = None,
         asked: Filter | None = None,
         source: str = "",
@@ -40,7 +40,7 @@ class Advertisement:
         self.filter = filter
         self.asked = filter if asked is None else asked
         self.source = source
-        self.tell = tell
+        self.notify = notify
         self.origin = origin
         self.number = 0  # in the order of arrival
         self.reported: tuple[Filter, ...] = ()
@@ -113,7 +113,7 @@ class Audience:
         return 2 * self.gone > size
 
     @property
-    def telling(self) -> tuple[Filter, ...]:
+    def to_report(self) -> tuple[Filter, ...]:
         """Return the filters to report to the source."""
         if self.listed is not None and not self.is_crowded:
             return tuple(dict.fromkeys(demand.asked for demand in self.listed))

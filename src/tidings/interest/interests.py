@@ -105,7 +105,7 @@ class Interests:
         if not self._run(steps, ANSWER_UNITS):
             steps.close()
             self._loose[audience] = None
-        advertisement.reported = audience.telling
+        advertisement.reported = audience.to_report
         self.has_changes = self._is_due
         return advertisement.reported
 
@@ -154,7 +154,7 @@ class Interests:
                 if self._is_patient(audience):
                     self._changed[audience] = None  # behind the others
                 else:
-                    self._tell(audience.advertisement, audience.telling)
+                    self._notify(audience.advertisement, audience.to_report)
         self.has_changes = self._is_due
 
     def _is_patient(self, audience: Audience) -> bool:
@@ -182,10 +182,10 @@ class Interests:
         self._spent = 0
         return all(self._spent < units for _ in steps)
 
-    def _tell(self, advertisement: Advertisement, filters: tuple[Filter, ...]) -> None:
+    def _notify(self, advertisement: Advertisement, filters: tuple[Filter, ...]) -> None:
         if filters != advertisement.reported:
             advertisement.reported = filters
-            advertisement.tell(filters)
+            advertisement.notify(filters)
 
     # Spreading
 

@@ -300,7 +300,7 @@ class LogService(Service):
         manages = session.principal.manages
         if not manages:
             session.principal.grant("subscribe")
-        readers = [_told_of(archive) for archive in broker.cursors.archives if not archive.has_left]
+        readers = [_reader_fields(archive) for archive in broker.cursors.archives if not archive.has_left]
         return {
             "node": broker.node,
             "name": broker.name,
@@ -343,7 +343,7 @@ def _is_of(archive: Archive, user: str, owner: str) -> bool:
     return archive.terms.user == user and (bool(user) or archive.owner == owner)
 
 
-def _told_of(archive: Archive) -> dict[str, Any]:
+def _reader_fields(archive: Archive) -> dict[str, Any]:
     return {
         "name": archive.name,
         "owner": archive.owner,

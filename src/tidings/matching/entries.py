@@ -242,7 +242,7 @@ class Pending:
         tests: list[EntryTest] = []
         if constraint.missing:
             tests.append((number((name, PRESENCE)), [(0.0, 0.0)]))
-        if constraint.nan:  # no lane tells NaN from other numbers; it comes with presence, or hardly ever
+        if constraint.nan:  # no lane parts NaN from other numbers; it comes with presence, or hardly ever
             if constraint.missing:
                 return [], True
             return [(number((name, PRESENCE)), [(1.0, 1.0)])], not constraint.covers(PRESENT)

@@ -1,6 +1,6 @@
 """Index of many filters that returns those which one filter may overlap.
 
-Each alternative of a filter is filed under its most *telling* constraints, such as `type = 'air.pm10'` or a
+Each alternative of a filter is filed under its most *selective* constraints, such as `type = 'air.pm10'` or a
 range of numbers: those that admit values of one kind only, and not all of them. Alternatives that are filed
 under the same attributes form a *group*. Two alternatives overlap unless an attribute that both constrain
 separates them, so a group is searched by the attribute it shares with the given filter that leaves the
@@ -33,16 +33,16 @@ FEW = 8
 """Candidates that are few enough not to search by another attribute."""
 
 K = TypeVar("K", bound=Hashable)
-Telling = dict[str, tuple[int, Intervals]]
+Selective = dict[str, tuple[int, Intervals]]
 """Attributes with the one kind of value that each must have, as a number, and the values."""
 
 
 class Overlaps(Generic[K]):
-    """Filters by their telling constraints, each under a key."""
+    """Filters by their selective constraints, each under a key."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, ...], _Group[K]] = {}
-        self._filed: dict[K, list[Telling]] = {}
+        self._filed: dict[K, list[Selective]] = {}
         self._orders: dict[K, int] = {}
         self._order = 0
 
@@ -57,21 +57,21 @@ class Overlaps(Generic[K]):
         assert key not in self._filed, "a key has one filter"
         self._order += 1
         self._orders[key] = self._order
-        filed = self._filed[key] = _tellings(filter)
-        for telling in filed:
-            names = tuple(telling)
+        filed = self._filed[key] = _all_selective(filter)
+        for selective in filed:
+            names = tuple(selective)
             if names not in self._groups:
                 self._groups[names] = _Group(names)
-            self._groups[names].add(key, self._order, telling)
+            self._groups[names].add(key, self._order, selective)
 
     def remove(self, key: K) -> None:
         """Forget a key; KeyError if it is not there."""
         filed, order = self._filed.pop(key), self._orders.pop(key)
-        for telling in filed:
-            group = self._groups[tuple(telling)]
-            group.remove(key, order, telling)
+        for selective in filed:
+            group = self._groups[tuple(selective)]
+            group.remove(key, order, selective)
             if not group.keys:
-                del self._groups[tuple(telling)]
+                del self._groups[tuple(selective)]
 
     def candidates(self, filter: Filter) -> list[K]:
         """Return the keys of all filters that overlap this one, and maybe of others, in the order added."""
@@ -91,14 +91,14 @@ class _Group(Generic[K]):
         self.keys: dict[K, int] = {}  # with the number of alternatives of each
         self._places: dict[str, _FilterPlace[K]] = {name: _FilterPlace() for name in names}
 
-    def add(self, key: K, order: int, telling: Telling) -> None:
+    def add(self, key: K, order: int, selective: Selective) -> None:
         _count(self.keys, key)
-        for name, (kind, line) in telling.items():
+        for name, (kind, line) in selective.items():
             self._places[name].add(key, order, kind, line)
 
-    def remove(self, key: K, order: int, telling: Telling) -> None:
+    def remove(self, key: K, order: int, selective: Selective) -> None:
         _discount(self.keys, key)
-        for name, (kind, line) in telling.items():
+        for name, (kind, line) in selective.items():
             self._places[name].remove(key, order, kind, line)
 
     def meeting(self, constraints: Mapping[str, Constraint]) -> Iterable[K]:
@@ -168,15 +168,15 @@ class _FilterPlace(Generic[K]):
         found.update(key for _, _, its_high, key in spans[:end] if not its_high or its_high > low)
 
 
-def _tellings(filter: Filter) -> list[Telling]:
+def _all_selective(filter: Filter) -> list[Selective]:
     """Return the keys under which each alternative of a filter is filed."""
     if len(filter.normal) > ALTERNATIVES_MAX:
         return [{}]
-    return [_telling(alternative) for alternative in filter.normal]
+    return [_selective(alternative) for alternative in filter.normal]
 
 
-def _telling(alternative: Conjunction) -> Telling:
-    """Return the most telling constraints: of the type, then those of few values, then the others."""
+def _selective(alternative: Conjunction) -> Selective:
+    """Return the most selective constraints: of the type, then those of few values, then the others."""
     ranked: list[tuple[bool, bool, str, tuple[int, Intervals]]] = []
     for name, constraint in alternative.constraints.items():
         only = _only_line(constraint)

@@ -265,7 +265,7 @@ class PeerAccount(QueueAccount):
         """
         first = self._ended.setdefault(identity, who)
         may_be_both = started_at > self._met_at[identity] - LATE_S
-        assert first == who or may_be_both, f"{first} and {who} were told that they have ended {identity}"
+        assert first == who or may_be_both, f"{first} and {who} were both answered that they ended {identity}"
 
     def publish(self, node: str, identity: EventIdentity, event: Event) -> PutRecord:
         """Note that an event is being published at a node."""
