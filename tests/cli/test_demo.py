@@ -27,7 +27,7 @@ from tidings import Filter
 from tidings.cli.demo import query, town, views
 from tidings.cli.demo.people import ALARMS, JOBS, KILLS, QUEUE, READINGS, REPORTS, UNLUCKY
 from tidings.cli.demo.town import LOAD, Town
-from tidings.cli.demo.views import Figures, Line, Summary, Told, judged
+from tidings.cli.demo.views import Figures, Line, Summary, Update, judged
 from tidings.sensors.city import KINDS
 
 STAND_IN = (sys.executable, str(Path(__file__).with_name("city_query.py")))
@@ -43,10 +43,10 @@ class Witness:
     """Remembers what is told, and waits until enough has happened."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.told: list[Update] = []
         self.changed = asyncio.Event()
 
-    def tell(self, told: Told) -> None:
+    def show(self, told: Update) -> None:
         self.told.append(told)
         self.changed.set()
 
@@ -71,7 +71,7 @@ async def lived(spark: bool, is_enough: Callable[[Witness], bool], nodes: int = 
     """A demo that lasts until enough has happened."""
     witness = Witness()
     async with asyncio.timeout(PATIENCE_S), town.home(FREE, nodes) as place:
-        whole = Town(place, spark, witness.tell)
+        whole = Town(place, spark, witness.show)
         return witness, await whole.live(lambda: witness.until(lambda: is_enough(witness)))
 
 
@@ -333,7 +333,7 @@ def test_without_a_terminal_it_is_plain_lines_and_a_summary(
 def test_as_json_it_is_one_object_a_line(environment: dict[str, str]) -> None:
     result = ended(program("--json", "--no-spark"), environment)
     assert result.returncode == 0, result.stderr
-    told = [msgspec.json.decode(line, type=Told) for line in result.stdout.splitlines()]
+    told = [msgspec.json.decode(line, type=Update) for line in result.stdout.splitlines()]
     assert {type(one) for one in told} == {Line, Figures, Summary}
     assert isinstance(told[-1], Summary)
 
@@ -465,11 +465,11 @@ def test_a_screen_fits_its_terminal(height: int, nodes: int) -> None:
         "".join(f"demo-{n}\n" for n in range(nodes)) if nodes > 1 else "",
     )
     screen = views.Screen(place)
-    screen.tell(Figures(at_s=1.0, sensors=720, lag=1500, nodes=nodes, relayed=77))
+    screen.show(Figures(at_s=1.0, sensors=720, lag=1500, nodes=nodes, relayed=77))
     for number in range(40):
-        screen.tell(Line(1.0 * number, "alarm", "comes", f"number {number}"))
-        screen.tell(Line(1.0 * number, "ledger", "goes", f"time {number}"))
-        screen.tell(Line(1.0 * number, "ann", "takes", f"job {number}"))
+        screen.show(Line(1.0 * number, "alarm", "comes", f"number {number}"))
+        screen.show(Line(1.0 * number, "ledger", "goes", f"time {number}"))
+        screen.show(Line(1.0 * number, "ann", "takes", f"job {number}"))
     shown = rendered(screen, height)
     assert len(shown.splitlines()) <= height
     assert "number 39" in shown
@@ -484,7 +484,7 @@ def test_a_screen_fits_its_terminal(height: int, nodes: int) -> None:
 
 def test_without_spark_the_screen_does_not_speak_of_it() -> None:
     screen = views.Screen(town.Home("tidings://127.0.0.1:7300", "tcp 127.0.0.1:4242", "", Path(), []))
-    screen.tell(Figures(at_s=1.0, spark=False))
+    screen.show(Figures(at_s=1.0, spark=False))
     assert "Spark" not in rendered(screen, 50)
 
 
@@ -498,8 +498,8 @@ def test_what_to_type_names_the_real_address() -> None:
 def test_many_alarms_are_told_by_their_number_only(capsys: pytest.CaptureFixture[str]) -> None:
     plain = views.PlainLines()
     for number in range(99):
-        plain.tell(Line(1.0, "alarm", "comes", str(number)))
-        plain.tell(Line(1.0, "ann", "is done", "with it"))
+        plain.show(Line(1.0, "alarm", "comes", str(number)))
+        plain.show(Line(1.0, "ann", "is done", "with it"))
     assert len(capsys.readouterr().out.splitlines()) == views.ALARMS_SHOWN
 
 

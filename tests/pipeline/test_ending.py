@@ -86,7 +86,7 @@ def test_a_query_is_over_if_spark_says_so_after_the_end_of_the_connection(
     made = QueryEnding()
 
     def tell() -> int:
-        made._tell(signal.SIGTERM, None)  # raises nothing, for the cleaning up has begun
+        made._on_sigterm(signal.SIGTERM, None)  # raises nothing, for the cleaning up has begun
         return DRIVER
 
     parents(DRIVER, tell)
@@ -110,8 +110,8 @@ def test_a_call_that_fails_ends_no_query_and_waits_for_nothing(error: BaseExcept
 def test_a_signal_ends_the_work_once() -> None:
     made = QueryEnding()
     with pytest.raises(SystemExit):
-        made._tell(signal.SIGTERM, None)
-    made._tell(signal.SIGTERM, None)
+        made._on_sigterm(signal.SIGTERM, None)
+    made._on_sigterm(signal.SIGTERM, None)
     assert made.wait_verdict(SystemExit(0))
 
 

@@ -32,7 +32,7 @@ def backup(directory: Source, file: Target, replace: Replace = False, json: Json
     """
     with _progress("copying") as progress:
         summary = back_up(directory, file, replace, progress)
-    _tell(summary, f"wrote {file}", json)
+    _print_summary(summary, f"wrote {file}", json)
 
 
 def restore(file: Backup, directory: Home, new_name: NewName = False, json: Json = False) -> None:
@@ -43,7 +43,7 @@ def restore(file: Backup, directory: Home, new_name: NewName = False, json: Json
     """
     with _progress("restoring") as progress:
         summary = restore_from(file, directory, time.time(), new_name, progress)
-    _tell(summary, f"restored {directory}", json)
+    _print_summary(summary, f"restored {directory}", json)
 
 
 def _progress(doing: str) -> AbstractContextManager[Callable[[int, int | None], None]]:
@@ -51,7 +51,7 @@ def _progress(doing: str) -> AbstractContextManager[Callable[[int, int | None], 
     return progress_bar(doing, DownloadColumn(), TransferSpeedColumn())
 
 
-def _tell(summary: BackupSummary, done: str, json: bool) -> None:
+def _print_summary(summary: BackupSummary, done: str, json: bool) -> None:
     if json:
         print_json(summary)
     else:

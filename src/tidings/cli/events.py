@@ -119,9 +119,9 @@ class EventSource:
 async def send_all(source: EventSource, doing: str, send: Callable[[list[Event]], Awaitable[None]]) -> int:
     """Send all there is, chunk by chunk; how many events there were."""
     sent = 0
-    with progress_bar(doing, MofNCompleteColumn()) as tell:
+    with progress_bar(doing, MofNCompleteColumn()) as show:
         async for chunk in source.chunks():
             await send(chunk)
             sent += len(chunk)
-            tell(sent, source.total)
+            show(sent, source.total)
     return sent

@@ -104,7 +104,7 @@ async def check(name: Name, node: Address = None, json: Json = False) -> None:
 
 
 def _checked(plan: Plan, gaps: dict[NeededRight, MissingRight] | None, user: str) -> dict[str, Any]:
-    missing = None if gaps is None else [_told(gap, user) for gap in gaps.values()]
+    missing = None if gaps is None else [_missing_fields(gap, user) for gap in gaps.values()]
     return {
         "pipeline": plan.name,
         "tables": {step.name: step.kind for step in plan.steps},
@@ -112,7 +112,7 @@ def _checked(plan: Plan, gaps: dict[NeededRight, MissingRight] | None, user: str
     }
 
 
-def _told(gap: MissingRight, user: str) -> dict[str, Any]:
+def _missing_fields(gap: MissingRight, user: str) -> dict[str, Any]:
     need = gap.need
     place = {"action": need.action, "name": need.name, "where": need.where}
     return {**place, "part": gap.part, "rule": need.rule(user)}

@@ -214,10 +214,10 @@ def verify(folder: Place = None, json: Json = False) -> None:
 
     async def work() -> None:
         async with bus_of() as bus:
-            with _progress() as tell:
+            with _progress() as show:
                 async for found, position, end in bus.log.verify():
                     problems.extend(found)
-                    tell(position, end)
+                    show(position, end)
 
     if folder is None:
         run(work())
@@ -232,11 +232,11 @@ def verify(folder: Place = None, json: Json = False) -> None:
 def _verify_folder(place: str) -> list[str]:
     folder = _folder(place)
     done, total = 0, sum(file.size for file in folder.files())
-    with _progress() as tell:
+    with _progress() as show:
 
         def begin(file: FileInfo) -> None:
             nonlocal done
-            tell(done, total)
+            show(done, total)
             done += file.size
 
         return [str(problem) for problem in folder.verify(begin)]

@@ -125,13 +125,13 @@ def settings_options(*names: str, **defaults: Any) -> Iterator[inspect.Parameter
 
 def _setting_option(setting: Setting, default: Any) -> Any:
     flags = setting.flag if setting.contrary is None else f"{setting.flag}/--{setting.contrary}"
-    is_told = default is not None and setting.kind is not bool
+    is_shown = default is not None and setting.kind is not bool
     shown = f"{default:g}" if isinstance(default, float) else str(default)
     return typer.Option(
         flags,
         metavar=setting.metavar,
         help=setting.help,
-        show_default=shown if is_told else False,
+        show_default=shown if is_shown else False,
         autocompletion=(lambda: list(setting.choices)) if setting.choices else None,
     )
 

@@ -136,7 +136,7 @@ def run(
     if not continuous:
         run_tables(pipeline, settings, master, checkpoint, dry_run, config, json)
     elif dry_run:
-        tell_dry(plan, settings, json)
+        print_dry(plan, settings, json)
     else:
         run_query(pipeline, settings, master, checkpoint, trigger_s, config, json)
 
@@ -199,7 +199,7 @@ def check_run(pipeline: Pipeline, settings: RunSettings, use: Use) -> Plan:
 
 
 def check_nodes(options: Mapping[str, str], master: str | None) -> None:
-    """Raise Disconnected if a node in the options is not there, as far as this machine can tell."""
+    """Raise Disconnected if a node in the options is not there, as far as this machine can see."""
     from tidings.cli.connection import find_node
     from tidings.pipeline.options import reach_of
 
@@ -236,14 +236,14 @@ def run_query(
     )
     with stopped_by_signals() as stop, progress_line(not json) as show:
 
-        def tell(progress: BatchProgress) -> None:
+        def show_batch(progress: BatchProgress) -> None:
             if json:
                 print_json(pipeline.report.fields(progress))
             elif progress.rows or any(progress.published.values()):
                 show(pipeline.report.line(progress))
 
         show("starting Spark")
-        total = run_continuously(run, tell, stop, lambda: print_started(pipeline.name, json))
+        total = run_continuously(run, show_batch, stop, lambda: print_started(pipeline.name, json))
     print_total(pipeline.report, total, json)
 
 
@@ -260,7 +260,7 @@ def print_total(report: RunReport, total: Total, json: bool) -> None:
     print_result({"state": "stopped", **report.fields(total)}, "\n".join(report.total_lines(total)), json)
 
 
-def tell_dry(plan: Plan, settings: RunSettings, json: bool) -> None:
+def print_dry(plan: Plan, settings: RunSettings, json: bool) -> None:
     """Print what would be read and written; errors were raised before."""
     sources = [settings.source(source.where) for source in plan.sources]
     lines = [f"reads {source['node']} where {source['where']}" for source in sources]

@@ -29,7 +29,14 @@ from tidings.cli.printing import (
     to_json,
     word,
 )
-from tidings.cli.user import PasswordFile, directory_of, find_password, hashed, print_users, tell_consequences
+from tidings.cli.user import (
+    PasswordFile,
+    directory_of,
+    find_password,
+    hashed,
+    print_consequences,
+    print_users,
+)
 
 if TYPE_CHECKING:
     from tidings.client.sessions import InvitationInfo
@@ -86,7 +93,7 @@ def init(
         password = None if generated is None else str(directory / "admin.password")
         print_json({"made": str(directory), "node": made, "admin": admin, "password_file": password})
         return
-    _tell_made(directory, made)
+    _print_made(directory, made)
     typer.echo(_how_to_begin(directory, node, hosts[0]))
     if generated is not None:
         typer.echo(f"\nThe password of {admin} was made up: it is in {directory / 'admin.password'}")
@@ -104,12 +111,12 @@ def add_node(name: NodeName, home: From, to: To, host: Hosts = None, json: Json 
     if json:
         print_json({"made": str(to), "node": made, "sibling": this})
     else:
-        _tell_made(to, made)
-        _tell_how_to_start(here, this, to, name, hosts)
-    tell_consequences(here)
+        _print_made(to, made)
+        _print_how_to_start(here, this, to, name, hosts)
+    print_consequences(here)
 
 
-def _tell_how_to_start(here: SecurityDirectory, this: str, to: Path, name: str, hosts: list[str]) -> None:
+def _print_how_to_start(here: SecurityDirectory, this: str, to: Path, name: str, hosts: list[str]) -> None:
     from tidings.security.certificates import HOSTS
     from tidings.security.provision import own_certificate
 
@@ -178,7 +185,7 @@ def certificate(user: UserName, home: From, to: To, json: Json = False) -> None:
         typer.echo(f"made {to}: a certificate for {user}\n\nMove it to the client's machine. There:")
         for name, file in files.items():
             typer.echo(f"  export TIDINGS_{name}={shlex.quote(str(file))}")
-    tell_consequences(here, user)
+    print_consequences(here, user)
 
 
 @app.command()
@@ -221,7 +228,7 @@ def _print_report(home: SecurityDirectory, report: DirectoryReport) -> None:
     typer.echo(f"\n{home.path} is in order")
 
 
-def _tell_made(directory: Path, certificate: Certificate) -> None:
+def _print_made(directory: Path, certificate: Certificate) -> None:
     typer.echo(_certificate_text(f"made {directory}: node", certificate))
 
 

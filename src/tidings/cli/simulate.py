@@ -154,14 +154,14 @@ def run_sensors(
         duration_s=duration,
     )
     with progress_line(not json) as show:
-        simulation = Simulation(place, load, lambda tally: show(tell_city(tally)))
+        simulation = Simulation(place, load, lambda tally: show(city_text(tally)))
         is_whole = run_quickly(simulation.run())
     print_city(simulation.tally, json)
     if not is_whole:
         raise typer.Exit(130)
 
 
-def tell_city(tally: CityTally) -> str:
+def city_text(tally: CityTally) -> str:
     """Return the counts of a simulated city so far, in words."""
     trouble = f", {tally.errors:,} errors ({tally.last_error})" if tally.last_error else ""
     return (

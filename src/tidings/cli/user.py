@@ -17,7 +17,7 @@ from tidings.errors import TidingsError, UserError
 if TYPE_CHECKING:
     from tidings.security.directory import SecurityDirectory
     from tidings.security.passwords import Password
-    from tidings.security.provision import ToldUser
+    from tidings.security.provision import UserInfo
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -65,16 +65,16 @@ def add(
     with edited(home) as lines:
         lines.add(name, credential)
     print_result({"added": name}, f"added {name}", json)
-    tell_consequences(home, name)
+    print_consequences(home, name)
 
 
 @app.command("list")
 def show(security: Security = None, json: Json = False) -> None:
     """List the users, their credentials, and how many rules they have."""
-    from tidings.security.provision import tell_users
+    from tidings.security.provision import user_infos
 
     users, rules = directory_of(security).load()
-    reports = tell_users(users, rules, datetime.now(UTC))
+    reports = user_infos(users, rules, datetime.now(UTC))
     if json:
         for user in reports:
             print_json(user)
@@ -98,7 +98,7 @@ def remove(name: UserName, security: Security = None, json: Json = False) -> Non
     if place is not None:
         text = f"{name} is locked, and let in by nothing; the name stays because of {place}"
     print_result({"removed": name, "locked": place is not None}, text, json)
-    tell_consequences(home)
+    print_consequences(home)
 
 
 @app.command()
@@ -115,7 +115,7 @@ def password(
     with edited(home) as lines:
         lines.set_password(name, new)
     print_result({"changed": name}, f"{name} has a new password", json)
-    tell_consequences(home, name)
+    print_consequences(home, name)
 
 
 @app.command()
@@ -147,7 +147,7 @@ def token(
         typer.echo(made)
     about = f"token {label!r} of {'the new user ' if is_new else ''}{name}"
     typer.echo(f"{about} is good{'' if last_day is None else f' until {last_day}'}", err=True)
-    tell_consequences(home, name)
+    print_consequences(home, name)
 
 
 @app.command()
@@ -160,7 +160,7 @@ def revoke(name: UserName, label: OldLabel, security: Security = None, json: Jso
         is_last = lines.revoke(name, label)
     text = f"revoked {label!r} of {name}" + (", who is let in by nothing now" if is_last else "")
     print_result({"user": name, "revoked": label, "is_last": is_last}, text, json)
-    tell_consequences(home)
+    print_consequences(home)
 
 
 def directory_of(path: Path | None) -> SecurityDirectory:
@@ -211,7 +211,7 @@ def hashed(secret: str) -> Password:
     return make_password(secret, os.urandom)
 
 
-def tell_consequences(home: SecurityDirectory, name: str | None = None) -> None:
+def print_consequences(home: SecurityDirectory, name: str | None = None) -> None:
     """Say so if the change does not do what one may expect of it."""
     try:
         users, rules = home.load()
@@ -224,7 +224,7 @@ def tell_consequences(home: SecurityDirectory, name: str | None = None) -> None:
         typer.echo(f"no rule allows {name} anything yet: add one to {home.access}", err=True)
 
 
-def print_users(users: list[ToldUser]) -> None:
+def print_users(users: list[UserInfo]) -> None:
     """A table of users."""
     table = new_table("user", "comes in by", "tokens", "rules", numbers=("rules",), wide=("tokens",))
     for user in users:
@@ -232,7 +232,7 @@ def print_users(users: list[ToldUser]) -> None:
     print_table(table)
 
 
-def ways_in(user: ToldUser) -> str:
+def ways_in(user: UserInfo) -> str:
     """By what a user may come in, in words."""
     if user.locked:
         return "nothing (locked)"
@@ -245,7 +245,7 @@ def ways_in(user: ToldUser) -> str:
     return ", ".join(kind for kind, has in kinds.items() if has)
 
 
-def tokens_text(user: ToldUser) -> str:
+def tokens_text(user: UserInfo) -> str:
     """The labels of a user's tokens, and until when they are good."""
     return ", ".join(
         token.label + (f" {'until' if token.is_good else 'expired'} {token.until}" if token.until else "")

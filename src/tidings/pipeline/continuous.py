@@ -68,7 +68,7 @@ class StartedQuery(NamedTuple):
 
 def run_continuously(
     run: ContinuousRun,
-    tell: Callable[[BatchProgress], None],
+    report: Callable[[BatchProgress], None],
     stop: Event,
     begun: Callable[[], None] = lambda: None,
 ) -> Total:
@@ -78,7 +78,7 @@ def run_continuously(
         with tempfile.TemporaryDirectory(prefix=f"tidings-{run.pipeline.name}-") as folder:
             query, counts = start(spark, run, folder)
             begun()
-            return watch(query, tell, stop, run.plan, counts)
+            return watch(query, report, stop, run.plan, counts)
     finally:
         close(spark)
 

@@ -69,7 +69,7 @@ class DeclarativeRun(Struct, frozen=True, kw_only=True):
         )
 
 
-def run_once(run: DeclarativeRun, tell: Callable[[str], None]) -> dict[str, Any] | None:
+def run_once(run: DeclarativeRun, report: Callable[[str], None]) -> dict[str, Any] | None:
     """Run the project, and return the contents of its tables; None if it was only checked (`dry`).
 
     PeerError if Spark refuses.
@@ -81,7 +81,7 @@ def run_once(run: DeclarativeRun, tell: Callable[[str], None]) -> dict[str, Any]
     with _project(run, plan) as project:
         spark = _session(run, settings)
         try:
-            _carry_out(spark, run, settings, project, tell)
+            _carry_out(spark, run, settings, project, report)
             if run.dry:
                 return None
             publish_changes(spark, plan, settings.target())
@@ -148,7 +148,7 @@ def _carry_out(
     run: DeclarativeRun,
     settings: RunSettings,
     project: Path,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Do what `spark-pipelines run` does, with the settings and the folder of this run."""
     from pyspark.pipelines.cli import load_pipeline_spec, register_definitions
@@ -164,7 +164,7 @@ def _carry_out(
         register_definitions(project / SPEC_FILE, registry, spec, spark, graph)
     events = start_run(spark, graph, [], False, [], run.dry, spec.storage)
     for message in _messages(events):
-        tell(message)
+        report(message)
 
 
 def _configured(spec: PipelineSpec, configuration: Mapping[str, str]) -> PipelineSpec:

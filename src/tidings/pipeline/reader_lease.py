@@ -72,14 +72,14 @@ class QueryEnding:
         self._driver, self._is_stopped, self._is_ending = os.getppid(), False, False
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._tell)
+            signal.signal(signal.SIGTERM, self._on_sigterm)
 
     @property
     def is_stopped(self) -> bool:
         """Whether Spark has ended the query."""
         return self._is_stopped
 
-    def _tell(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
         is_first, self._is_stopped = not self._is_stopped, True
         if is_first and not self._is_ending:  # else it would interrupt the cleaning up
             self._is_ending = True

@@ -135,7 +135,7 @@ def stopped_by_signals() -> Iterator[threading.Event]:
 
 def watch(
     query: StreamingQuery,
-    tell: Callable[[BatchProgress], None],
+    report: Callable[[BatchProgress], None],
     stop: threading.Event,
     plan: Plan,
     counts: Mapping[int, Counts] | None = None,
@@ -155,7 +155,7 @@ def watch(
                     seen = reported["batchId"]
                     progress = read_progress(reported, plan, (counts or {}).get(seen))
                     total.add(progress)
-                    tell(progress)
+                    report(progress)
         problem = query.exception()
     except Exception as error:
         if not stop.is_set():  # else the same signal has ended Spark, too: there is nothing left to stop

@@ -73,7 +73,7 @@ def _error(name: str, problem: str) -> ConfigError:
 
 
 def _check_twice(names: Sequence[str]) -> None:
-    """Refuse two columns of one name, without regard to case: Spark could not tell them apart in a read."""
+    """Refuse two columns of one name, without regard to case: Spark could not distinguish them in a read."""
     seen: dict[str, str] = {}
     for name in names:
         known = seen.get(name.lower())

@@ -72,7 +72,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._standings: dict[str, NodeExtent] | None = None
         self._new: dict[str, int] = {}
         self._idle = Backoff(None, IDLE_S_MIN, IDLE_S_MAX)
-        self._told: set[Loss] = set()
+        self._reported: set[Loss] = set()
 
     @cached_property
     def options(self) -> ReadOptions:
@@ -212,8 +212,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for loss in losses(start, standings):
             if self.options.fails_on_loss:
                 raise UserError(f"{loss.problem}; the option failOnDataLoss=false goes on without them")
-            if loss not in self._told:
-                self._told.add(loss)
+            if loss not in self._reported:
+                self._reported.add(loss)
                 logger.warning("%s", loss.problem)
 
 

@@ -75,7 +75,7 @@ class Invitation(Struct, frozen=True):
 
     def is_of(self, secret: str) -> bool:
         """Whether this is its secret."""
-        return hash_token(secret) == self.digest  # two hashes: how far they agree tells nothing of the secret
+        return hash_token(secret) == self.digest  # two hashes: how far they agree says nothing of the secret
 
     def state_at(self, wall: float) -> StateNow:
         """Return its state at this time."""

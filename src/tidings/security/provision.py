@@ -248,7 +248,7 @@ def _place(path: Path, content: Content) -> None:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-class ToldToken(Struct, frozen=True):
+class TokenInfo(Struct, frozen=True):
     """Token by its label."""
 
     label: str
@@ -256,12 +256,12 @@ class ToldToken(Struct, frozen=True):
     is_good: bool
 
 
-class ToldUser(Struct, frozen=True):
+class UserInfo(Struct, frozen=True):
     """Credentials and rules of a user."""
 
     user: str
     password: bool
-    tokens: list[ToldToken]
+    tokens: list[TokenInfo]
     certificate: bool
     node: bool
     locked: bool
@@ -271,7 +271,7 @@ class ToldUser(Struct, frozen=True):
 class DirectoryReport(Struct, frozen=True):
     """Report on a security directory."""
 
-    users: list[ToldUser]
+    users: list[UserInfo]
     authority: Certificate
     has_authority_key: bool
     node: Certificate
@@ -291,13 +291,13 @@ def report_on(home: SecurityDirectory, now: datetime) -> DirectoryReport:
     check_pair(node_text, read_text(home.key), str(home.key))
     if has_key := home.ca_key.exists():
         check_pair(authority_text, read_text(home.ca_key), str(home.ca_key))
-    reports = tell_users(users, rules, now)
+    reports = user_infos(users, rules, now)
     return DirectoryReport(reports, authority, has_key, node, _warnings(home, users, rules, node, now))
 
 
-def tell_users(users: Users, rules: Rules, now: datetime) -> list[ToldUser]:
+def user_infos(users: Users, rules: Rules, now: datetime) -> list[UserInfo]:
     """Return the users in the order of the file."""
-    return [_tell(user, rules.get(user.name, ()), now) for user in users.values()]
+    return [_info(user, rules.get(user.name, ()), now) for user in users.values()]
 
 
 def rule_text(rule: Rule) -> str:
@@ -306,15 +306,15 @@ def rule_text(rule: Rule) -> str:
     return f"{rule.action}{queue}" + ("" if rule.where is None else f" where {rule.where}")
 
 
-def _tell(user: User, rules: tuple[Rule, ...], now: datetime) -> ToldUser:
+def _info(user: User, rules: tuple[Rule, ...], now: datetime) -> UserInfo:
     tokens = [
-        ToldToken(
+        TokenInfo(
             token.label, None if token.until is None else str(token.until), token.is_good(now.timestamp())
         )
         for token in user.tokens
     ]
     said = [rule_text(rule) for rule in rules]
-    return ToldUser(
+    return UserInfo(
         user.name,
         user.password is not None,
         tokens,

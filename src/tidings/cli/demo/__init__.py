@@ -72,8 +72,8 @@ async def _demo(seconds: float | None, nodes: int, spark: bool, json: bool) -> N
     is_endless = is_watched and seconds is None
     logging.getLogger("tidings.node").setLevel(logging.ERROR)  # nodes that stop lose their links
     async with home(nodes=nodes) as place:
-        with view(place, json, is_watched) as tell:
-            town = Town(place, spark, tell)
+        with view(place, json, is_watched) as show:
+            town = Town(place, spark, show)
             late_s_max = LATE_S_MAX if seconds is None else 0.0
             wait = asyncio.Event().wait if is_endless else partial(town.wait, seconds or SECONDS, late_s_max)
             summary = await town.live(wait, needs_query=not is_endless)

@@ -27,7 +27,7 @@ import tidings
 from tidings.cli.demo.child import beside
 from tidings.cli.demo.people import ALARMS, LEDGER, READINGS, DemoWorkers, Mayor, People, text_of
 from tidings.cli.demo.query import Query, Said
-from tidings.cli.demo.views import Figures, Line, Note, Summary, Told, judged
+from tidings.cli.demo.views import Figures, Line, Note, Summary, Update, judged
 from tidings.client import Bus
 from tidings.errors import InternalError
 from tidings.event import Event
@@ -120,11 +120,11 @@ async def linked(addresses: list[str]) -> str:
     """Wait until the first of these nodes knows that all are linked; return a picture of the network."""
     async with tidings.connect(addresses[0], name="console") as bus:
         while True:
-            told = await bus.topology()
-            records = msgspec.convert(told["records"], list[NodeRecord])
+            reply = await bus.topology()
+            records = msgspec.convert(reply["records"], list[NodeRecord])
             is_up = all(link.is_up for record in records for link in record.links)
-            if len(told["tree"]) == len(addresses) - 1 and is_up:
-                return text(records, told["node"])
+            if len(reply["tree"]) == len(addresses) - 1 and is_up:
+                return text(records, reply["node"])
             await asyncio.sleep(LOOK_S)
 
 
@@ -212,11 +212,11 @@ class City:
 class Town:
     """Whole system of the demo, with Spark or, if not `spark`, a mayor who requests the readings.
 
-    `tell` is called with each occurrence, and with the figures of each second.
+    `show` is called with each occurrence, and with the figures of each second.
     """
 
-    def __init__(self, home: Home, spark: bool, tell: Callable[[Told], None]) -> None:
-        self._tell = tell
+    def __init__(self, home: Home, spark: bool, show: Callable[[Update], None]) -> None:
+        self._show = show
         self._began_at = time.monotonic()
         self._last = Figures(at_s=self._began_at)  # of the node
         self._alarms = 0
@@ -231,7 +231,7 @@ class Town:
 
     def note(self, who: str, does: str, what: str) -> None:
         """Show an occurrence."""
-        self._tell(Line(self._now(), who, does, what))
+        self._show(Line(self._now(), who, does, what))
 
     def _now(self) -> float:
         return round(time.monotonic() - self._began_at, 3)
@@ -311,7 +311,7 @@ class Town:
 
     async def _look(self) -> None:
         while True:
-            self._tell(await self._figure())
+            self._show(await self._figure())
             await asyncio.sleep(FIGURES_S)
 
     async def _figure(self) -> Figures:

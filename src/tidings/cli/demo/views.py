@@ -149,8 +149,8 @@ def judged(summary: Summary) -> Summary:
     return replace(summary, missing=[what for what, is_so in wishes.items() if not is_so])
 
 
-Told = Line | Figures | Summary
-Tell = Callable[[Told], None]
+Update = Line | Figures | Summary
+ShowUpdate = Callable[[Update], None]
 
 
 def size_text(size: float) -> str:
@@ -166,31 +166,31 @@ def size_text(size: float) -> str:
 
 
 @contextmanager
-def view(home: Home, json: bool, is_watched: bool) -> Iterator[Tell]:
+def view(home: Home, json: bool, is_watched: bool) -> Iterator[ShowUpdate]:
     """Yield the function to be called with all output of the demo: it updates a screen, or prints lines."""
     if json:
         yield print_json
     elif is_watched:
-        with screen(home) as tell:
-            yield tell
+        with screen(home) as show:
+            yield show
     else:
         for line in (*headings(home), *hints(home)):
             typer.echo(line)
-        yield PlainLines().tell
+        yield PlainLines().show
 
 
 @contextmanager
-def screen(home: Home) -> Iterator[Tell]:
+def screen(home: Home) -> Iterator[ShowUpdate]:
     """Yield a function that updates a live screen."""
     console = Console(highlight=False)
     shown = Screen(home)
     with Live(shown.render(console.height), console=console, auto_refresh=False) as live:
 
-        def tell(told: Told) -> None:
-            shown.tell(told)
+        def show(update: Update) -> None:
+            shown.show(update)
             live.update(shown.render(console.height), refresh=True)
 
-        yield tell
+        yield show
 
 
 def show_summary(summary: Summary, json: bool) -> None:
@@ -206,13 +206,13 @@ class PlainLines:
     def __init__(self) -> None:
         self._alarms = 0
 
-    def tell(self, told: Told) -> None:
+    def show(self, update: Update) -> None:
         """Print it, unless it is frequent."""
-        if isinstance(told, Line):
-            self._alarms += told.does == "comes"
-            if told.does in OFTEN or (told.does == "comes" and self._alarms > ALARMS_SHOWN):
+        if isinstance(update, Line):
+            self._alarms += update.does == "comes"
+            if update.does in OFTEN or (update.does == "comes" and self._alarms > ALARMS_SHOWN):
                 return
-        typer.echo(str(told))
+        typer.echo(str(update))
 
 
 class Screen:
@@ -224,12 +224,12 @@ class Screen:
         self._alarms: deque[Line] = deque(maxlen=LINES_SHOWN)
         self._lines: deque[Line] = deque(maxlen=LINES_SHOWN)
 
-    def tell(self, told: Told) -> None:
+    def show(self, update: Update) -> None:
         """Keep it, as far as the screen shows it."""
-        if isinstance(told, Figures):
-            self._figures = told
-        elif isinstance(told, Line) and told.does not in OFTEN:
-            (self._alarms if told.does == "comes" else self._lines).append(told)
+        if isinstance(update, Figures):
+            self._figures = update
+        elif isinstance(update, Line) and update.does not in OFTEN:
+            (self._alarms if update.does == "comes" else self._lines).append(update)
 
     def render(self, height: int) -> RenderableType:
         """Return the whole screen, in at most `height` lines."""
