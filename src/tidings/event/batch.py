@@ -92,6 +92,8 @@ class Batch:
 
     def take(self, rows: Iterable[int]) -> Batch:
         """Return the batch of the events in these rows, in that order; IndexError if a row is missing."""
+        if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start < rows.stop <= self._count:
+            return self.slice(rows.start, rows.stop)
         wanted = [int(row) for row in rows]
         if wanted and (min(wanted) < 0 or max(wanted) >= self._count):
             raise IndexError(f"a row is not within 0..{self._count - 1}")
@@ -105,7 +107,10 @@ class Batch:
     def slice(self, start: int, end: int) -> Batch:
         """Return the batch of the rows from `start` to before `end`, which must exist."""
         offsets = self.offsets
-        return Batch(array_head(end - start) + self.raw[offsets[start] : offsets[end]], self.origin)
+        part = Batch(array_head(end - start) + self.raw[offsets[start] : offsets[end]], self.origin)
+        if self._events is not None:
+            part._events = self._events[start:end]
+        return part
 
     def cut(self, rows: Sequence[int], size_max: int) -> Iterator[Batch]:
         """Yield these ascending rows in batches of at most `size_max` bytes, except for a larger event.
@@ -160,7 +165,8 @@ class Batch:
         """
         count = len(rows)
         if count > FEW:
-            return self.take(rows).raw
+            run = isinstance(rows, range) and rows.step == 1
+            return Batch.slice(self, rows[0], rows[-1] + 1).raw if run else self.take(rows).raw
         raw, offsets = self.raw, self._offsets or self.offsets
         if count == 1:
             row = rows[0]

@@ -73,6 +73,8 @@ class RelayedBatch(Batch):
         self.is_again = is_again
 
     def take(self, rows: Iterable[int]) -> RelayedBatch:
+        if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start < rows.stop <= len(self):
+            return self.slice(rows.start, rows.stop)
         wanted = [int(row) for row in rows]
         return self._with(super().take(wanted), array("Q", [self.numbers[row] for row in wanted]))
 

@@ -19,20 +19,33 @@ from collections.abc import Callable
 from tidings.protocol.access import PeerInfo
 from tidings.protocol.broker import Broker
 from tidings.protocol.connection import Connection
-from tidings.protocol.frames import encode
-from tidings.protocol.messages import Reverse
+from tidings.protocol.frames import encode_reverse_head
 from tidings.protocol.session import Session
 
-PIECE_SIZE = 256 << 10
-"""Bytes in one REVERSE frame."""
+PIECE_SIZE = 64 << 10
+"""Bytes in one REVERSE frame at most."""
 BULK_ROOM = 64 << 10
 """Bytes that may wait to be sent to a neighbour before forwarded events wait with their streams."""
 
 
 def wrapped(frames: list[bytes]) -> list[bytes]:
-    """Return REVERSE frames with these bytes."""
-    data = b"".join(frames)
-    return [encode(Reverse(data[at : at + PIECE_SIZE])) for at in range(0, len(data), PIECE_SIZE)]
+    """Return these frames in REVERSE frames, each as its head and then what it holds.
+
+    Frames are held whole, save long ones: so the other end need not put their pieces together.
+    """
+    pieces: list[bytes] = []
+    held: list[bytes] = []
+    size = 0
+    for frame in frames:
+        if size and size + len(frame) > PIECE_SIZE:
+            pieces += [encode_reverse_head(size), *held]
+            held, size = [], 0
+        while len(frame) > PIECE_SIZE:
+            pieces += [encode_reverse_head(PIECE_SIZE), frame[:PIECE_SIZE]]
+            frame = frame[PIECE_SIZE:]
+        held.append(frame)
+        size += len(frame)
+    return [*pieces, encode_reverse_head(size), *held] if size else pieces
 
 
 class TunnelledSession:
@@ -115,8 +128,8 @@ class TunnelledConnection:
             self._ended()
 
     def _post(self, frames: list[bytes]) -> None:
-        for frame in wrapped(frames):
-            self._session.post(frame)
+        if frames:
+            self._session.post(b"".join(wrapped(frames)))
 
     def release(self) -> None:
         """The session has sent some of what waits."""

@@ -16,7 +16,7 @@ import msgspec
 
 from tidings.errors import CodecError, MissingExtra
 from tidings.event.wire import COUNT_MAX, HEAD_SIZE, array_head, skip
-from tidings.protocol.messages import KINDS, ProtocolMessage, Publish, Put, RawRequest, Request
+from tidings.protocol.messages import KINDS, ProtocolMessage, Publish, Put, RawRequest, Request, Reverse
 
 FRAME_MAX = 16 << 20
 """Bytes of a frame behind its length."""
@@ -43,6 +43,7 @@ _encoder = msgspec.msgpack.Encoder()
 _DECODERS = {number: msgspec.msgpack.Decoder(kind).decode for number, kind in KINDS.items()}
 _NODE_DECODERS = {**_DECODERS, Request.KIND: msgspec.msgpack.Decoder(RawRequest).decode}
 _WITH_EVENTS = frozenset(number for number, kind in KINDS.items() if kind.HAS_EVENTS)
+_REVERSE_HEADER = b"\x91\xc6"  # an array of one, which has as many bytes as the next four say
 _read_plain_head = Struct(">I3sI").unpack_from
 
 
@@ -57,6 +58,12 @@ def encode_head(message: ProtocolMessage, size: int) -> bytes:
     """The beginning of a frame whose events have so many bytes, which are to follow it."""
     header = _encoder.encode(message)
     return b"%b%c%b" % ((1 + len(header) + size).to_bytes(4, "big"), message.KIND, header)
+
+
+def encode_reverse_head(size: int) -> bytes:
+    """The beginning of a REVERSE frame that holds so many bytes, which are to follow it."""
+    header = _REVERSE_HEADER + size.to_bytes(4, "big")
+    return b"%b%c%b" % ((1 + len(header) + size).to_bytes(4, "big"), Reverse.KIND, header)
 
 
 class TooLarge(CodecError):
@@ -75,7 +82,8 @@ class FrameReader:
         self._decoders = _NODE_DECODERS if is_node else _DECODERS
         self._data = b""  # what frames are being cut out of, from `_at` on
         self._at = 0
-        self._held = bytearray()  # what has come behind that
+        self._behind: list[bytes] = []  # what has come behind that
+        self._behind_size = 0
         self._awaited = PREFIX
         self.has_next = False
         """Whether there may be a whole frame."""
@@ -83,7 +91,7 @@ class FrameReader:
     @property
     def held(self) -> int:
         """Bytes that are not cut into frames."""
-        return len(self._data) - self._at + len(self._held)
+        return len(self._data) - self._at + self._behind_size
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that are whole now; to be run to its end before it is called again."""
@@ -93,9 +101,10 @@ class FrameReader:
 
     def add(self, data: bytes) -> None:
         """Take bytes that have arrived, to be cut by `next`."""
-        if self._held or self.has_next:
-            self._held += data
-            self.has_next = self.has_next or len(self._held) >= self._awaited
+        if self._behind or self.has_next:
+            self._behind.append(data)
+            self._behind_size += len(data)
+            self.has_next = self.has_next or self._behind_size >= self._awaited
         else:
             self._data, self._at, self.has_next = data, 0, True
 
@@ -103,18 +112,19 @@ class FrameReader:
         """The next frame, None while it has not come whole."""
         while self.has_next:
             if self._at == len(self._data):
-                self._data, self._at = bytes(self._held), 0
-                self._held.clear()
+                self._data, self._at = b"".join(self._behind), 0
+                self._behind, self._behind_size = [], 0
             data, at = self._data, self._at
             following = self._end_of_frame(data, at)
             if following:
                 frame = self._cut(data, at, following)
                 self._awaited = PREFIX
-                self.has_next = self._at < len(data) or len(self._held) >= PREFIX
+                self.has_next = self._at < len(data) or self._behind_size >= PREFIX
                 return frame
-            self._held[:0] = data[at:]
+            self._behind.insert(0, data[at:])
+            self._behind_size += len(data) - at
             self._data, self._at = b"", 0
-            self.has_next = len(self._held) >= self._awaited
+            self.has_next = self._behind_size >= self._awaited
         return None
 
     def _cut(self, data: bytes, at: int, following: int) -> Frame:
