@@ -5,6 +5,8 @@ by its own positions, when the commit with it is on disk. How far those beyond t
 level by level: a position of the neighbour is at level k when all other neighbours have confirmed, at level
 k - 1, what this node had stored when it took that position. It is at the last level when they have confirmed
 that at the last level, too: all nodes behind this one have it.
+
+The neighbour gets credit for what was taken, save while the link to another one is crowded (`relaying.py`).
 """
 
 from __future__ import annotations
@@ -86,6 +88,7 @@ class Intake:
         self._is_over = False
         self.is_begun = False
         self.received = 0
+        self._unconsumed = 0  # events that were taken while another link was crowded
         wanted = Wanted(link=True, sides=sides)
         self.subscription: ClientSubscription = connection.subscribe(wanted, self, PREFETCH)
         self.subscription.begun.then(self._begun, lambda _error: owner.ended())
@@ -142,11 +145,18 @@ class Intake:
                 if self._is_over:  # what came before it may be lost, and must be counted before it
                     relaying.close()  # type: ignore[unreachable]  # it may be over since then
                     return
-        self._connection.consume(self.subscription, len(batch))
+        self._unconsumed += len(batch)
+        self.go_on()
         if positions:
             self._unsafe.append(Taken(self._broker.promise, positions[-1], self._broker.position))
             self.durable(self._broker.mark_durable)
         yield
+
+    def go_on(self) -> None:
+        """Give the neighbour credit for what was taken, unless too much of it waits for another link."""
+        if self._unconsumed and not (self._is_over or self._broker.crowded_links - {self._cursor}):
+            self._connection.consume(self.subscription, self._unconsumed)
+            self._unconsumed = 0
 
     # What is safe
 

@@ -9,6 +9,12 @@ Reliable events are kept until the neighbour has stored them, until all within `
 want them have, and until all nodes behind it have. A cursor has a position for each of these levels. The
 stream is trimmed behind the last of them: if the tree changes, whatever is on its way is still held on the
 side of its first node. Of more than KEPT_MAX positions only what the hops before need is kept.
+
+Transient events are not stored. Those for which a neighbour has no credit wait in memory. When CROWD_MAX of
+them wait the link is *crowded*: publishers here are held, as a subscription with `on_slow="block"` holds
+them, and other neighbours get no credit for more, until half of that is left. A link that does not get there
+within CROWDED_S holds nobody until it does: its oldest events are dropped, past WAITING_MAX. So a slow
+neighbour slows others down to a pace that is bounded below, and a dead one stops nobody.
 """
 
 from __future__ import annotations
@@ -26,9 +32,9 @@ from tidings.ids import ForwardedOrigin, Origin
 from tidings.overlay.packing import LinkSpeed, packed
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 from tidings.protocol.broker import Broker
-from tidings.protocol.consumer import CREDITED_SIZE_MAX, DroppingConsumer
+from tidings.protocol.consumer import CREDITED_SIZE_MAX, BlockingConsumer, DroppingConsumer
 from tidings.protocol.cursors import Cursor, Options, options_of
-from tidings.protocol.frames import encode
+from tidings.protocol.frames import encode_head
 from tidings.protocol.messages import Relay
 from tidings.protocol.session import Session
 from tidings.protocol.stored_consumer import StoredConsumer
@@ -38,6 +44,12 @@ OWNER = "\x1flink"
 """Owner of the cursors of neighbours: no client can have this name."""
 WAITING_MAX = 1_000_000
 """Transient events that wait for a neighbour, within the bytes that a slow client has."""
+CROWD_MAX = 50_000
+"""Transient events that wait for a neighbour before publishers are held."""
+CROWD_SIZE_MAX = 8 << 20
+"""Their bytes."""
+CROWDED_S = 1.0
+"""How long publishers are held for a neighbour at a time: it must have taken half of that many by then."""
 KEPT_MAX = 1_000_000
 """Positions that are kept until all nodes behind a neighbour have confirmed them."""
 LINK_OPTIONS = Options(link=True, passive=True)
@@ -136,13 +148,15 @@ class LinkCursor(Cursor):
         return kept if kept >= least else min(least, self.confirmed(len(self.levels) - 2))
 
 
-class LinkConsumer(StoredConsumer, DroppingConsumer):
+class LinkConsumer(StoredConsumer, BlockingConsumer):
     """Delivers to a neighbour what it wants; `leads_to` tells whether it is the way to a node.
 
-    Transient events wait for its credit as those of clients do, beside what is read from the store.
+    Transient events wait for its credit as those of clients do, beside what is read from the store. If many
+    wait they hold their publishers.
     """
 
     cursor: LinkCursor
+    hold_reason = "link"
 
     def __init__(
         self,
@@ -187,6 +201,40 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
             self._wait(self._numbered(batch, rows))
             self.release()
             self.trim()
+            self.hold_back(batch, rows)
+
+    # Who is held
+
+    @property
+    def _is_full(self) -> bool:
+        return self.count > CROWD_MAX or self.size > CROWD_SIZE_MAX
+
+    @property
+    def _is_eased(self) -> bool:
+        return self.count <= CROWD_MAX // 2 and self.size <= CROWD_SIZE_MAX // 2
+
+    def _hold(self, batch: Batch, rows: Rows) -> None:
+        """Hold the publisher of a batch, and other neighbours."""
+        self.broker.crowded_links.add(self.cursor)
+        self.broker.timers.by(self.broker.now + CROWDED_S, self._give_up)
+        super()._hold(batch, rows)
+
+    def _get_on(self) -> None:
+        """Credit alone gives it no more time: half of what waits must go."""
+
+    def release(self) -> None:
+        """Send what waits; if little is left, hold nobody, and allow it to hold others again."""
+        super().release()
+        if self._is_eased:
+            self.is_given_up = False
+
+    def _let_go(self) -> None:
+        super()._let_go()
+        self.broker.crowded_links.discard(self.cursor)
+
+    def lose(self, dropped: int, reason: str) -> None:
+        """Count events that are dropped, whether it holds publishers or not."""
+        DroppingConsumer.lose(self, dropped, reason)
 
     @property
     def _limits(self) -> tuple[int, int]:
@@ -202,7 +250,7 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
         first, base = self._numbers.volatile(batch)
         origin = batch.origin or Origin()
         origin = ForwardedOrigin(origin.system, origin.epoch, self._named(origin.source))
-        numbered = RelayedBatch(batch.raw, origin, first, range(base, base + len(batch)))
+        numbered = RelayedBatch(batch.raw, origin, first, range(base, base + len(batch)), 0, batch.offsets)
         return numbered if len(rows) == len(batch) else numbered.take(rows)
 
     def send(
@@ -212,21 +260,26 @@ class LinkConsumer(StoredConsumer, DroppingConsumer):
         self.sent += len(rows)
         raw = batch.raw if len(rows) == len(batch) else batch.raw_of(rows)
         mark = self.mark if positions is None else self.broker.promise
-        message = self._relay(batch, rows, positions, redelivered)
-        self._post(encode(message, raw), mark)
+        self._post(self._relay(batch, rows, positions, redelivered), raw, mark)
         self.broker.count("relayed", len(rows))
 
-    def _post(self, frame: bytes, mark: int) -> None:
+    def _post(self, message: Relay, raw: bytes, mark: int) -> None:
         """Put a frame into the outbox, compressed if the link is slow."""
+        frames = [encode_head(message, len(raw)), raw]
         speed = self._speed
         if speed is not None:
             speed.look(self.session.outbox.size, self.broker.now)
             if speed.is_slow:
-                size, frame = len(frame), packed(frame)
-                self.broker.count("compressed_bytes", size, "before")
-                self.broker.count("compressed_bytes", len(frame), "after")
-            speed.posted(len(frame))
-        self.session.post(frame, mark)
+                frames = [self._packed(b"".join(frames))]
+            speed.posted(sum(map(len, frames)))
+        for part in frames:
+            self.session.post(part, mark)
+
+    def _packed(self, frame: bytes) -> bytes:
+        shorter = packed(frame)
+        self.broker.count("compressed_bytes", len(frame), "before")
+        self.broker.count("compressed_bytes", len(shorter), "after")
+        return shorter
 
     @property
     def is_packing(self) -> bool:

@@ -364,6 +364,7 @@ class Overlay(Service):
     def _flush(self) -> None:
         for link, neighbour in self.linking:
             if neighbour.intake is not None:
+                neighbour.intake.go_on()
                 neighbour.intake.confirm_beyond()
             link.flush()
         self._holding.look()

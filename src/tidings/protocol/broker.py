@@ -157,6 +157,8 @@ class Broker:
         self.open_link: LinkOpening | None = None  # who has links to other nodes
         self.changed_links: set[NodeSubscription] = set()
         """Of neighbours beyond which nodes may lack what was had here: events go other ways than before."""
+        self.crowded_links: set[object] = set()
+        """Cursors of neighbours for which so much waits that publishers are held."""
         self.tunnels: dict[Session, Callable[[], None]] = {}
         """What sends the frames of sessions that have no connection of their own."""
         self.background = Background(self.turns)  # long work that no session waits for

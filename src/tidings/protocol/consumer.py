@@ -285,7 +285,11 @@ class BlockingConsumer(DroppingConsumer):
 
     A hold is for those who make progress. A subscription that gives no credit for HOLD_S_MAX holds nobody any
     more: it drops events as `drop-oldest` does, until it gives credit again.
+
+    Links hold publishers by the same means and by rules of their own: see `overlay/relaying.py`.
     """
+
+    hold_reason = NO_CREDIT  # why a hold has ended, in metrics
 
     def __init__(self, session: Session, number: int, credit: int) -> None:
         super().__init__(session, number, credit)
@@ -295,8 +299,22 @@ class BlockingConsumer(DroppingConsumer):
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """As before, but note who published what waits."""
         super().deliver(batch, rows, positions)
-        if self.waiting and not self.is_given_up:
+        self.hold_back(batch, rows)
+
+    def hold_back(self, batch: Batch, rows: Rows) -> None:
+        """Hold the publisher of what was delivered, if too much waits."""
+        if self._is_full and not self.is_given_up:
             self._hold(batch, rows)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether publishers are to be held."""
+        return bool(self.waiting)
+
+    @property
+    def _is_eased(self) -> bool:
+        """Whether those that are held may go on."""
+        return not self.waiting
 
     def _hold(self, batch: Batch, rows: Rows) -> None:
         """Hold the publisher of a batch, if that ends with events that wait here."""
@@ -318,22 +336,26 @@ class BlockingConsumer(DroppingConsumer):
     def grant(self, total: int) -> None:
         """Send what waited; one that gives credit may hold publishers."""
         if total > self.total:
-            self.is_given_up = False
-            broker = self.session.broker
-            if self._give_up in broker.timers:
-                broker.timers.at(broker.now + HOLD_S_MAX, self._give_up)
+            self._get_on()
         super().grant(total)
+
+    def _get_on(self) -> None:
+        """It has given credit: it may hold publishers for as long again."""
+        self.is_given_up = False
+        broker = self.session.broker
+        if self._give_up in broker.timers:
+            broker.timers.at(broker.now + HOLD_S_MAX, self._give_up)
 
     def release(self) -> None:
         """Let the publishers go on when nothing waits any more."""
         super().release()
-        if not self.waiting:
+        if self._is_eased:
             self._let_go()
 
     def _give_up(self, _now: float) -> None:
         """No credit came for too long: nobody is held, and the oldest are dropped from now on."""
         self.is_given_up = True
-        self.session.broker.count("holds_ended", reason=NO_CREDIT)
+        self.session.broker.count("holds_ended", reason=self.hold_reason)
         self._let_go()
         self.trim()
 
