@@ -11,7 +11,17 @@ from protocol.rig import event
 from tidings.errors import CodecError
 from tidings.event.wire import decode_events, encode_events
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, Frame, FrameReader, encode, read_frame
-from tidings.protocol.messages import Accepted, Credit, Deliver, Notice, Ping, ProtocolMessage, Publish, Put
+from tidings.protocol.messages import (
+    Accepted,
+    Credit,
+    Deliver,
+    Notice,
+    Ping,
+    ProtocolMessage,
+    Publish,
+    Put,
+    Reverse,
+)
 
 messages: st.SearchStrategy[ProtocolMessage] = st.one_of(
     st.builds(Ping, st.integers(0, 2**63)),
@@ -141,3 +151,14 @@ def test_frames_that_are_left_unread_for_a_while_all_come(
     assert [message.number for message in got] == list(range(len(sizes)))
     assert reader.held == 0
     assert not reader.has_next
+
+
+def test_a_frame_that_comes_byte_by_byte_is_held_in_few_pieces() -> None:
+    frame = encode(Reverse(bytes(20_000)))
+    reader = FrameReader()
+    for at in range(len(frame) - 1):
+        assert not list(reader.feed(frame[at : at + 1]))
+    assert reader.held == len(frame) - 1
+    assert len(reader._behind) < 10
+    ((message, _),) = reader.feed(frame[-1:])
+    assert message == Reverse(bytes(20_000))

@@ -24,6 +24,8 @@ REPLY_MAX = FRAME_MAX + (64 << 10)
 """Bytes in an answer: one event that came in the longest frame, and what is said of it."""
 FIRST_FRAME_MAX = 64 << 10
 """The same, for what a node reads before it knows who is there."""
+PIECE_SIZE = 4 << 10
+"""Bytes of a piece of a frame, beyond which the next piece is held by itself."""
 PREFIX = 5
 """Bytes of the length and the kind."""
 PUBLISH = Publish()
@@ -102,7 +104,10 @@ class FrameReader:
     def add(self, data: bytes) -> None:
         """Take bytes that have arrived, to be cut by `next`."""
         if self._behind or self.has_next:
-            self._behind.append(data)
+            if self._behind and len(self._behind[-1]) < PIECE_SIZE:
+                self._behind[-1] += data  # one by one, tiny pieces would take many times their bytes
+            else:
+                self._behind.append(data)
             self._behind_size += len(data)
             self.has_next = self.has_next or self._behind_size >= self._awaited
         else:
