@@ -82,6 +82,22 @@ def test_the_star() -> None:
     assert not [one.name for one in net["b"].core.overlay if one.is_ghost]
 
 
+def test_what_comes_again_is_marked_also_by_a_node_that_has_not_had_it() -> None:
+    """b has had what d lacks, and is reached over c now, where it is new."""
+    net = network(("b", "a"), ("c", "a"), ("d", "a"), spare=[("c", "b"), ("d", "b")])
+    got = {name: net.app(name).subscribe(durable=name) for name in "bd"}
+    app = net.app("a")
+    net.run()
+    net.cut("a", "d")
+    app.publish(1, 2)
+    net.run(0.1)
+    net.cut("a", "b")
+    assert {name: one.values for name, one in got.items()} == {"b": [1, 2], "d": []}
+    net.run(LONG_S)
+    assert edges(net, "a") == {("a", "c"), ("b", "c"), ("b", "d")}
+    assert {name: one.values for name, one in got.items()} == {"b": [1, 2], "d": [1, 2]}
+
+
 def test_the_neighbours_of_a_dead_node_make_links_round_it() -> None:
     """No link stands by: those who miss the same node make links to the smallest of its neighbours."""
     net = Network(("b", "a"), ("c", "a"), ("d", "a"))

@@ -35,6 +35,7 @@ class _Provenance(Struct, array_like=True, frozen=True):
     is_volatile: bool
     numbers: bytes
     via: str = ""
+    is_had: bool = False
     is_again: bool = False
 
 
@@ -48,11 +49,11 @@ class RelayedBatch(Batch):
     """Events of one origin that were handed on by another node; `numbers` grow from row to row.
 
     `age_us` is the part of their lives that was used up before they came here, `via` the neighbour that
-    handed them on. What comes *again* may have been had here, and be lacked by nodes beyond; once it is known
-    to have been had, it is not for clients.
+    handed them on. What comes *again* may have been had here, or anywhere beyond, and be lacked by nodes that
+    are further on: it is marked so over all hops. What was *had* here is not for clients.
     """
 
-    __slots__ = ("age_us", "first", "is_again", "numbers", "via")
+    __slots__ = ("age_us", "first", "is_again", "is_had", "numbers", "via")
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class RelayedBatch(Batch):
         offsets: array[int] | None = None,
         via: str = "",
         is_again: bool = False,
+        is_had: bool = False,
     ) -> None:
         super().__init__(raw, origin, offsets)
         self.first = first
@@ -71,6 +73,7 @@ class RelayedBatch(Batch):
         self.age_us = age_us
         self.via = via
         self.is_again = is_again
+        self.is_had = is_had
 
     def take(self, rows: Iterable[int]) -> RelayedBatch:
         if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start < rows.stop <= len(self):
@@ -83,22 +86,21 @@ class RelayedBatch(Batch):
 
     def _with(self, part: Batch, numbers: GrowingNumbers) -> RelayedBatch:
         of_all = self.origin, self.first, numbers, self.age_us
-        taken = RelayedBatch(part.raw, *of_all, via=self.via, is_again=self.is_again)
+        taken = RelayedBatch(part.raw, *of_all, via=self.via, is_again=self.is_again, is_had=self.is_had)
         taken._events = part._events
         return taken
 
     def renamed(self, origin: Origin) -> RelayedBatch:
         """Return the same events with another origin."""
-        of_all = self.first, self.numbers, self.age_us, self._offsets, self.via, self.is_again
-        return RelayedBatch(self.raw, origin, *of_all)
+        of_all = self.first, self.numbers, self.age_us, self._offsets, self.via
+        return RelayedBatch(self.raw, origin, *of_all, is_again=self.is_again, is_had=self.is_had)
 
     @property
     def provenance(self) -> bytes:
         """First node and numbers, as they are stored beside the events."""
         first, numbers = self.first, array("Q", self.numbers).tobytes()
-        return msgspec.msgpack.encode(
-            _Provenance(first.node, first.epoch, first.is_volatile, numbers, self.via, self.is_again)
-        )
+        about = first.node, first.epoch, first.is_volatile, numbers, self.via, self.is_had, self.is_again
+        return msgspec.msgpack.encode(_Provenance(*about))
 
 
 def restored(raw: bytes, origin: Origin, provenance: bytes, age_us: int = 0) -> RelayedBatch:
@@ -106,12 +108,14 @@ def restored(raw: bytes, origin: Origin, provenance: bytes, age_us: int = 0) -> 
     stored = _decode(provenance)
     first = FirstNode(stored.node, stored.epoch, stored.is_volatile)
     numbers = array("Q", stored.numbers)
-    return RelayedBatch(raw, origin, first, numbers, age_us, via=stored.via, is_again=stored.is_again)
+    is_again = stored.is_again or stored.is_had  # what was had is stored only as it came again
+    about = first, numbers, age_us
+    return RelayedBatch(raw, origin, *about, via=stored.via, is_again=is_again, is_had=stored.is_had)
 
 
-def came_again(provenance: bytes) -> bool:
+def was_had(provenance: bytes) -> bool:
     """Whether a stored batch was had before it came, and is stored for neighbours that lack it."""
-    return bool(provenance) and _decode(provenance).is_again
+    return bool(provenance) and _decode(provenance).is_had
 
 
 def numbers_of(batch: Batch, rows: Sequence[int]) -> Sequence[int]:

@@ -552,7 +552,6 @@ class Broker:
             if had == len(batch):
                 return None
             batch, checked = batch.slice(had, len(batch)), checked.slice(had, len(batch))
-        batch.is_again = False
         batch, checked, matches = self._granted(link, session, batch, checked)
         if not len(batch):
             return None
@@ -578,6 +577,7 @@ class Broker:
             batch, checked, matches = self._granted(link, session, batch, checked)
             matches = self.routed(batch, matches, is_stored=True)
             matches = [one for one in matches if one[0] in self.changed_links]
+            batch.is_had = True
         if not matches:
             self.count("relays_refused", len(batch), "had")
             return

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidings.event import Batch, Event
-from tidings.event.relayed import came_again
+from tidings.event.relayed import was_had
 from tidings.exchange import Need, Positions, Rows
 from tidings.ids import Origin
 from tidings.protocol.answers import hears
@@ -211,7 +211,7 @@ class StoredConsumer(Consumer):
 
     def _wanted(self, batch: Batch, rows: range, stored: StoredBatch) -> list[int]:
         """The rows of a stored batch that match and have not outlived their time."""
-        if came_again(stored.provenance):
+        if was_had(stored.provenance):
             return []
         events = batch.take(rows).events if len(rows) < len(batch) else batch.events
         return [row for row, event in zip(rows, events, strict=True) if self.is_wanted(event, stored)]

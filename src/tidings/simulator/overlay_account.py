@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tidings.event import Batch, Event
-from tidings.event.relayed import came_again
+from tidings.event.relayed import was_had
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.overlay.table import TABLE, TableEntry
@@ -235,7 +235,7 @@ class OverlayWatch(DiskWatch):
         super().synced(taken)
 
     def _note(self, batch: StoredBatch) -> None:
-        if came_again(batch.provenance):
+        if was_had(batch.provenance):
             return
         for position, identity in enumerate(_identities(batch), batch.first):
             known = self._stored.setdefault(identity, position)
