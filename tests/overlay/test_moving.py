@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from overlay.network import Network
 
 LONG_S = 30.0
 """Time for a link to be called lost, and for what follows."""
 
 
-def network(*links: tuple[str, str], spare: Sequence[tuple[str, str]]) -> Network:
+def network(*links: tuple[str, str], spare: Sequence[tuple[str, str]], seed: int = 1) -> Network:
     """Nodes with links, and spare links that come later and stand by."""
-    net = Network(*links, *spare, settle_s=0.0)
+    net = Network(*links, *spare, seed=seed, settle_s=0.0)
     for one in spare:
         net.cut(*one)
     net.run(5.0)
@@ -33,7 +34,17 @@ def die(net: Network, name: str) -> None:
 def edges(net: Network, node: str) -> set[tuple[str, str]]:
     topology = net[node].core.overlay.topology
     names = {record.node: record.name for record in topology.records}
-    return {tuple(sorted((names[one], names[other]))) for _, one, other in topology.tree.edges}
+    pairs = [(names[one], names[other]) for _, one, other in topology.tree.edges]
+    return {(min(pair), max(pair)) for pair in pairs}
+
+
+def run_until(net: Network, node: str, edge: tuple[str, str]) -> None:
+    """Run until a node has an edge in its tree; the ends of a cut link notice that in their own time."""
+    for _ in range(1_000):
+        if edge in edges(net, node):
+            return
+        net.run(0.1)
+    raise AssertionError(f"{node} has no edge {edge}")
 
 
 def test_a_standby_link_takes_over_when_another_is_lost() -> None:
@@ -96,6 +107,70 @@ def test_what_comes_again_is_marked_also_by_a_node_that_has_not_had_it() -> None
     net.run(LONG_S)
     assert edges(net, "a") == {("a", "c"), ("b", "c"), ("b", "d")}
     assert {name: one.values for name, one in got.items()} == {"b": [1, 2], "d": [1, 2]}
+
+
+def test_a_node_sends_nothing_of_a_stream_that_it_has_had_a_part_of() -> None:
+    """b has had 2 of a, not 1. It knew d behind a, then behind c, and is its neighbour in the end."""
+    net = network(("b", "a"), ("c", "a"), ("d", "a"), spare=[("c", "b"), ("d", "b")])
+    at_b, at_d = net.app("b").subscribe("x = 2", durable="b"), net.app("d").subscribe(durable="d")
+    app = net.app("a")
+    net.run()
+    between = net.world.network
+    between.part(between.link("a", "d"))
+    app.publish(1, 2)
+    net.run(0.1)
+    assert (at_b.values, at_d.values) == ([2], [])
+    net.cut("a", "b")
+    net.run(4.5)
+    between.part(between.link("b", "c"))
+    run_until(net, "b", ("b", "c"))
+    assert edges(net, "b") == {("a", "c"), ("a", "d"), ("b", "c")}
+    run_until(net, "b", ("b", "d"))
+    net.run(1.0)
+    net.heal("b", "c")
+    net.run(LONG_S)
+    assert edges(net, "b") == {("a", "c"), ("b", "c"), ("b", "d")}
+    assert (at_b.values, at_d.values) == ([2], [1, 2])
+
+
+def test_a_node_that_has_not_moved_gets_what_is_left_out_for_one_that_has() -> None:
+    """d, which has had all of a, moves behind c, which has had nothing: b asks a again for what c lacks."""
+    net = network(("b", "a"), ("c", "b"), ("d", "a"), spare=[("d", "c")])
+    got = {name: net.app(name).subscribe(durable=name) for name in "cd"}
+    app = net.app("a")
+    net.run()
+    between = net.world.network
+    between.part(between.link("b", "c"))
+    app.publish(1, 2)
+    net.run(0.5)
+    assert {name: one.values for name, one in got.items()} == {"c": [], "d": [1, 2]}
+    net.cut("a", "d")
+    run_until(net, "b", ("c", "d"))
+    run_until(net, "c", ("c", "d"))
+    net.heal("b", "c")
+    net.run(LONG_S)
+    assert edges(net, "b") == {("a", "b"), ("b", "c"), ("c", "d")}
+    assert {name: one.values for name, one in got.items()} == {"c": [1, 2], "d": [1, 2]}
+
+
+@pytest.mark.parametrize("seed", range(2, 5))
+def test_nothing_goes_back_where_it_came_from_when_its_first_node_has_moved(seed: int) -> None:
+    """b has had 2 of e, not 1, from c: d, which is behind c still, gets both from e, which is not.
+
+    The seed says which nodes notice first that a is gone.
+    """
+    net = network(("c", "b"), ("a", "c"), ("d", "a"), ("e", "a"), spare=[("e", "b"), ("d", "c")], seed=seed)
+    at_b, at_d = net.app("b").subscribe("x = 2", durable="b"), net.app("d").subscribe(durable="d")
+    app = net.app("e")
+    net.run()
+    net.cut("a", "d")
+    app.publish(1, 2)
+    net.run(0.1)
+    assert (at_b.values, at_d.values) == ([2], [])
+    die(net, "a")
+    net.run(LONG_S)
+    assert {("b", "e"), ("b", "c"), ("c", "d")} < edges(net, "b")
+    assert (at_b.values, at_d.values) == ([2], [1, 2])
 
 
 def test_the_neighbours_of_a_dead_node_make_links_round_it() -> None:

@@ -19,7 +19,6 @@ from tidings.errors import CodecError
 from tidings.event import Batch
 from tidings.event.relayed import RelayedBatch
 from tidings.event.wire import check
-from tidings.overlay.moving import Sides
 from tidings.protocol.broker import Broker
 from tidings.protocol.connection import Connection
 from tidings.protocol.ledger import check_growing
@@ -61,8 +60,8 @@ class IntakeOwner(Protocol):
 class Intake:
     """Receiving end of one link, whose connection and session these are.
 
-    `cursor` is that of the neighbour, to which nothing goes back. Events are wanted only while `sides` are
-    the sides of the link for both ends. What lies beyond is confirmed up to `tolerate` hops.
+    `cursor` is that of the neighbour, to which nothing goes back. What lies beyond is confirmed up to
+    `tolerate` hops.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Intake:
         session: Session,
         cursor: object,
         tolerate: int,
-        sides: Sides | None,
+        wanted: Wanted,
     ) -> None:
         self._owner = owner
         self._broker = broker
@@ -89,7 +88,6 @@ class Intake:
         self.is_begun = False
         self.received = 0
         self._unconsumed = 0  # events that were taken while another link was crowded
-        wanted = Wanted(link=True, sides=sides)
         self.subscription: ClientSubscription = connection.subscribe(wanted, self, PREFETCH)
         self.subscription.begun.then(self._begun, lambda _error: owner.ended())
 
@@ -100,6 +98,8 @@ class Intake:
 
     def _begun(self, told: object) -> None:
         """The neighbour relays from here on; what it knows to be taken, it need not be told again."""
+        if self._is_over:
+            return
         position = told.get("acknowledged") if isinstance(told, dict) else None
         if isinstance(position, int):
             self._safe(Taken(0, position, self._broker.position))

@@ -2,10 +2,17 @@
 
 A node that was behind one neighbour and is behind another now has *moved*. What is still kept for it here is
 kept for its former neighbour, so the other one *inherits* that: it gets the stored stream again, from where
-the former one had confirmed that all nodes behind it have it. What came from the former neighbour is left out
-there: it comes again over the way that leads to its first node now. A node that has had an event before hands
-it on, but only over links whose sides have changed, and not to its clients. So the event reaches those that
-lack it, once and in the order of its first node.
+the former one had confirmed that all nodes behind it have it.
+
+A node is found by one number for each first node to have had an event or not, so it must not be sent a part
+of a stream first, and the rest of it later. What came here from a neighbour while the moved node was behind
+that one, now or before an earlier move, is such a part: this node was not on the way between the two. It is
+left out, and asked for *again* from the neighbours over which it comes now: each goes back to what all nodes
+behind this one have confirmed. That is asked for and not only expected, since the nodes see records in
+different orders, so one may have seen a move that no other has. Events that come again are marked so on all
+hops, also by nodes where they are new. A node that has had one hands it on, but only over links whose sides
+have changed, and not to its clients. So it reaches those that lack it, once and in the order of its first
+node.
 
 Both ends of a link whose *sides* have changed, the sets of nodes at either end of it, begin their streams
 anew, and events flow when both have the same sides. An heir gets stored events when it has announced

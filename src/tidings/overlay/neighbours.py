@@ -77,6 +77,7 @@ class Neighbour:
         self.intake: Intake | None = None
         self.cursor: LinkCursor | None = None  # while its link is in the tree
         self.table: NeighbourTable | None = None
+        self.asks_again = False  # for what it has sent before, as some of that is left out on other links
         self.is_settled = False  # its table here is the one that it has in mind
         self.is_ghost = False  # its link is not in the tree any more, and others have not replaced it yet
         self.whole: tuple[Sides, Deferred[None]] | None = None  # it asks for which sides this node is whole

@@ -19,7 +19,7 @@ neighbour slows others down to a pace that is bounded below, and a dead one stop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from struct import pack
 from typing import Protocol
 
@@ -80,6 +80,7 @@ class LinkCursor(Cursor):
         self.levels = [record.cursor] + [options.kept] * (tolerate + 1)
         self.is_heir = options.heir
         self.skips = dict(options.skips)
+        self._again = options.again
 
     @staticmethod
     def begun(node: str, position: int) -> Durable:
@@ -93,22 +94,37 @@ class LinkCursor(Cursor):
         """The same: the table is emptied by its owner."""
         self.subscription.is_over = True
 
-    def inherit(self, position: int, before: Iterable[str]) -> None:
-        """Begin again behind a position: nodes are reached over this link that were behind others `before`.
+    def inherit(self, former: Mapping[str, LinkCursor]) -> None:
+        """Begin again with what is kept for other neighbours, as nodes are behind this one that were there.
 
-        What came from those neighbours comes again, over the ways that there are now.
+        What came from a neighbour while such a node was behind it is left out: this node was not on the way
+        to that node, so it may not have had all. It comes again, over the way that there is now.
         """
-        self.acknowledged = min(self.acknowledged, position)
-        self.levels = [min(level, position) for level in self.levels]
         self.is_heir = True
-        self.skips |= dict.fromkeys(before, self.broker.position)
-        self.broker.cursors.keep(self)
+        for node, cursor in former.items():
+            for via, until in {**cursor.skips, node: self.broker.position}.items():
+                self.skips[via] = max(until, self.skips.get(via, 0))
+        self._begin_again(min(cursor.released for cursor in former.values()))
         if self.consumer is not None:
             self.consumer.part("nodes have moved")
 
-    def is_inherited(self, position: int) -> bool:
+    def begin_again(self) -> None:
+        """Send again what may be lacked by nodes beyond the neighbour, though that had it."""
+        self._begin_again(self.levels[-1])
+
+    def _begin_again(self, position: int) -> None:
+        self.acknowledged = min(self.acknowledged, position)
+        self.levels = [min(level, position) for level in self.levels]
+        self._again = self.broker.position
+        self.broker.cursors.keep(self)
+
+    def is_again(self, position: int) -> bool:
         """Whether what is stored at a position may be lacked beyond the neighbour, though it had that."""
-        return any(position <= until for until in self.skips.values())
+        return position <= self._again
+
+    def is_left_out(self, batch: RelayedBatch, position: int) -> bool:
+        """Whether a stored event is not part of the stream of all nodes behind the neighbour."""
+        return batch.via == self.name or position <= self.skips.get(batch.via, 0)
 
     def let_have(self) -> None:
         """Let the neighbour have what is stored: it has announced what is wanted behind it."""
@@ -120,11 +136,11 @@ class LinkCursor(Cursor):
     def acknowledge(self, position: int) -> None:
         super().acknowledge(position)
         self.levels[0] = position
-        if self.skips and position >= max(self.skips.values()):
-            self.skips = {}
 
     def stored(self) -> PutCursor:
-        about = {"heir": self.is_heir, "kept": self.levels[-1], "skips": self.skips}
+        trimmed = self.broker.cursors.trimmed
+        self.skips = {via: until for via, until in self.skips.items() if until > trimmed}
+        about = {"heir": self.is_heir, "kept": self.levels[-1], "skips": self.skips, "again": self._again}
         self.options = replace(LINK_OPTIONS, **about).encode()
         return super().stored()
 
@@ -289,7 +305,7 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
     def _relay(self, batch: Batch, rows: Rows, positions: Sequence[int] | None, redelivered: bool) -> Relay:
         origin, age_us = batch.origin, 0
         numbers: bytes | int | None = None
-        is_again = positions is not None and self.cursor.is_inherited(positions[0])
+        is_again = positions is not None and self.cursor.is_again(positions[0])
         source = None if origin is None else origin.source
         if isinstance(batch, RelayedBatch):
             first, age_us, is_again = batch.first, batch.age_us, is_again or batch.is_again
@@ -333,7 +349,7 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
     def _wanted(self, batch: Batch, rows: range, stored: StoredBatch) -> list[int]:
         """The rows of a stored batch that the neighbour wants and that do not come from its side."""
         if isinstance(batch, RelayedBatch) and (
-            self._leads_to(batch.first.node) or stored.first <= self.cursor.skips.get(batch.via, 0)
+            self._leads_to(batch.first.node) or self.cursor.is_left_out(batch, stored.first)
         ):
             return []
         part = batch.take(rows) if len(rows) < len(batch) else batch

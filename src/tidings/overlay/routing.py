@@ -38,7 +38,7 @@ from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.table import TABLE, NeighbourTable, TableEntry
 from tidings.overlay.topology import Topology
 from tidings.protocol.access import NOBODY, Principal
-from tidings.protocol.arguments import SubscribeRequest
+from tidings.protocol.arguments import SubscribeRequest, Wanted
 from tidings.protocol.broker import Broker
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
@@ -105,6 +105,7 @@ class Routing:
             cursor = LinkCursor(self._broker, record, TOLERATE)
             self._broker.cursors.reopen(cursor)
             neighbour.is_ghost = self._is_off_tree(record.name)
+            neighbour.asks_again = True  # it may have been asked, and not have answered
             table = self._let_in(neighbour, cursor)
             self._broker.changed_links.add(cursor.subscription)
             for entry in entries.get(record.name, ()):
@@ -170,12 +171,9 @@ class Routing:
 
     def _inherit(self, neighbour: Neighbour, before: set[str]) -> None:
         """Have a neighbour get what is kept for others behind which nodes were that are behind it now."""
-        former = [cursor for one in before if (cursor := self._known.meet(one).cursor) is not None]
-        kept = [cursor.released for cursor in former]
-        for cursor in former:
-            cursor.skips.pop(neighbour.node, None)  # they are back, so nothing need come again from there
-        if neighbour.cursor is not None and kept:
-            neighbour.cursor.inherit(min(kept), before)
+        former = {one: cursor for one in before if (cursor := self._known.meet(one).cursor) is not None}
+        if neighbour.cursor is not None and former:
+            neighbour.cursor.inherit(former)
 
     def _lend(self, heir: Neighbour) -> None:
         """Let an heir that can't be asked want what those want behind which its nodes were."""
@@ -191,6 +189,7 @@ class Routing:
         """Begin the streams over a link anew, as its sides have changed, and give it what comes again."""
         if neighbour.cursor is not None:
             self._broker.changed_links.add(neighbour.cursor.subscription)
+        neighbour.asks_again = True
         if neighbour.is_in_tree and neighbour.intake is not None:
             neighbour.intake.end()
             self._take_from(neighbour)
@@ -323,9 +322,10 @@ class Routing:
         """Ask a neighbour for events."""
         link = neighbour.link
         assert link is not None
-        connection, session, sides = link.connection, link.session, self._places.sides(neighbour.node)
+        wanted = Wanted(link=True, sides=self._places.sides(neighbour.node), again=neighbour.asks_again)
         owner = _Taking(self, neighbour, link)
-        neighbour.intake = Intake(owner, self._broker, connection, session, neighbour.cursor, TOLERATE, sides)
+        about = self._broker, link.connection, link.session, neighbour.cursor, TOLERATE, wanted
+        neighbour.intake = Intake(owner, *about)
 
     def _keep_name(self, neighbour: Neighbour) -> None:
         """Store the name by which the rights of a neighbour are looked up, also before it comes again."""
@@ -372,6 +372,9 @@ class Routing:
         node, cursor = neighbour.node, self._active(neighbour)
         if mirrored(wanted.sides) != self._places.sides(node):
             raise Refused("exists", "the sides of the link are others here, for now")
+
+        if wanted.again:
+            cursor.begin_again()
 
         def leads_to(first: str) -> bool:
             return self._topology.way(first) == node
@@ -570,7 +573,8 @@ class _Taking:
         return self._routing.confirmed_beyond(self._neighbour, level)
 
     def begun(self) -> None:
-        """Announce to the neighbour from now on."""
+        """Announce to the neighbour from now on; what was to come again will come."""
+        self._neighbour.asks_again = False
         self._routing.answered(self._neighbour)
 
     def ended(self) -> None:

@@ -65,6 +65,7 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
     queue: str | None = None  # copies of what is put into it, instead of what is published
     link: bool = False  # what a neighbour node has announced that it wants
     sides: tuple[int, int] | None = None  # if only as long as these are the two sides of the link, for both
+    again: bool = False  # from behind what all nodes beyond the link have, though it was acknowledged
 
     @property
     def is_stored(self) -> bool:
@@ -85,8 +86,8 @@ class SubscribeRequest(Wanted, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Refuse options that exclude each other, rather than ignore some of them."""
-        if self.sides is not None and not self.link:
-            raise Refused("protocol", "only a link has sides")
+        if (self.sides is not None or self.again) and not self.link:
+            raise Refused("protocol", "only a link has sides, and events that come again")
         if self.link and (self.filter or self.queue or self.last or self.is_stored):
             raise Refused("protocol", "a link excludes all other options")
         if self.queue is not None and (self.last or self.is_stored or self.on_slow == "spill"):

@@ -44,6 +44,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     heir: bool = False  # that has not announced yet what is wanted behind it
     kept: int = 0  # the position behind which events are kept for those beyond it
     skips: dict[str, int] = {}  # neighbours, and up to which position it gets nothing that came from them
+    again: int = 0  # the position up to which events may have been had by it, or beyond it
 
     def encode(self) -> bytes:
         """The options as they are stored; nothing for those of most."""
@@ -419,6 +420,11 @@ class Cursors:
         """Return the operations that store the cursors changed in this tick."""
         changed, self._changed = self._changed, {}
         return [cursor.stored() for cursor in changed]
+
+    @property
+    def trimmed(self) -> int:
+        """The position up to which nothing is read for anybody any more."""
+        return self._trimmed
 
     def trim(self, after: int | None = None) -> list[Operation]:
         """Return the release of what all have passed, each `after` so many positions, or TRIM_AFTER."""
