@@ -24,19 +24,17 @@ class Network:
         *edges: tuple[str, str],
         seed: int = 1,
         settle_s: float = 5.0,
-        offers_all: bool = True,
-        reroute_s: float = 5.0,
         weigh_s: float = 0.0,
+        **settings: Any,
     ) -> None:
+        """`settings` are those of all nodes."""
         self.world = World(seed)
         self.names = list(dict.fromkeys(name for edge in edges for name in edge))
         for name in self.names:
             others = {far: address_of(far) for near, far in edges if near == name}
             peers = Neighbours(others, Credentials())
-            settings = CoreSettings(
-                name=name, peers=peers, offers_all=offers_all, reroute_s=reroute_s, weigh_s=weigh_s
-            )
-            SimulatedNode(self.world, name, settings=settings)
+            about = CoreSettings(name=name, peers=peers, weigh_s=weigh_s, **settings)
+            SimulatedNode(self.world, name, settings=about)
         self.run(settle_s)
 
     def __getitem__(self, name: str) -> SimulatedNode:
@@ -54,6 +52,14 @@ class Network:
         link = self.world.network.link(one, other)
         self.world.network.cut(link)
         self.world.network.part(link)
+
+    def part(self, one: str, other: str) -> None:
+        """Let nothing through between two nodes; neither notices that its connections are of no use."""
+        self.world.network.part(self.world.network.link(one, other))
+
+    def deafen(self, one: str, other: str) -> None:
+        """Let nothing through from the second node to the first; the other way all is as before."""
+        self.world.network.deafen(self.world.network.link(one, other), self[one])
 
     def heal(self, one: str, other: str) -> None:
         self.world.network.heal(self.world.network.link(one, other))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from overlay.network import Network
 
 
@@ -63,7 +65,7 @@ def test_an_event_that_follows_an_advertisement_in_force_is_not_lost() -> None:
 
 
 def test_a_network_recovers_its_tables_after_cuts_and_restarts() -> None:
-    net = Network(("a", "b"), ("b", "c"), offers_all=False)
+    net = Network(("a", "b"), ("b", "c"), offers_all=False, reroute_s=inf)
     far = net.app("a").subscribe("x > 5", durable="mine")
     net.app("c").advertise("x > 0")
     net.run()

@@ -42,7 +42,7 @@ def test_a_node_that_asks_again_for_events_goes_on_announcing() -> None:
 
 
 def test_a_link_that_stands_by_stays_so_while_a_node_starts_again() -> None:
-    net = Network(("a", "b"), ("b", "d"), ("d", "c"), ("c", "a"), seed=2)
+    net = Network(("a", "b"), ("b", "d"), ("d", "c"), ("c", "a"), seed=2, suspect_s=0.0)
     near, far = next(
         (name, one.name) for name in net.names for one in net[name].core.overlay if not one.is_active
     )

@@ -171,6 +171,13 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         Share,
         _about("part of its weight by which a link in use must be undercut before another replaces it"),
     ] = 0.3
+    suspect_s: Annotated[
+        Annotated[float, Meta(ge=0, le=600)],
+        _about(
+            "seconds a linked node may be silent before others are asked about it; at least two pings. 0: it "
+            "is given up after 40 s"
+        ),
+    ] = 1.5
     postgres: Annotated[
         Text | None,
         _about(

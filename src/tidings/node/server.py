@@ -151,6 +151,7 @@ class Node:
                 weight_delay=self.config.weight_delay,
                 weight_capacity=self.config.weight_capacity,
                 rebuild_threshold=self.config.rebuild_threshold,
+                suspect_s=self.config.suspect_s,
             )
             self.driver = Driver(store, asyncio.get_running_loop(), settings, self._clock)
         except BaseException:

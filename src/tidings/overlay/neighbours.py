@@ -61,6 +61,16 @@ class NeighbourLink:
         self.offers_digest = ""  # of this node's offers there
         self.is_up = False
 
+    @property
+    def received_at(self) -> float:
+        """When bytes of the neighbour have come, be it a part of a frame only."""
+        return self.connection.received_at if self.is_dialled else self.session.received_at
+
+    @property
+    def is_kept_waiting(self) -> bool:
+        """Whether this node may have stopped to read what the neighbour says."""
+        return not self.is_dialled and self.session.is_kept_waiting
+
 
 class Neighbour:
     """A node with which this one has a link, now or before."""

@@ -22,7 +22,7 @@ from tidings.errors import ConfigError, Refused, TidingsError, UserError
 from tidings.event import Batch
 from tidings.event.wire import check
 from tidings.overlay.linking import Greeting, Linking
-from tidings.overlay.liveness import Liveness
+from tidings.overlay.liveness import HeardRequest, Liveness
 from tidings.overlay.moving import Sides
 from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.numbers import Numbers
@@ -137,7 +137,9 @@ class Overlay(Service):
         self.linking = Linking(broker, peering, self.neighbours, system)
         self.linking.on_up, self.linking.on_down = self._up, self._down
         self.linking.on_answer = self.routing.answered
-        self.liveness = Liveness(broker, self.neighbours, settings)
+        around = self.topology, self.neighbours, self.linking
+        self.liveness = Liveness(broker, *around, self._log, settings)
+        self.liveness.on_lost = self._lose
         self._weighing = Weighing(settings, broker, self.linking, self.liveness.pinging, self.topology)
         self._weighing.tell, self._weighing.report = self._weighed, self._disagree
         self._weighing.begin(self._later)
@@ -155,6 +157,7 @@ class Overlay(Service):
             "link.whole": (WholeRequest, self._ask_whole),
             "link.in_force": (InForceRequest, self._ask_behind),
             "link.trace": (TraceRequest, self._trace_on),
+            "link.heard": (HeardRequest, self._ask_heard),
             "in_force": (InForceRequest, self._ask_all),
             "held": (NoArguments, self._wait_held),
             "topology": (NoArguments, self._tell_topology),
@@ -192,7 +195,8 @@ class Overlay(Service):
             self._log("warning", "no link to a node", node=neighbour.node, problem=str(error))
             self.linking.part(neighbour)
             return
-        self.liveness.link_up(neighbour)
+        if neighbour.link is not None:
+            self.liveness.link_up(neighbour, neighbour.link)
         if self.topology.is_active(neighbour.node) and not neighbour.is_in_tree:
             self.routing.follow_tree()
         elif neighbour.is_in_tree:
@@ -204,6 +208,14 @@ class Overlay(Service):
         self.liveness.link_down(neighbour)
         if link.is_up:
             self._carry_out(self.topology.link_down(neighbour.node, self._broker.now))
+
+    def _lose(self, neighbour: Neighbour) -> None:
+        """A link, or the node behind it, was found dead."""
+        self._carry_out(self.topology.lose(neighbour.node, self._broker.now))
+
+    def _ask_heard(self, asked: IncomingRequest, request: HeardRequest) -> Deferred[dict[str, Any]]:
+        self.linking.caller(asked.session)
+        return self.liveness.heard(request)
 
     def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
         """A session has ended; it may be that of a neighbour."""

@@ -247,6 +247,12 @@ class Topology:
         self._lost_at[neighbour] = now + self._reroute_s
         return self._change(links, now)
 
+    def lose(self, neighbour: str, now: float) -> list[Effect]:
+        """Call a link that is cut lost at once: it, or the neighbour, was found dead."""
+        if neighbour in self._lost_at and self._reroute_s < inf:
+            self._lost_at[neighbour] = now
+        return self.wake(now)
+
     def _lose(self, now: float) -> list[Effect]:
         """Call those links lost that were cut for too long."""
         due = [neighbour for neighbour, moment in self._lost_at.items() if moment <= now]

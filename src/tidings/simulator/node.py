@@ -66,6 +66,7 @@ class SimulatedNode:
         self.sync_s = self.read_s = 0.01
         self.is_up = False
         self.ahead_s = ahead_s  # error of its wall clock
+        self._still_until = 0.0
         self._life = 0  # counts starts: actions that one life has scheduled are not done in the next
         self.start()
 
@@ -125,20 +126,35 @@ class SimulatedNode:
         life = self._life
 
         def act() -> None:
-            if self._life == life:
+            if self._life == life and not self.stands_still(act):
                 action()
 
         self.world.clock.after(delay_s, act)
+
+    def stand_still(self, duration_s: float) -> None:
+        """Do nothing for so long, as a process that is stopped: what arrives, or is due, waits until then."""
+        self._still_until = self.world.clock.now + duration_s
+
+    def stands_still(self, action: Action) -> bool:
+        """Whether the node stands still; if so the action is done when it goes on, in the same order."""
+        wait_s = self._still_until - self.world.clock.now
+        if wait_s > 0:
+            self.world.clock.after(wait_s, action)
+        return wait_s > 0
 
     # Called by the network
 
     def connected(self, end: End) -> None:
         """Open a session for a connection."""
+        if self.stands_still(lambda: self.connected(end)):
+            return
         session = self.broker.connect(self.time())
         self._sessions[end], self._ends[session] = session, end
 
     def receive(self, end: End, data: bytes) -> None:
         """Pass bytes to the session, or to the outbound connection."""
+        if self.stands_still(lambda: self.receive(end, data)):
+            return
         session = self._sessions.get(end)
         if session is None:
             self.calls.receive(end, data)
@@ -149,6 +165,8 @@ class SimulatedNode:
 
     def lost(self, end: End) -> None:
         """Report the loss of a connection to its session, or to the outbound connection."""
+        if self.stands_still(lambda: self.lost(end)):
+            return
         session = self._sessions.pop(end, None)
         if session is None:
             self.calls.lost(end)
@@ -159,6 +177,8 @@ class SimulatedNode:
 
     def resume(self, end: End) -> None:
         """Send more, now that the connection takes it."""
+        if self.stands_still(lambda: self.resume(end)):
+            return
         if end in self._sessions:
             self._send(self._sessions[end])
             self.schedule()
@@ -322,6 +342,8 @@ class SimulatedCalls:
         self._world.network.connect(link, self._node, far, partial(self._answer, dial))
 
     def _answer(self, dial: Dial, end: End | None) -> None:
+        if self._node.stands_still(lambda: self._answer(dial, end)):
+            return
         outbound = dial.outbound
         if self._attempts.get(outbound) is not dial or self._node.calls is not self:
             if end is not None:

@@ -129,7 +129,12 @@ class SimulatedLink:
     def __init__(self, conditions: Conditions) -> None:
         self.conditions = conditions
         self.is_down = False
+        self.deaf: set[Owner] = set()  # those whom nothing reaches over it, though they reach the other end
         self.ends: dict[End, None] = {}
+
+    def carries_to(self, owner: Owner) -> bool:
+        """Whether it lets through now what is sent to one end."""
+        return not self.is_down and owner not in self.deaf
 
 
 class End:
@@ -224,7 +229,7 @@ class End:
         """Deliver the next piece, whichever it is: so none overtakes another."""
         if not self._pieces:
             return
-        if self.link.is_down:
+        if not self.link.carries_to(self.other.owner):
             self._stalled += 1
             return
         piece = self._pieces.popleft()
@@ -272,7 +277,7 @@ class SimulatedNetwork:
         """Try to connect; call `answer` with the near end, or with None on refusal or timeout."""
 
         def arrive() -> None:
-            if link.is_down or not listener.is_up:
+            if link.is_down or link.deaf or not listener.is_up:
                 answer(None)
                 return
             near, far = End(self, link, owner), End(self, link, listener)
@@ -281,7 +286,8 @@ class SimulatedNetwork:
             listener.connected(far)
             answer(near)
 
-        self.clock.after(CONNECT_S_MAX if link.is_down else 2 * link.conditions.delay_s, arrive)
+        is_lost = link.is_down or link.deaf
+        self.clock.after(CONNECT_S_MAX if is_lost else 2 * link.conditions.delay_s, arrive)
 
     def cut(self, link: SimulatedLink) -> None:
         """Break all connections over a link; each end notices in its own time."""
@@ -299,9 +305,14 @@ class SimulatedNetwork:
         """Let nothing through; connections stand still until the link heals or a side gives up."""
         link.is_down = True
 
+    def deafen(self, link: SimulatedLink, owner: Owner) -> None:
+        """Let nothing through to one end; what it sends still arrives, and no connection can be made."""
+        link.deaf.add(owner)
+
     def heal(self, link: SimulatedLink) -> None:
         """Let everything through again."""
-        if link.is_down:
+        if link.is_down or link.deaf:
             link.is_down = False
+            link.deaf.clear()
             for end in list(link.ends):
                 end.heal()
