@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from pipeline.nodes import Running, running, wait_until
 from pipeline.random_graphs import some_graph, some_rows, toml_of
 
 from tidings import Event, blocking
+from tidings.errors import UserError
 from tidings.flows import Graph, load
 from tidings.pipeline import declarative
 from tidings.pipeline.continuous import ContinuousRun, start
@@ -253,6 +255,11 @@ def _timed(cell: Any) -> Any:
     return datetime.fromisoformat(cell) if is_time else cell
 
 
+def declarative_run(path: str, home: Path) -> DeclarativeRun:
+    pipeline, folder = find(path), str(home / "tables")
+    return DeclarativeRun(pipeline=pipeline, settings=pipeline.settings, folder=folder, master="local[1]")
+
+
 def test_the_server_of_a_declarative_run_listens_on_this_machine_only(
     quotes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,13 +274,24 @@ def test_the_server_of_a_declarative_run_listens_on_this_machine_only(
 
     monkeypatch.setattr(declarative, "spark_session", note)
     monkeypatch.setattr(declarative, "_check_port", lambda: None)
-    pipeline = find(quotes)
-    run = DeclarativeRun(
-        pipeline=pipeline, settings=pipeline.settings, folder=str(tmp_path / "tables"), master="local[1]"
-    )
     with pytest.raises(Started):
-        run_once(run, print)
+        run_once(declarative_run(quotes, tmp_path), print)
     assert config["spark.connect.grpc.binding.address"] == "127.0.0.1"
+
+
+def test_a_declarative_run_beside_another_one_is_refused_whenever_that_began(
+    quotes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bind(_master: str, _name: str, **_: str) -> None:
+        raise OSError("java.net.BindException: … for the service 'org.apache.spark…SparkConnectService'")
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setattr(declarative, "CONNECT_PORT", other.getsockname()[1])
+        with pytest.raises(UserError, match="in use, perhaps by another declarative pipeline"):
+            run_once(declarative_run(quotes, tmp_path), print)
+    monkeypatch.setattr(declarative, "spark_session", bind)
+    with pytest.raises(UserError, match="in use, perhaps by another declarative pipeline"):
+        run_once(declarative_run(quotes, tmp_path), print)
 
 
 class Interrupted(Exception):

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 
 
 CONNECT_PORT = 15_002
-"""Address of PySpark's own Spark Connect server on this machine."""
+"""Port of PySpark's own Spark Connect server on this machine."""
+SERVER = "SparkConnectService"
+"""Word in the error of a server that can't listen."""
 
 
 class DeclarativeRun(Struct, frozen=True, kw_only=True):
@@ -116,7 +118,12 @@ def _session(run: DeclarativeRun, settings: RunSettings) -> SparkSession:
         config = {**own, **_catalog(Path(run.folder)), **config}
     with warnings.catch_warnings():  # it warns of each setting that it can't change in a running session
         warnings.simplefilter("ignore", UserWarning)
-        return spark_session(master, f"tidings {run.pipeline.name}", **config)
+        try:
+            return spark_session(master, f"tidings {run.pipeline.name}", **config)
+        except Exception as error:
+            if SERVER in str(error):  # another program took the port since it was checked
+                raise _port_in_use() from error
+            raise
 
 
 def _catalog(folder: Path) -> dict[str, str]:
@@ -137,10 +144,14 @@ def _check_port() -> None:
         try:
             probe.bind(("127.0.0.1", CONNECT_PORT))
         except OSError:
-            raise UserError(
-                f"port {CONNECT_PORT} of this machine is in use, perhaps by another declarative pipeline: "
-                "wait for its end, or name its server in SPARK_REMOTE"
-            ) from None
+            raise _port_in_use() from None
+
+
+def _port_in_use() -> UserError:
+    return UserError(
+        f"port {CONNECT_PORT} of this machine is in use, perhaps by another declarative pipeline: "
+        "wait for its end, or name its server in SPARK_REMOTE"
+    )
 
 
 def _carry_out(
