@@ -9,7 +9,7 @@ untouched; these numbers travel and are stored beside them.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -90,11 +90,6 @@ class RelayedBatch(Batch):
         taken._events = part._events
         return taken
 
-    def renamed(self, origin: Origin) -> RelayedBatch:
-        """Return the same events with another origin."""
-        of_all = self.first, self.numbers, self.age_us, self._offsets, self.via
-        return RelayedBatch(self.raw, origin, *of_all, is_again=self.is_again, is_had=self.is_had)
-
     @property
     def provenance(self) -> bytes:
         """First node and numbers, as they are stored beside the events."""
@@ -116,9 +111,3 @@ def restored(raw: bytes, origin: Origin, provenance: bytes, age_us: int = 0) -> 
 def was_had(provenance: bytes) -> bool:
     """Whether a stored batch was had before it came, and is stored for neighbours that lack it."""
     return bool(provenance) and _decode(provenance).is_had
-
-
-def numbers_of(batch: Batch, rows: Sequence[int]) -> Sequence[int]:
-    """Return the numbers of some rows of a batch that another node had handed on."""
-    assert isinstance(batch, RelayedBatch)
-    return [batch.numbers[row] for row in rows]
