@@ -193,7 +193,7 @@ class Exchange:
 
     @property
     def rows_at_first(self) -> int:
-        """The same in the worst case: fewer, if many filters may have to be evaluated for each."""
+        """Return the same for the worst case: fewer, if many filters may have to be evaluated for each."""
         return max(1, min(self.rows_at_once, TRIED_AT_ONCE // max(1, self._index.asked)))
 
     def subscribe(self, subscription: NodeSubscription) -> None:

@@ -209,7 +209,7 @@ class Authenticator(Protocol):
         """
 
     def conclude(self, check: Check, passed: bool, now: float) -> Principal:
-        """The same when the check is done; Denied if it has not passed."""
+        """Return the principal when the check is done; Denied if it has not passed."""
 
     def renew(self, principal: Principal) -> Principal | None:
         """Return the current rights of this principal; None if its credential is not valid any more."""

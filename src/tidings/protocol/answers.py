@@ -63,7 +63,7 @@ class Answers:
         self._found = NONE
 
     def __len__(self) -> int:
-        """How many requests may be answered."""
+        """Number of requests that may be answered."""
         return len(self._until)
 
     def look(self, batch: Batch) -> Mentions:
@@ -83,7 +83,7 @@ class Answers:
                     self._note(user, requests[int(row)][1], now)
 
     def hand_out(self, user: str, raw: bytes, origin: Origin | None, now: float) -> None:
-        """The same of a message that a user has got from a queue; one that can't be read is no request."""
+        """Note a request in a message that a user has got from a queue; one that can't be read is none."""
         if _MARK in raw:
             try:
                 event = Batch(array_head(1) + raw, origin)[0]

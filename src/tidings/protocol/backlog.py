@@ -155,7 +155,7 @@ class Backlog:
         part.forget()
 
     def _matches(self, part: Batch, number: int) -> list[tuple[NodeSubscription, Rows]]:
-        """Who wants some of these rows, among those who were there when they were published."""
+        """Return the subscriptions that want some of these rows and were there when they were published."""
         broker = self._session.broker
         found = [
             (subscription, cast("Rows", rows))

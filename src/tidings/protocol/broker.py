@@ -486,7 +486,7 @@ class Broker:
         self.ledger.keep(stream.origin)
 
     def accept_stored(self, stream: IncomingStream) -> None:
-        """The same of events that are stored as they came: their own counters show that they were had."""
+        """Accept events that are stored as they came: their own counters show that they were had."""
         stream.accept_mark = self.mark
         self.ledger.wait(stream.origin)
 

@@ -111,7 +111,7 @@ class Calls:
                 call.fail(error)
 
     def fail(self, error: TidingsError) -> None:
-        """There will be no answers any more."""
+        """Fail all calls: there will be no answers."""
         calls, self._waiting, self._for_messages = self._waiting, {}, 0
         for call in calls.values():
             call.fail(error)

@@ -159,7 +159,7 @@ class Connection(KeepAlive):
                 stream.cut()
 
     def close(self, error: TidingsError | None = None) -> None:
-        """There will be no further connection: say goodbye, and fail what still waits."""
+        """Close for good: say goodbye, and fail what still waits."""
         if self.is_up and error is None:
             self._go_behind_published()  # nothing is heard that follows a goodbye
             self._frames.append(encode(Bye()))

@@ -74,7 +74,7 @@ class Consumer(ABC):
 
     @property
     def credit(self) -> int:
-        """How many events may be sent now."""
+        """Number of events that may be sent now."""
         return self.total - self.sent
 
     def grant(self, total: int) -> None:
@@ -106,7 +106,7 @@ class Consumer(ABC):
     def _send_whole(
         self, origin: Origin | None, raw: bytes, positions: Sequence[int] | None, redelivered: bool
     ) -> None:
-        """The same with a header of its own: of what is stored, comes again, or is too large to be copied."""
+        """Send with a header of its own what is stored, comes again, or is too large to be copied."""
         stored = None if positions is None else b"".join(p.to_bytes(8, "big") for p in positions)
         mark = self.mark if positions is None else self.session.broker.promise
         message = self._message(origin, stored, redelivered)
@@ -261,7 +261,7 @@ class DroppingConsumer(WaitingConsumer):
         return part, rows
 
     def _excess(self, count_max: int, size_max: int) -> int:
-        """How many of the oldest events must go, which may be more than the first batch has."""
+        """Return how many of the oldest events must go, maybe more than the first batch has."""
         if self.count > count_max:
             return self.count - count_max
         offsets = self.waiting[0].offsets
@@ -269,7 +269,7 @@ class DroppingConsumer(WaitingConsumer):
 
     @property
     def _limits(self) -> tuple[int, int]:
-        """How many events may wait, and how many bytes: for room in the outbox, or else for credit."""
+        """Return how many events and bytes may wait: for room in the outbox, or else for credit."""
         credit = self.credit
         return (WAITING_MAX + credit, CREDITED_SIZE_MAX) if credit > 0 else (WAITING_MAX, WAITING_SIZE_MAX)
 
@@ -340,7 +340,7 @@ class BlockingConsumer(DroppingConsumer):
         super().grant(total)
 
     def _get_on(self) -> None:
-        """It has given credit: it may hold publishers for as long again."""
+        """Note credit from the client, which may hold publishers for as long again."""
         self.is_given_up = False
         broker = self.session.broker
         if self._give_up in broker.timers:

@@ -129,11 +129,11 @@ class Cursor:
         self.consumer = self.subscription.sink = consumer
 
     def detach(self) -> None:
-        """Nobody takes its events any more."""
+        """Detach its consumer: nobody takes its events any more."""
         self.consumer, self.subscription.sink = None, self
 
     def acknowledge(self, position: int) -> None:
-        """Its owner has dealt with everything up to the position."""
+        """Acknowledge everything up to the position."""
         self.acknowledged = position
         self.broker.cursors.keep(self)
 
@@ -159,7 +159,7 @@ class Cursor:
         return Need.RELIABLE
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:  # noqa: ARG002
-        """What is stored waits there, and the rest is for nobody."""
+        """Deliver nothing: what is stored waits there, and the rest is for nobody."""
         self.broker.count("dropped", unstored(rows, positions), "away")
 
     # The store
@@ -175,7 +175,7 @@ class Cursor:
 
 
 def unstored(rows: Rows, positions: Positions) -> int:
-    """How many of the rows are not stored."""
+    """Return the number of rows that are not stored."""
     return len(rows) if positions is None else sum(positions[row] is None for row in rows)
 
 
@@ -240,13 +240,13 @@ class Archive(Cursor):
         self.broker.cursors.refilter(self, self.filter, principal.reach(self.filter), principal.bound)
 
     def renew(self, terms: Terms) -> None:
-        """Its reader is still there."""
+        """Renew the lease of its reader."""
         self.terms = terms
         self.ends_at = self._end()
         self.broker.store(TERMS.set(self.key, terms))
 
     def pass_to(self, position: int) -> None:
-        """Its reader needs nothing up to this position; one that was passed before changes nothing."""
+        """Pass a position, up to which its reader needs nothing; one passed before changes nothing."""
         if position > self.acknowledged:
             self.handed = position
             self.acknowledge(position)
@@ -266,7 +266,7 @@ class Archive(Cursor):
         return Need.LOGGED
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
-        """They are in the log, and that is all."""
+        """Deliver nothing: the events are in the log."""
 
     def dropped(self) -> list[Operation]:
         return [*super().dropped(), TERMS.drop(self.key)]
@@ -329,7 +329,7 @@ class Cursors:
         return self._named.get((owner, name))
 
     def find_archive(self, owner: str, name: str) -> Archive | None:
-        """The same if it is an archive."""
+        """Return it if it is an archive."""
         return self._archives.get((owner, name))
 
     def end(self, cursor: Cursor) -> None:
@@ -395,13 +395,13 @@ class Cursors:
         self._attached[stream] = None
 
     def detach(self, stream: StoredConsumer) -> None:
-        """It does so no longer; what has no name ends with that."""
+        """Detach its consumer; a cursor without a name ends with that."""
         del self._attached[stream]
         if not stream.cursor.name:
             self.remove(stream.cursor)
 
     def read_on(self) -> None:
-        """What has become durable may be what those with a client wait for."""
+        """Wake the consumers that wait for what has become durable."""
         for stream in self._attached:
             stream.read_on()
 
@@ -440,7 +440,7 @@ class Cursors:
         return [Trim(passed)]
 
     def status(self) -> list[dict[str, Any]]:
-        """How those with a name stand."""
+        """Return the state of those with a name."""
         position = self._broker.position
         return [
             {

@@ -27,7 +27,7 @@ _PLAIN: Final = int.from_bytes(PLAIN_PUBLISH, "big")
 
 
 def join_compiled(data: bytes, at: int, limit: int) -> tuple[int, bytes]:
-    """The same as `frames.join`."""
+    """Join as `frames.join` does."""
     room = len(data) - at
     if room < FEW * int.from_bytes(data[at : at + _LENGTH], "big"):
         return join(data, at, limit)

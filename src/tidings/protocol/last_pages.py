@@ -76,7 +76,7 @@ class Keyed(Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def subject(self) -> str | None:
-        """Its subject."""
+        """Subject of the event."""
         return None if self.header is None else self.header.subject
 
     @property

@@ -68,7 +68,7 @@ class Ledger:
     # What is being done elsewhere
 
     def pend(self, origin: Origin, counter: int) -> None:
-        """What a client has just done with this counter, or did not yet, is not safe before `settle`."""
+        """Keep what a client has just done with this counter, or did not yet, unsafe until `settle`."""
         identity = identity_of(origin)
         client = self._pending[identity] = self._pending.get(identity) or self._client(identity)
         client.pending[counter] = None
@@ -173,7 +173,7 @@ class Ledger:
             self._due[identity_of(origin)] = True
 
     def wait(self, origin: Origin) -> None:
-        """What a client has just done is in this tick's commit, and itself says how far it has counted."""
+        """Note that a client's change is in this tick's commit, which itself says how far it has counted."""
         self._due.setdefault(identity_of(origin), False)
 
     def gone(self, origin: Origin, counter: int) -> None:

@@ -35,7 +35,7 @@ ROUNDS_MAX = 64
 
 
 class Budgets(Struct, frozen=True):
-    """How many bytes a node may hold for its clients: all of them, one user, one session, last values."""
+    """Limits on bytes that a node holds for clients: all of them, one user, one session, last values."""
 
     memory_max: int = 4 << 30
     memory_user_max: int = 2 << 30

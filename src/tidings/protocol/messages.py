@@ -175,7 +175,7 @@ class Acknowledge(ProtocolMessage, frozen=True, gc=False):
 
 
 class Credit(ProtocolMessage, frozen=True, gc=False):
-    """How many events, since it began, a subscription may have been sent."""
+    """Number of events that a subscription may have been sent since it began."""
 
     KIND = 9
     subscription: int
@@ -299,7 +299,7 @@ class Relay(Deliver, frozen=True, gc=False):
 
 
 class Confirm(ProtocolMessage, frozen=True, gc=False):
-    """How far a neighbour has stored what was relayed to it, and how far others beyond it have.
+    """Position up to which a neighbour, and others beyond it, have stored what was relayed to it.
 
     The first position is its own; of each further one, all within so many more hops have what they want.
     """

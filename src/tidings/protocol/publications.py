@@ -293,7 +293,7 @@ class Publications:
         return self._refused.pop(counter, None)
 
     def refusals(self, counters: Iterable[int]) -> dict[int, Failure]:
-        """The same of all these counters, as far as they are accepted: before that it may yet be done."""
+        """Return why the node refused these counters, as far as they are accepted; each is returned once."""
         if not self._refused:
             return {}
         known = [one for one in counters if one <= self.accepted and one in self._refused]

@@ -205,7 +205,7 @@ class Session(SessionWorker, IncomingStream):
         return self.outbox.size < ROOM
 
     def await_room(self, waiting: AwaitsRoom) -> None:
-        """Someone, such as a subscription, has events to send when the outbox has room for them."""
+        """Note that a subscription or other sender has events for when the outbox has room."""
         self._awaiting_room[waiting] = None
 
     def _refill(self) -> None:
@@ -280,7 +280,7 @@ class Session(SessionWorker, IncomingStream):
         return self.is_let_in and any(identity_of(one.origin) in uncounted for one in streams)
 
     def fail(self, text: str) -> None:
-        """What it waits for will not be: none of it may be said, and the client must come again."""
+        """Drop all that waits for a failed commit, and close: the client must reconnect."""
         self.outbox = Outbox()
         self.close("internal", text)
 
@@ -539,7 +539,7 @@ class Session(SessionWorker, IncomingStream):
 
     @property
     def subscription_count(self) -> int:
-        """How many subscriptions it has now."""
+        """Number of its subscriptions."""
         return self._subscriptions.count
 
     @property

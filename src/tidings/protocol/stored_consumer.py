@@ -110,7 +110,7 @@ class StoredConsumer(Consumer):
     # New events
 
     def need(self, count: int) -> Need:
-        """What must be stored for it: everything while it spills, else what asks for it if it is durable."""
+        """Events to store for it: all while it spills, else those that ask for it if it is durable."""
         if self.keeps_all and self.is_abreast and self.credit < count:
             self.is_abreast = False
         if self.keeps_all and not self.is_abreast:

@@ -30,7 +30,7 @@ ORIGINS_MAX = 256
 
 
 class EndListener(Protocol):
-    """What both a subscriber and a listener to interest hear."""
+    """Listener that is notified of an end: a subscriber, or a listener to interest."""
 
     def ended(self, reason: str) -> None:
         """Nothing more will come; called once, and not when the application itself has ended it."""

@@ -226,7 +226,7 @@ class Subscriptions:
         return False
 
     def _later(self, wanted: SubscribeRequest) -> Backlog | None:
-        """Where events wait for a filter that must be tried on each; one that holds publishers has none."""
+        """Return the backlog for a filter that must be tried on each event; None if it holds publishers."""
         if wanted.queue is not None or wanted.on_slow == "block":
             return None
         if self._backlog is None:
@@ -296,7 +296,7 @@ class Subscriptions:
 
     @property
     def count(self) -> int:
-        """How many subscriptions there are."""
+        """Number of subscriptions."""
         return len(self._consumers)
 
     def unsubscribe(self, unwanted: UnsubscribeRequest) -> None:

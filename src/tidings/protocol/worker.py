@@ -160,7 +160,7 @@ class Background:
         self._steps: deque[Steps[None]] = deque()
 
     def __len__(self) -> int:
-        """How much is left to be done."""
+        """Amount of work that is left."""
         return len(self._steps)
 
     def add(self, steps: Steps[None]) -> None:
