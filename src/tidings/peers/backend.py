@@ -182,7 +182,7 @@ class Peers(QueueBackend):
         return [peer.name for peer, relay in self.relays.items() if not relay.is_up]
 
     def create(self, wanted: Description) -> Deferred[Description]:
-        """There are no types that could be made there."""
+        """Refuse: a queue of another node is created at that node."""
         return failed(NotAllowed(f"queue {wanted.name!r}: a queue of another node is made at that node"))
 
     def delete(self, queue: QueueRef) -> Deferred[None]:

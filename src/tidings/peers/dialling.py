@@ -142,7 +142,7 @@ class OutboundConnection(ABC):
         """The connection is gone, or could not be had; `verdict`: why the next one would not be either."""
 
     def _pause_s(self) -> float:
-        """How long to rest before the next attempt."""
+        """Return the pause before the next attempt."""
         return self._backoff.next_s()
 
     # Life
@@ -173,7 +173,7 @@ class OutboundConnection(ABC):
     # What a driver calls
 
     def answered(self, certificate: str | None) -> None:
-        """There is a connection; the other end has shown a certificate with this name, or none."""
+        """Note a connection; the other end has shown a certificate with this name, or none."""
         if self.state != "dialling":
             return
         self.state = "open"
@@ -221,7 +221,7 @@ class OutboundConnection(ABC):
         self._dialling.touch(self)
 
     def look(self) -> None:
-        """The same; or the other end was given up, by whatever talks to it."""
+        """Note the same, or that the other end was given up by the code that talks to it."""
         if self.state == "open" and self._talk.is_given_up:
             self._hang_up(LOST)
         self.touch()

@@ -210,7 +210,7 @@ class Forwarder:
         return islice(shelf.find(_ANYTHING, sweep), RUN_COUNT)
 
     def _swept_next(self) -> Iterator[int]:
-        """What has gathered, the newest first; what is taken off the shelf is forgotten."""
+        """Return what has gathered, the newest first; forget what is taken off the shelf."""
         backlog, shelf = self._backlog, self.outgoing.queue.shelf
         while backlog and backlog[-1] not in shelf:
             backlog.pop()

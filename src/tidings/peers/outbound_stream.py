@@ -172,7 +172,7 @@ class OutboundStream:
 
     @property
     def room(self) -> int:
-        """How many bytes may be sent now, to stay within the window."""
+        """Number of bytes that may be sent now within the window."""
         return self.stream.window - self.stream.size if self.is_up else 0
 
     @property

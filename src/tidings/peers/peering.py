@@ -166,7 +166,7 @@ class Peering(Service):
         return None if relay is None else relay.shared
 
     def reach_of(self, peer: Peer) -> PeerReach:
-        """How a peer is reached; what was found on the network may be at another address by now."""
+        """Return the address of a peer; one that was found on the network may have another by now."""
         if not _is_secured(peer):
             return PeerReach(peer.address)
         return PeerReach(peer.address, self.credentials, peer.name)
@@ -181,7 +181,7 @@ class Peering(Service):
     # Status
 
     def status(self) -> dict[str, Any]:
-        """How each peer stands, and how many messages wait here for it."""
+        """Return the state of each peer, and how many messages wait here for it."""
         waiting: dict[str, int] = {}
         for queue in self._queues:
             if queue.name.startswith(TRANSMISSION):

@@ -231,7 +231,7 @@ class PeerRegistry:
         raise NotAllowed(problem)
 
     def lose(self, peer: Peer, problem: str, now: float) -> None:
-        """Its connection is lost, or could not be had."""
+        """Note that its connection is lost, or could not be made."""
         if peer.is_there:
             self._change(peer, "away", problem, now)
         elif problem:
@@ -241,7 +241,7 @@ class PeerRegistry:
         peer.state, peer.error, peer.since = state, error, now
 
     def status(self, now: float) -> list[dict[str, Any]]:
-        """How each stands, for people."""
+        """Return the state of each, for people."""
         return [
             {
                 "name": peer.name,

@@ -129,7 +129,7 @@ class OutgoingMessage:
             self.answer(number, None)
 
     def settle(self, number: int, failure: Failure | None) -> None:
-        """The same of a message on the shelf: it was under way before."""
+        """Settle a message on the shelf, which was under way before."""
         held = self.queue.take(number, (self.broker.node, self.queue.key))
         self.settle_held(held, failure)
 
@@ -152,7 +152,7 @@ class OutgoingMessage:
             self.forwarder.failed()
 
     def status(self) -> dict[str, Any]:
-        """How it stands, in few words."""
+        """Return its state in short."""
         return {
             "queue": self.target,
             "peer": self.peer,
@@ -285,7 +285,7 @@ class Transmission(Service):
             outgoing.forwarder.close()
 
     def status(self) -> dict[str, Any]:
-        """How the transmission queues stand."""
+        """Return the state of the transmission queues."""
         states = [outgoing.status() for outgoing in self]
         upstream = next((one for one in states if not one["queue"]), None)
         return {"forwarding": [one for one in states if one["queue"]], "upstream": upstream}

@@ -157,7 +157,7 @@ class QueueBackend(Protocol):
 
     @property
     def absent(self) -> Collection[str]:
-        """What of it can't be reached now, by names for the error of a client that has not found a queue."""
+        """Return the names of what can't be reached now, for the error that a queue was not found."""
         return ()
 
     @abstractmethod

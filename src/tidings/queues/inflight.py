@@ -84,7 +84,7 @@ class InFlight(Struct, eq=False):
             self.queue.give_back(self, outcome == GIVE_BACK, text, delay_s)
 
     def take_back(self, counts: bool, reason: str) -> None:
-        """Its reader is gone."""
+        """Give the message back: its reader is gone."""
         self.queue.take_back(self, counts, reason)
 
 
@@ -132,12 +132,12 @@ class RemoteInFlight(Struct, eq=False):
         return self.ref.settle(self.theirs, self.delivery, outcome, text)
 
     def take_back(self, counts: bool, reason: str) -> None:  # noqa: ARG002
-        """Its reader is gone."""
+        """Give the message back: its reader is gone."""
         self.note_returned()
         self.settle(GIVE_BACK if counts else UNOPENED, "")
 
     def note_returned(self) -> None:
-        """It is not its reader's any more, whatever that says of it from now on."""
+        """Take the message from its reader, whose later settlements do not count."""
         self.lot.in_flight.returned.note(self.number, self.delivery, self.holder, self.address)
 
 
@@ -200,7 +200,7 @@ class InFlightTable:
             holder.held[number] = held
 
     def let_go(self, number: int, holding: Holding) -> None:
-        """It is not any more."""
+        """Remove a message that is in flight no more."""
         holder = holding.holder
         del self.held[number]
         if isinstance(holder, tuple):

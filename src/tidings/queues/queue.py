@@ -95,7 +95,7 @@ class MessageQueue:
 
     @property
     def size(self) -> int:
-        """How many messages it has, those in readers' hands too."""
+        """Number of messages, with those in flight."""
         return len(self.shelf) + len(self.held) + len(self.schedule)
 
     def has(self, number: int) -> bool:
@@ -124,7 +124,7 @@ class MessageQueue:
         )
 
     def status(self) -> dict[str, str | int | float]:
-        """How it stands, in few words; the age is that of the message that would be handed out next."""
+        """Return its state in short; the age is that of the message that would be delivered next."""
         following = self.shelf.first()
         return {
             "name": self.name,
@@ -450,12 +450,12 @@ class MessageQueue:
         self._manager.dead_letters.report(self, held.message, "delivered")
 
     def hand_on(self, held: InFlight) -> None:
-        """It is in another queue now, where what becomes of it is reported."""
+        """Remove a message that is in another queue now, where its fate is reported."""
         self._let_go(held)
         self._forget(held.message)
 
     def take_back(self, held: InFlight, counts: bool, reason: str) -> None:
-        """Its reader is gone or late, and may have looked at it whether or not that counts as a delivery."""
+        """Give back a message whose reader is gone or late; `counts`: as a delivery."""
         self._doubted.add(held.message.number)
         if isinstance(held.holder, tuple):
             self._manager.in_flight.returned.note(held.message.number, held.delivery, held.holder, self.name)
@@ -593,7 +593,7 @@ class MessageQueue:
             self.wake_at(at)
 
     def left_s(self, number: int) -> float:
-        """How long a message has to live yet."""
+        """Return the time that a message has left to live."""
         return max(0.0, self._expiry.moment(number) - self._broker.now)
 
     def renew(self, number: int, lease_s: float) -> float:

@@ -66,7 +66,7 @@ class DeliveryPlan(Struct, frozen=True, gc=False):
 
     @property
     def delay_s_most(self) -> float:
-        """How long that is away at most, wherever the wall clock was set to meanwhile."""
+        """Return the longest time until then, wherever the wall clock was set to meanwhile."""
         return DELAY_S_MAX if self.queue_delay_s is None else self.queue_delay_s
 
 
@@ -203,7 +203,7 @@ class Schedule:
 
     @property
     def behind(self) -> int:
-        """How many messages wait for others of their groups."""
+        """Number of messages that wait for others of their groups."""
         return 0 if self.groups is None else len(self.groups.behind)
 
     def is_behind(self, number: int) -> bool:

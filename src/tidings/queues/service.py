@@ -226,7 +226,7 @@ class QueueService(Service):
         self.manager.review()
 
     def status(self) -> dict[str, Any]:
-        """How the queues stand; of very many, the ones that were made first."""
+        """Return the state of the queues; of very many, of those that were made first."""
         queues = self.manager.queues(STATUS_QUEUES_MAX)
         return {
             "queues": [queue.status() for queue in queues],

@@ -90,7 +90,7 @@ class AtHead:
 
 
 def serve_any(queue: MessageQueue, reader: QueueReader, is_bounded: bool) -> Steps[None]:
-    """The same for a reader at the head, which takes whatever comes first and has got some of it."""
+    """Serve a reader at the head, which takes whatever comes first and has got some of it."""
     while len(queue.shelf) and not (reader.is_over or reader.is_content or queue.is_closed):
         if not queue.is_plain:
             yield from serve(queue, reader, is_bounded)

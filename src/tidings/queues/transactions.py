@@ -80,7 +80,7 @@ class OpenTransaction:
 
     @property
     def puts(self) -> list[TransactionPut]:
-        """Its own puts that it has not taken again, in order; with further parts of the bodies."""
+        """Own puts that were not taken again, in order; with further parts of the bodies."""
         return list(self._puts.values())
 
     def shelf(self, queue: MessageQueue) -> Shelf[int, QueuedMessage] | None:
@@ -89,7 +89,7 @@ class OpenTransaction:
 
     @property
     def room(self) -> int:
-        """How many messages more may be put, taken or published in it."""
+        """Number of messages that may still be put, taken or published in it."""
         return MESSAGES_MAX - len(self._puts) - len(self.held) - self._published
 
     def check_room_for(self, count: int) -> None:
@@ -312,7 +312,7 @@ class Transactions:
         return self._undo(transaction)
 
     def _undo(self, transaction: OpenTransaction) -> Steps[None] | None:
-        """What was taken is where it was, what was put never was; what is left of doing that."""
+        """Put back what was taken and forget what was put; return the steps that are left of that."""
         self._manager.timers.cancel(transaction.timer)
         self._readers.end(transaction)
         transaction.release()

@@ -157,7 +157,7 @@ class WaitingReaders:
         self.if_exists: dict[QueueReader, None] = {}
 
     def __len__(self) -> int:
-        """How many readers wait."""
+        """Number of waiting readers."""
         return self._count
 
     def add(self, reader: QueueReader) -> None:
