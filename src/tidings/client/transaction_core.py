@@ -33,7 +33,7 @@ class TransactionCore:
 
     @property
     def number(self) -> int:
-        """Its number at the node; UserError while it is not under way."""
+        """Number at the node; UserError while it is not under way."""
         if not self._number or self._is_over:
             raise UserError("a transaction is used inside its `async with`")
         return self._number

@@ -69,7 +69,7 @@ def explain(condition: Condition, event: Event) -> Explanation:
 
 
 def _explain_simple(condition: Condition, event: Event) -> Explanation:
-    """The same for a condition that is not taken apart."""
+    """Return the same for a condition that is not taken apart."""
     answer = condition_test(condition)(event)
     if answer:
         return Explanation()

@@ -21,7 +21,7 @@ from tidings.gateway.networks import Instrument
 
 
 class Coverage(Struct, frozen=True):
-    """How far a filter is served by all sensors together, and by each network that serves any of it."""
+    """Service of a filter by all sensors together, and by each network that serves any of it."""
 
     filter: str
     served: Served

@@ -226,7 +226,7 @@ class Loader:
             self.load()
 
     def filters(self, count: int) -> None:
-        """There are so many subscriptions."""
+        """Note the number of subscriptions."""
         if count >= FILTERS_MANY:
             self.load()
 

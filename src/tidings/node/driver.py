@@ -132,7 +132,7 @@ class Driver:
 
     @property
     def connections(self) -> int:
-        """How many peers are connected."""
+        """Number of connected peers."""
         return len(self._ports)
 
     def connect(self, port: Port, caller: PeerInfo) -> Session:

@@ -349,7 +349,7 @@ class Node:
         return Port(self.driver, self._connections_max, is_own=True)
 
     def _context(self) -> SSLContext | None:
-        """How the TCP port speaks TLS, None if it does not."""
+        """TLS context of the TCP port; None without TLS."""
         if self._guard is None:
             return None
 
@@ -453,7 +453,7 @@ class Node:
 
 
 def retention_of(config: NodeConfig) -> RetentionTerms:
-    """How long the log is kept."""
+    """Retention of the log."""
     age_s_max = None if config.log_days is None else config.log_days * 86_400
     return RetentionTerms(age_s_max, config.log_size)
 

@@ -87,12 +87,12 @@ class Setting(Struct, frozen=True):
 
     @property
     def flag(self) -> str:
-        """Its name on the command line."""
+        """Name on the command line."""
         return flag_of(self.name)
 
     @property
     def variable(self) -> str:
-        """Its name in the environment."""
+        """Name in the environment."""
         return PREFIX + self.name.upper()
 
     @property

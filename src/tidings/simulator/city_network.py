@@ -171,7 +171,7 @@ class Station:
 
     @property
     def name(self) -> str:
-        """Its sensing-id."""
+        """Sensing-id of the network."""
         return self.core.sensing_id
 
     # Faults and departure

@@ -221,7 +221,7 @@ def eventually_blocking(
 
 
 class _Patience:
-    """How long `eventually` goes on."""
+    """Time limit of `eventually`."""
 
     def __init__(self, check: Callable[[], Any], now: Callable[[], float], within_s: float) -> None:
         self._check = check

@@ -93,7 +93,7 @@ def describe(server: Server) -> list[str]:
 
 
 def describe_json(server: Server) -> str:
-    """The same as one object."""
+    """Return the same as one object."""
     return msgspec.json.encode({"sensors": server.addresses}).decode()
 
 

@@ -53,7 +53,7 @@ Found = tuple[Matches[int], Chunk]
 
 
 class CountingPlan(msgspec.Struct, frozen=True):
-    """How tasks count, and where they find the saved index: under this name among Spark's files, or there."""
+    """Plan of the tasks, and the saved index: the file of this name among Spark's files, or at this path."""
 
     tally: TallyPlan
     index: str

@@ -52,7 +52,7 @@ class Sample(Struct, frozen=True, order=True, array_like=True):
 
 
 class TallyPlan(Struct, frozen=True):
-    """How a task counts."""
+    """Options of the counting in a task."""
 
     cases: int
     samples: int = 3
