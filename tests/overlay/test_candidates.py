@@ -22,9 +22,19 @@ points = st.builds("{} = {}".format, st.sampled_from("abcd"), st.integers(2, 4))
 lists = st.lists(st.sampled_from(["x", "y", "z.x", "z.y"]), min_size=2, max_size=4, unique=True).map(
     lambda texts: f"t IN ({', '.join(map(repr, texts))})"
 )
-strings = st.builds("t = '{}'".format, st.sampled_from(["x", "y", "z.x", "z.y"]))
+topics = ["x", "y", "z.x", "z.y", "y.x", "z/x", "z.x.x"]
+strings = st.builds("t = '{}'".format, st.sampled_from(topics))
 patterns = st.sampled_from(
-    ["TOPIC(t, 'z.*')", "t LIKE '%x'", "t LIKE 'z%x'", "CONTAINS(t, '.')", "t NOT LIKE '%x'"]
+    [
+        *(
+            "TOPIC(t, 'z.*')",
+            "TOPIC(t, '*.x')",
+            "NOT TOPIC(t, '*.x')",
+            "TOPIC(t, '+/x')",
+            "TOPIC(t, 'z.*.x')",
+        ),
+        *("t LIKE '%x'", "t LIKE 'z%x'", "CONTAINS(t, '.')", "t NOT LIKE '%x'"),
+    ]
 )
 boxed_filters = st.lists(st.one_of(ranges, ranges, points), max_size=4).map(" AND ".join).map(Filter)
 crowded_filters = st.builds(
@@ -103,3 +113,17 @@ def test_of_many_boxes_exactly_those_around_and_within_are_found() -> None:
         assert around == {number for number, one in enumerate(stored) if one.covers(asked)}
         within = {key for key in index.covered_by(asked.normal[0], box) if key is not None}
         assert within == {number for number, one in enumerate(stored) if asked.covers(one)}
+
+
+@pytest.mark.parametrize(("pattern", "separator"), [("z.*.x", "."), ("z/+/x", "/")])
+def test_the_topics_that_fit_a_pattern_are_found_by_their_last_level(pattern: str, separator: str) -> None:
+    endings = ["x", *"abcdefg"]
+    stored = [Filter(f"t = '{separator.join(('z', 'y', ending))}'") for ending in endings]
+    index = filed(stored)
+    asked = Filter(f"TOPIC(t, '{pattern}')")
+    check(index, dict(enumerate(stored)), asked)
+    found = list(index.covered_by(asked.normal[0], Box(asked.normal[0], None)))
+    assert [key for key in found if key is not None] == [0]
+    assert len(found) < len(endings)
+    index.remove(0)
+    check(index, dict(list(enumerate(stored))[1:]), asked)

@@ -25,6 +25,8 @@ class Fold(ABC, Generic[C, V]):
 
     def condition(self, node: Condition) -> C:
         """Translate a condition."""
+        if type(node) is tree.Between:  # as others would be tried before it, and many filters have several
+            return self.between(node.operand, node.low, node.high)
         match node:
             case tree.Compare(operator, left, right):
                 if type(left) is tree.Name and type(right) is tree.Literal:

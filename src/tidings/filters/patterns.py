@@ -14,7 +14,7 @@ next character as it is, but a filter that means something other than its writer
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import groupby
 from operator import eq
 from typing import Any, NamedTuple
@@ -24,6 +24,8 @@ from tidings.filters.intervals import Intervals, points, prefixed
 
 PATTERN_LENGTH_MAX = 1_000
 """Code points in a pattern of LIKE or MATCHES."""
+PATTERNS_KEPT = 64
+"""Patterns of LIKE of which it is remembered how they are cut."""
 REGEX_MEMORY_MAX = 1 << 18
 """Bytes that RE2 may use for one compiled expression; a counted repetition is refused if it needs more."""
 
@@ -111,8 +113,12 @@ def _text(symbols: list[Symbol]) -> str | None:
     return None if None in symbols else "".join(filter(None, symbols))
 
 
+@lru_cache(maxsize=PATTERNS_KEPT)
 def _runs(pattern: str, escape: str | None) -> list[list[Symbol]]:
-    """Cut the pattern at each `%`: one run if there is none, an empty one for each end that is a `%`."""
+    """Cut the pattern at each `%`: one run if there is none, an empty one for each end that is a `%`.
+
+    Those of a pattern are asked for several times, one soon after the other; the lists must not be changed.
+    """
     check_length(pattern)
     if escape is not None and (len(escape) != 1 or escape in "%_"):
         raise ValueError(f"ESCAPE takes one character that is not % or _, not {escape!r}")
@@ -199,6 +205,8 @@ class _Run:
 
 def _pieces(symbols: list[Symbol]) -> list[tuple[int, str]]:
     """The literal parts of a run, each with its offset."""
+    if None not in symbols:
+        return [(0, "".join(filter(None, symbols)))] if symbols else []
     pieces: list[tuple[int, str]] = []
     at = 0
     for is_gap, group in groupby(symbols, key=lambda symbol: symbol is None):

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from tidings.event.values import Value
 from tidings.filters.fold import Fold
 from tidings.filters.tokens import BINDING, KEYWORDS, NAME
 from tidings.filters.tree import Condition, Expression, FunctionCall, Literal, Name, Negative, Or
+
+NAMES_KEPT = 1_024
+"""Names of which it is remembered how they are written."""
 
 _PLAIN_NAME = re.compile(rf"{NAME}\Z")
 _SIGN = 2
@@ -109,6 +113,7 @@ write = _Writer("").condition
 _NEGATED = _Writer("NOT ")
 
 
+@lru_cache(maxsize=NAMES_KEPT)
 def write_name(name: str) -> str:
     """Return a name, quoted if it would not be read as one."""
     if _PLAIN_NAME.match(name) and name.upper() not in KEYWORDS:
@@ -118,6 +123,8 @@ def write_name(name: str) -> str:
 
 def write_literal(value: Value) -> str:
     """Return a constant as text."""
+    if type(value) is float or type(value) is int:  # most, quicker
+        return repr(value)
     match value:
         case bool():
             return "TRUE" if value else "FALSE"

@@ -8,7 +8,11 @@ of each list. Under each of these is a pile of boxes (`piles.py`), in which thos
 found.
 
 A string may ensure a residue: `topic = 'a.b'` is covered by `TOPIC(topic, 'a.*')`. The patterns that fit a
-string are found by their clues (`matching/clues.py`), and the strings that fit a pattern are tried in order.
+string are found by their clues (`matching/clues.py`). The strings that fit a pattern are tried in order, or
+those with the last level of a topic, if the pattern has one and these are fewer.
+
+The pile of all boxes is searched for alternatives without any value or residue only, and few have none. So
+boxes are put there when it is searched.
 
 The rule kept: whatever covers is found, and more may be. A result that is not there yet is None, so that a
 long search can be cut into steps.
@@ -16,7 +20,7 @@ long search can be cut into steps.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -25,11 +29,13 @@ from tidings.filters.normal import Conjunction, Normal
 from tidings.filters.topics import DOTS, SLASHES
 from tidings.filters.tree import Condition, FunctionCall, Not
 from tidings.matching.clue_tables import Ends, TextParts, TopicLevels
-from tidings.matching.clues import ClueTable, Keys, clues_of
-from tidings.overlay.boxes import Box, Point
+from tidings.matching.clues import ClueTable, Keys, Path, clues_of
+from tidings.overlay.boxes import Box, End, Point
 from tidings.overlay.piles import Pile
 
 STRING_KIND = 1
+FILED_AT_ONCE = 64
+"""Boxes that are put into the pile of all boxes in one step."""
 Place = Point | Condition | None
 """Under which an alternative stands; None for any."""
 
@@ -43,7 +49,8 @@ class Candidates(Generic[K]):
         self._wide: dict[Place, Pile] = {}
         self._narrow: dict[Place, Pile] = {}
         self._residues: dict[str, _Residues] = {}  # by attribute: those that are anchors
-        self._strings: dict[str, list[str]] = {}  # by attribute, sorted: those that are places
+        self._strings: dict[str, _Strings] = {}  # by attribute: those that are places
+        self._unfiled: dict[Box, None] = {}  # those that are not in the pile of all boxes yet
         self._filed: dict[K, tuple[list[tuple[Place, Box]], list[Place], Box]] = {}
 
     def __len__(self) -> int:
@@ -61,6 +68,7 @@ class Candidates(Generic[K]):
             self._put(self._wide, anchor, made)
         for place in places:
             self._put(self._narrow, place, box)
+        self._unfiled[box] = None
 
     def remove(self, key: K) -> None:
         """Forget a filter; KeyError if it is not there."""
@@ -69,6 +77,17 @@ class Candidates(Generic[K]):
             self._drop(self._wide, anchor, made)
         for place in places:
             self._drop(self._narrow, place, box)
+        if box in self._unfiled:
+            del self._unfiled[box]
+        else:
+            self._drop(self._narrow, None, box)
+
+    def _file_all(self) -> Iterator[None]:
+        """Put all boxes into the pile of all; now and then there is a step."""
+        while self._unfiled:
+            self._put(self._narrow, None, self._unfiled.popitem()[0])
+            if not len(self._unfiled) % FILED_AT_ONCE:
+                yield None
 
     def _put(self, piles: dict[Place, Pile], place: Place, box: Box) -> None:
         pile = piles.get(place)
@@ -100,11 +119,10 @@ class Candidates(Generic[K]):
                 del self._residues[name]
 
     def _note_string(self, name: str, text: str, is_new: bool) -> None:
-        strings = self._strings.setdefault(name, [])
-        if is_new:
-            insort(strings, text)
-            return
-        del strings[bisect_left(strings, text)]
+        strings = self._strings.get(name)
+        if strings is None:
+            strings = self._strings[name] = _Strings()
+        strings.change(text, is_new)
         if not strings:
             del self._strings[name]
 
@@ -130,6 +148,8 @@ class Candidates(Generic[K]):
     def covered_by(self, alternative: Conjunction, box: Box) -> Iterator[K | None]:
         """Yield the keys of filters whose first alternative this one may cover, some maybe twice."""
         for place in self._places_within(alternative, box):
+            if place is None:
+                yield from self._file_all()
             pile = self._narrow.get(place)
             if pile is not None:
                 yield from (None if found is None else found.owner for found in pile.within(box))
@@ -150,17 +170,12 @@ class Candidates(Generic[K]):
     def _strings_of(self, residue: Condition, box: Box) -> Iterator[Place]:
         """Yield the strings that ensure a residue."""
         call = _call_of(residue)
-        strings = () if call is None else self._strings.get(call.names[0], ())
-        if call is None or not strings:
+        strings = None if call is None else self._strings.get(call.names[0])
+        if call is None or strings is None:
             return
         (name,) = call.names
         test = FUNCTIONS[call.function].prepare(*call.constants)
-        low, high = box.ends(name)
-        first = bisect_left(strings, low[1]) if len(low) == 3 else 0
-        for number in range(first, len(strings)):
-            text = strings[number]
-            if len(high) == 3 and text > high[1]:
-                return
+        for number, text in enumerate(strings.within(call if call is residue else None, *box.ends(name))):
             if test(text) is (call is residue):
                 yield name, STRING_KIND, text
             elif number & 15 == 15:
@@ -185,14 +200,67 @@ def _anchors_of(alternative: Conjunction, box: Box) -> Sequence[Place]:
 
 
 def _places_of(alternative: Conjunction, box: Box) -> list[Place]:
-    """Return the places under which an alternative is found by those which cover it."""
-    return [None, *dict.fromkeys(alternative.residues), *box.points, *[values[0] for values in box.lists]]
+    """Return the places under which an alternative is found by those which cover it, beside that of all."""
+    return [*dict.fromkeys(alternative.residues), *box.points, *[values[0] for values in box.lists]]
 
 
 def _call_of(residue: object) -> FunctionCall | None:
     """Return the condition on one string that a residue demands, or forbids."""
     call = residue.operand if isinstance(residue, Not) else residue
     return call if isinstance(call, FunctionCall) and len(call.names) == 1 else None
+
+
+class _Strings:
+    """Strings of one attribute, found by their order and by their last levels as topics."""
+
+    def __init__(self) -> None:
+        self._sorted: list[str] = []
+        self._endings: dict[tuple[ClueTable, str], dict[str, None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._sorted)
+
+    def change(self, text: str, is_new: bool) -> None:
+        """Add or remove a string."""
+        if is_new:
+            insort(self._sorted, text)
+        else:
+            del self._sorted[bisect_left(self._sorted, text)]
+        for table, separator in _SEPARATORS.items():
+            key = table, text.rpartition(separator)[2]
+            if is_new:
+                self._endings.setdefault(key, {})[text] = None
+            else:
+                del self._endings[key][text]
+                if not self._endings[key]:
+                    del self._endings[key]
+
+    def within(self, call: FunctionCall | None, low: End, high: End) -> Iterator[str]:
+        """Yield the strings between two ends that may fulfil a condition, where one must."""
+        strings = self._sorted
+        first = bisect_left(strings, low[1]) if len(low) == 3 else 0
+        last = bisect_right(strings, high[1]) if len(high) == 3 else len(strings)
+        ending = None if call is None else _ending_of(call)
+        found = {} if ending is None else self._endings.get(ending, {})
+        if ending is not None and len(found) < last - first:
+            return iter(list(found))
+        return (strings[place] for place in range(first, last))
+
+
+_SEPARATORS = {ClueTable.DOTS: DOTS.separator, ClueTable.SLASHES: SLASHES.separator}
+
+
+def _ending_of(call: FunctionCall) -> tuple[ClueTable, str] | None:
+    """Return the last level that a topic must have to fit a pattern; None if it may have several."""
+    clues = clues_of(call)
+    if clues is None or len(clues.clues) != 1:
+        return None
+    (clue,) = clues.clues
+    path = clue.wanted
+    if clue.table not in _SEPARATORS or not isinstance(path, Path) or path.is_open:
+        return None
+    last = path.levels[-1] if path.levels and len(path.levels) == path.fewest else None
+    return None if last is None else (clue.table, last)
 
 
 class _Residues:
