@@ -15,6 +15,8 @@ import pytest
 from cli.commands import run_command
 from node.peers import ANSWER_S_MAX, SOURCE, Start, starting
 
+import tidings
+
 
 @pytest.fixture(scope="module")
 def start() -> Iterator[Start]:
@@ -256,3 +258,25 @@ def read_to_end(descriptor: int) -> bytes:
         pass
     os.close(descriptor)
     return b"".join(chunks)
+
+
+def test_subscribe_prints_the_matches_of_a_pattern(node: str) -> None:
+    pattern = "a[type = 'A'] THEN b[type = 'B'] WITHIN 5 min BY k AS 'pair' LATE 0 s"
+    with tidings.blocking.connect(node, name="pat") as bus:
+        with bus.subscribe(tidings.Pattern(pattern), durable="pairs"):
+            pass
+        for kind in ("A", "X", "B"):
+            bus.publish(kind, k="quay", delivery="reliable")
+    wanted = ("--pattern", pattern, "--durable", "pairs", "--name", "pat", "--count", "1", "--json")
+    code, output, _ = run("subscribe", *wanted, "--node", node)
+    match = json.loads(output)
+    assert (code, match["type"], match["subject"], match["attributes"]["events"]) == (0, "pair", "quay", 2)
+
+
+def test_subscribe_shows_the_mistake_in_a_pattern(node: str) -> None:
+    code, _, errors = run("subscribe", "--pattern", "a[type = 'A']{2,}", "--node", node)
+    problem = "line 1, column 1: a has no end in time or number; say how many, or WITHIN which time"
+    assert (code, errors) == (2, f"a[type = 'A']{{2,}}\n^\n{problem}\n")
+    code, _, errors = run("subscribe", "x = 1", "--pattern", "a[type = 'A']", "--node", node)
+    assert code == 2
+    assert "leave FILTER out" in errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ from tidings.cli.printing import print_json
 from tidings.errors import CodecError, EventError, FilterError
 from tidings.event.json import from_json
 from tidings.filters import Filter
+from tidings.patterns import Pattern
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -85,8 +87,21 @@ def print_notes(wanted: Filter) -> None:
 
 def read(text: str, json: bool) -> Filter:
     """The filter, or the end of the command with its mistake on display."""
-    try:
+    with shown_mistake(text, json):
         return Filter(text)
+
+
+def read_pattern(text: str, json: bool) -> Pattern:
+    """The pattern, or the end of the command with its mistake on display."""
+    with shown_mistake(text, json):
+        return Pattern(text)
+
+
+@contextmanager
+def shown_mistake(text: str, json: bool) -> Iterator[None]:
+    """End the command with the mistake of a filter or pattern on display."""
+    try:
+        yield
     except FilterError as error:
         if json:
             place = {"line": error.line, "column": error.column}

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tidings.cli.connection import bus_at, bus_of, connects, find_node
 from tidings.cli.events import send_all, source_of
-from tidings.cli.filter import Text, parse
+from tidings.cli.filter import Text, parse, read_pattern
 from tidings.cli.options import Fields, Json, Kind, Name, argument, option, read_time
 from tidings.cli.printing import (
     add_row,
@@ -79,6 +79,10 @@ Durable = Annotated[str | None, option("NAME", "The name of a durable subscripti
 Since = Annotated[str | None, option("WHEN", "Begin with stored events: a position, or a time in ISO 8601.")]
 Last = Annotated[bool, option("--last", "Begin with the newest event of each thing.")]
 Passive = Annotated[bool, option("--passive", "Create no demand for events.")]
+PatternText = Annotated[
+    str | None,
+    option("PATTERN", "Print the matches of a pattern instead: \"a[type = 'x'] THEN b[…] WITHIN 5 min\"."),
+]
 Count = Annotated[int | None, option("End after so many events.", min=1)]
 
 
@@ -89,15 +93,19 @@ async def subscribe(
     since: Since = None,
     last: Last = False,
     passive: Passive = False,
+    pattern: PatternText = None,
     count: Count = None,
     name: Name = "",
     json: Json = False,
 ) -> None:
     """Print the events that match FILTER, until Ctrl-C or --count.
 
-    On a durable subscription an event is acknowledged when it has been printed.
+    On a durable subscription an event is acknowledged when it has been printed. A match of a pattern is
+    printed as an event, with the values that its RETURN names.
     """
-    wanted = parse(text, json)
+    if pattern is not None and text:
+        raise UserError("--pattern: a pattern has its filters in its steps; leave FILTER out")
+    wanted = parse(text, json) if pattern is None else read_pattern(pattern, json)
     address = find_node()
     async with bus_at(address, name) as bus:
         beginning = None if since is None else read_since(since)

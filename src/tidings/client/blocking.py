@@ -71,6 +71,7 @@ from tidings.event.typed import Typed, TypedModel
 from tidings.filters import Filter
 from tidings.log.arguments import CollapseTerms
 from tidings.log.chunks import Part, ReplyPart
+from tidings.patterns import Pattern
 from tidings.peers.registry import ForwardOrder
 from tidings.protocol.arguments import InForce, OnSlow
 from tidings.queues.description import Description, Property
@@ -231,14 +232,16 @@ class Bus(Root[AsyncBus]):
         self._runner.run(self._inner.publish_all(list(events), timeout_s=timeout_s))
 
     @overload
-    def subscribe(self, filter: Filter | str = "", **options: Unpack[SubscribeOptions]) -> Subscription: ...
+    def subscribe(
+        self, filter: Filter | Pattern | str = "", **options: Unpack[SubscribeOptions]
+    ) -> Subscription: ...
     @overload
     def subscribe(
         self, filter: type[TypedModel], *, where: Filter | str = "", **options: Unpack[SubscribeOptions]
     ) -> TypedSubscription[TypedModel]: ...
     def subscribe(
         self,
-        filter: Filter | str | type[TypedModel] = "",
+        filter: Filter | Pattern | str | type[TypedModel] = "",
         *,
         where: Filter | str = "",
         durable: str | None = None,
@@ -259,6 +262,8 @@ class Bus(Root[AsyncBus]):
         `durable`: a name under which the node keeps the subscription and its unacknowledged events. `since`:
         deliver stored events from this position or time on first. `last`: deliver the newest event of each
         source, type and subject first. `passive`: receive events without creating demand for them.
+        A `Pattern` in the place of the filter: the iterator returns its matches as events; a durable one goes
+        on while no client is there, and publishes its matches.
         `on_slow`: what the node does with events when this client is too slow; `latest` keeps the newest for
         each value of the attribute `slow_key`. `order`: whether a durable subscription that resumes gets the
         oldest or newest first. Notes on the filter (`Filter.notes`) are logged as warnings of

@@ -56,6 +56,7 @@ from tidings.event.values import plain_moment
 from tidings.event.wire import encode_events
 from tidings.filters import Filter
 from tidings.ids import new_system
+from tidings.patterns import Pattern
 from tidings.peers.registry import ForwardOrder
 from tidings.protocol.arguments import INBOX, OnSlow
 from tidings.protocol.connection import Connection
@@ -278,14 +279,16 @@ class Bus(BusQueues):
     # Subscribing
 
     @overload
-    def subscribe(self, filter: Filter | str = "", **options: Unpack[SubscribeOptions]) -> Subscription: ...
+    def subscribe(
+        self, filter: Filter | Pattern | str = "", **options: Unpack[SubscribeOptions]
+    ) -> Subscription: ...
     @overload
     def subscribe(
         self, filter: type[TypedModel], *, where: Filter | str = "", **options: Unpack[SubscribeOptions]
     ) -> TypedSubscription[TypedModel]: ...
     def subscribe(
         self,
-        filter: Filter | str | type[TypedModel] = "",
+        filter: Filter | Pattern | str | type[TypedModel] = "",
         *,
         where: Filter | str = "",
         durable: str | None = None,
@@ -306,6 +309,8 @@ class Bus(BusQueues):
         `durable`: a name under which the node keeps the subscription and its unacknowledged events. `since`:
         deliver stored events from this position or time on first. `last`: deliver the newest event of each
         source, type and subject first. `passive`: receive events without creating demand for them.
+        A `Pattern` in the place of the filter: the iterator returns its matches as events; a durable one goes
+        on while no client is there, and publishes its matches.
         `on_slow`: what the node does with events when this client is too slow; `latest` keeps the newest for
         each value of the attribute `slow_key`. `order`: whether a durable subscription that resumes gets the
         oldest or newest first. Notes on the filter (`Filter.notes`) are logged as warnings of
@@ -319,13 +324,16 @@ class Bus(BusQueues):
             raise UserError(f"prefetch must be at least 1, not {prefetch}")
         time_us = plain_moment(since, "since") if isinstance(since, datetime) else None
         position = None if isinstance(since, datetime) else since
+        pattern = None
         if isinstance(filter, type):
             text = str(filter_for(filter, where))
         elif where == "":
-            text = noted(filter)
+            pattern = str(filter) if isinstance(filter, Pattern) else None
+            text = "" if isinstance(filter, Pattern) else noted(filter)
         else:
             raise UserError("where goes with a class of events; join two filters with &")
-        wanted = Wanted(text, durable, position, time_us, last, passive, on_slow, slow_key, order)
+        rules = durable, position, time_us, last, passive, on_slow, slow_key, order
+        wanted = Wanted(text, *rules, pattern=pattern)
         made = Subscription(self._link, wanted, prefetch, acknowledge, timeout_s)
         return TypedSubscription(made, filter) if isinstance(filter, type) else made
 

@@ -24,6 +24,7 @@ from tidings.log.service import LogService
 from tidings.log.sinks import open_sinks
 from tidings.overlay.service import Overlay
 from tidings.overlay.settings import OverlaySettings
+from tidings.patterns.service import PatternService
 from tidings.peers.backend import Peers
 from tidings.peers.dialling import Dialling
 from tidings.peers.forwarded import Forwarded
@@ -81,6 +82,8 @@ class NodeCore:
         self._entropy = entropy
         self.broker = broker = Broker(store.state, now, settings.name, turns, settings.budgets)
         broker.last_pages.lasts = settings.lasts
+        self.patterns = PatternService(broker)
+        broker.add(self.patterns)  # before those that deliver what it publishes
         self.queues = open_sinks(broker, store, settings.lasts, settings.queue_types)
         archive = settings.archive
         self.history = LogHistory(store, archive.sealed)

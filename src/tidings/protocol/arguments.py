@@ -64,6 +64,7 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
     order: Literal["oldest", "newest"] = "oldest"
     queue: str | None = None  # copies of what is put into it, instead of what is published
     link: bool = False  # what a neighbour node has announced that it wants
+    pattern: str | None = None  # matches of it, instead of events that match a filter
     sides: tuple[int, int] | None = None  # if only as long as these are the two sides of the link, for both
     again: bool = False  # from behind what all nodes beyond the link have, though it was acknowledged
 
@@ -92,6 +93,8 @@ class SubscribeRequest(Wanted, frozen=True, kw_only=True):
             raise Refused("protocol", "a link excludes all other options")
         if self.queue is not None and (self.last or self.is_stored or self.on_slow == "spill"):
             raise Refused("protocol", "a watch of a queue excludes last, durable, since and spill")
+        if self.pattern is not None:
+            self._check_pattern()
         if self.last and (self.is_stored or self.on_slow == "spill"):
             raise Refused("protocol", "last values exclude durable, since and spill")
         if self.durable is not None and self.on_slow != "drop-oldest":
@@ -100,6 +103,12 @@ class SubscribeRequest(Wanted, frozen=True, kw_only=True):
             raise Refused("protocol", "order='newest' needs a durable subscription")
         if (self.on_slow == "latest") is not bool(self.slow_key):
             raise Refused("protocol", "on_slow='latest' and slow_key, its attribute, need each other")
+
+    def _check_pattern(self) -> None:
+        if self.filter or self.queue is not None or self.link or self.last or self.on_slow == "spill":
+            raise Refused("protocol", "a pattern excludes filter, queue, last and spill")
+        if self.since is not None or self.since_us is not None:
+            raise Refused("protocol", "a pattern begins now, so it excludes since")
 
 
 class InForce(Struct, frozen=True):

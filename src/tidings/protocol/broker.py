@@ -69,7 +69,13 @@ from tidings.turns import SLICE_S, Share, Turns, adapted
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from tidings.protocol.service import FrameHandler, IncomingRequest, LinkOpening, QueueWatch
+    from tidings.protocol.service import (
+        FrameHandler,
+        IncomingRequest,
+        LinkOpening,
+        PatternHost,
+        QueueWatch,
+    )
 
 RECENT_SIZE_MAX = 8 << 20
 """Bytes of events kept in memory for those who ask for last values."""
@@ -155,6 +161,7 @@ class Broker:
         self.frames: dict[type[ProtocolMessage], FrameHandler] = {}
         self.watch: QueueWatch | None = None  # who has queues that can be watched
         self.open_link: LinkOpening | None = None  # who has links to other nodes
+        self.patterns: PatternHost | None = None  # who finds matches of patterns
         self.changed_links: set[NodeSubscription] = set()
         """Of neighbours beyond which nodes may lack what was had here: events go other ways than before."""
         self.crowded_links: set[object] = set()

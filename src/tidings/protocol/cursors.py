@@ -349,6 +349,8 @@ class Cursors:
         if cursor.consumer is not None:
             cursor.consumer.part("unsubscribed")
         self.end(cursor)
+        if self._broker.patterns is not None:
+            self._broker.patterns.end(owner, name)
 
     @property
     def named(self) -> list[Cursor]:

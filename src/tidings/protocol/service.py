@@ -12,7 +12,7 @@ A service does no I/O itself. It has work run in a thread, and gets a reply:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import DecodeError
 
@@ -25,7 +25,9 @@ from tidings.steps import Steps
 from tidings.store.interface import Operation
 
 if TYPE_CHECKING:
+    from tidings.filters import Filter
     from tidings.protocol.arguments import SubscribeRequest
+    from tidings.protocol.consumer import Consumer
     from tidings.protocol.session import Session
     from tidings.protocol.stored_consumer import StoredConsumer
 
@@ -38,6 +40,20 @@ QueueWatch = Callable[["Session", str, NodeSubscription], WatchEnding]
 """Notifies a subscription of what is put into the queue of that name, as far as it was granted."""
 LinkOpening = Callable[["Session", "SubscribeRequest"], "StoredConsumer"]
 """Makes the consumer by which a neighbour node gets events, for its session and request."""
+
+
+class PatternHost(Protocol):
+    """Service that finds the matches of patterns for subscriptions."""
+
+    def open(self, session: Session, text: str, consumer: Consumer, passive: bool) -> Callable[[], None]:
+        """Let a session have the matches of a pattern, as far as its steps were granted; what ends that."""
+
+    def stand(self, session: Session, name: str, text: str, passive: bool) -> Filter:
+        """Have a pattern stand under a name, unless it does; the filter of its matches."""
+
+    def end(self, owner: str, name: str) -> None:
+        """End a standing pattern for good, if there is one."""
+
 
 LATER: Any = object()
 """Returned by an operation that answers the request itself, at its own mark; others return a Deferred."""

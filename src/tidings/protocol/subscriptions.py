@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from tidings.errors import Refused, TidingsError
 from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
@@ -106,10 +108,27 @@ class Subscriptions:
             return self._open_link(wanted)
         if wanted.on_slow == "block":
             self._session.principal.require("block", "on_slow='block'")
+        if wanted.pattern is not None:
+            return self._open_pattern(wanted, wanted.pattern)
         self._session.account.check(filter_size(wanted.filter))
         if len(wanted.filter) > FILTER_AT_ONCE and wanted.queue is None:
             return self._subscribe_long(wanted)
         return self._subscribe(wanted, Filter(wanted.filter))
+
+    def _open_pattern(self, wanted: SubscribeRequest, pattern: str) -> Begun:
+        """Begin to deliver the matches of a pattern; a durable one stands, and publishes them."""
+        host = self._broker.patterns
+        if host is None:
+            raise Refused("not-found", "this node has no patterns")
+        self._session.account.check(filter_size(pattern))
+        if wanted.durable is not None:
+            filter = host.stand(self._session, wanted.durable, pattern, wanted.passive)
+            return self._subscribe(structs.replace(wanted, filter=str(filter), passive=True), filter)
+        consumer = _consumer(self._session, wanted)
+        self._endings[wanted.number] = host.open(self._session, pattern, consumer, wanted.passive)
+        self._consumers[wanted.number] = consumer
+        self._weigh(SubscribeRequest, wanted.number, pattern)
+        return {"position": self._broker.position}
 
     def _subscribe_long(self, wanted: SubscribeRequest) -> Steps[dict[str, Any]]:
         begun = self._subscribe(wanted, (yield from self._understand(wanted.filter, "subscribe")))
