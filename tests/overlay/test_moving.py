@@ -12,8 +12,8 @@ LONG_S = 30.0
 
 
 def network(*links: tuple[str, str], spare: Sequence[tuple[str, str]], seed: int = 1) -> Network:
-    """Nodes with links, and spare links that come later and stand by."""
-    net = Network(*links, *spare, seed=seed, settle_s=0.0)
+    """Nodes with links, and spare links that come later and stand by; no node notices a silent neighbour."""
+    net = Network(*links, *spare, seed=seed, settle_s=0.0, suspect_s=0.0)
     for one in spare:
         net.cut(*one)
     net.run(5.0)
@@ -171,6 +171,48 @@ def test_nothing_goes_back_where_it_came_from_when_its_first_node_has_moved(seed
     net.run(LONG_S)
     assert {("b", "e"), ("b", "c"), ("c", "d")} < edges(net, "b")
     assert (at_b.values, at_d.values) == ([2], [1, 2])
+
+
+def test_a_node_is_not_whole_while_the_table_of_a_neighbour_is_out_of_date() -> None:
+    """a stores for c until b knows what c wants: they are neighbours still, by a link that stands still."""
+    net = network(("c", "a"), ("c", "b"), spare=[("b", "a")])
+    app, between = net.app("a"), net.world.network
+    net.run()
+    between.part(between.link("b", "c"))
+    got = net.app("c").subscribe(durable="c")
+    net.run()
+    assert (net.table("a", of="c"), net.table("b", of="c")) == (["TRUE"], [])
+    net.cut("a", "c")
+    run_until(net, "a", ("a", "b"))
+    assert edges(net, "a") == {("a", "b"), ("b", "c")}
+    net.run(1.0)
+    app.publish(1, 2)
+    net.run(1.0)
+    net.heal("b", "c")
+    net.run(LONG_S)
+    assert edges(net, "a") == {("a", "b"), ("b", "c")}
+    assert got.values == [1, 2]
+    assert not [one.name for one in net["a"].core.overlay if one.is_ghost]
+
+
+def test_what_a_lost_neighbour_wants_is_known_from_the_one_that_asks() -> None:
+    """The link of b and c is lost, too, before c has told b what it wants: b stores for c what a did."""
+    net = network(("c", "a"), ("b", "c"), spare=[("b", "a")])
+    app, between = net.app("a"), net.world.network
+    net.run()
+    between.part(between.link("b", "c"))
+    got = net.app("c").subscribe(durable="c")
+    net.run()
+    net.cut("a", "c")
+    run_until(net, "a", ("a", "b"))
+    net.run(3 * LONG_S)  # until the silence is noticed
+    assert edges(net, "a") == {("a", "b"), ("b", "c")}
+    assert not [one.name for one in net["a"].core.overlay if one.is_ghost]
+    app.publish(1, 2)
+    net.run()
+    net.heal("b", "c")
+    net.run(LONG_S)
+    assert got.values == [1, 2]
 
 
 def test_the_neighbours_of_a_dead_node_make_links_round_it() -> None:

@@ -16,10 +16,10 @@ node.
 
 Both ends of a link whose *sides* have changed, the sets of nodes at either end of it, begin their streams
 anew, and events flow when both have the same sides. An heir gets stored events when it has announced
-everything that is wanted behind it by the new tree: it is *whole* when the heirs among its own other
-neighbours are. An heir whose link is lost can't announce anything, so it is taken to want what its former
-neighbours did. Until all heirs are whole, a neighbour whose link is not in the tree any more stays as a
-*ghost*: what it wants is announced, and stored for it.
+everything that is wanted behind it by the new tree: then it is *whole* (`wholeness.py`). An heir whose link
+is lost can't announce anything, so it is taken to want what its former neighbours did. Until all heirs are
+whole, a neighbour whose link is not in the tree any more stays as a *ghost*: what it wants is announced, and
+stored for it.
 """
 
 from __future__ import annotations

@@ -72,6 +72,16 @@ class NeighbourLink:
         return not self.is_dialled and self.session.is_kept_waiting
 
 
+class WholeQuestion:
+    """Question of a neighbour: whether all that is wanted behind this node was announced to it."""
+
+    def __init__(self, sides: Sides) -> None:
+        self.sides = sides  # of the link, as the neighbour has them
+        self.reply: Deferred[None] = Deferred()
+        self.asked: set[str] = set()  # other neighbours that are asked the same, and have not answered
+        self.answered: set[str] = set()
+
+
 class Neighbour:
     """A node with which this one has a link, now or before."""
 
@@ -90,7 +100,7 @@ class Neighbour:
         self.asks_again = False  # for what it has sent before, as some of that is left out on other links
         self.is_settled = False  # its table here is the one that it has in mind
         self.is_ghost = False  # its link is not in the tree any more, and others have not replaced it yet
-        self.whole: tuple[Sides, Deferred[None]] | None = None  # it asks for which sides this node is whole
+        self.questions: list[WholeQuestion] = []  # of it, that are not answered
 
     @property
     def is_active(self) -> bool:

@@ -9,7 +9,6 @@ over another link now go there (`moving.py`).
 from __future__ import annotations
 
 from collections.abc import Hashable
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -23,7 +22,7 @@ from tidings.interest import Advertisement
 from tidings.overlay.announcing import Announcer
 from tidings.overlay.inboxes import InboxRoutes, is_for_inboxes
 from tidings.overlay.intake import Intake
-from tidings.overlay.moving import Places, Sides, mirrored
+from tidings.overlay.moving import Places, mirrored
 from tidings.overlay.neighbours import (
     NEIGHBOURS,
     KnownNeighbours,
@@ -37,11 +36,11 @@ from tidings.overlay.pruning import OFFERS_MAX
 from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.table import TABLE, NeighbourTable, TableEntry
 from tidings.overlay.topology import Topology
+from tidings.overlay.wholeness import Wholeness
 from tidings.protocol.access import NOBODY, Principal
 from tidings.protocol.arguments import SubscribeRequest, Wanted
 from tidings.protocol.broker import Broker
 from tidings.protocol.session import Session
-from tidings.replies import Deferred
 from tidings.steps import Steps
 
 STEPS_MAX = 10_000
@@ -91,6 +90,7 @@ class Routing:
         self._names = {node: known.name for (node,), known in stored.items()}  # as they are stored
         self._places = Places(topology.tree)
         self._inboxes = InboxRoutes(broker, known, topology)
+        self.wholeness = Wholeness(known, topology, self._places, later, self._is_whole, self._lend)
         self._restore()
         self._exorcise()
         broker.exchange.watcher = self
@@ -134,10 +134,11 @@ class Routing:
             if neighbour.is_up and neighbour.intake is None:
                 self.join(neighbour)
         for neighbour in self._known.in_tree:
-            if neighbour.is_heir and self._topology.is_lost(neighbour.node):
-                self._lend(neighbour)
+            if neighbour.cursor is not None and neighbour.is_heir and self._topology.is_lost(neighbour.node):
+                for former in filter(None, map(self._known.get, neighbour.cursor.skips)):
+                    self._lend(neighbour, former)
             elif neighbour.is_heir:
-                self._ask_whole(neighbour)  # by the sides that there are now
+                self.wholeness.ask(neighbour)  # by the sides that there are now
         self._exorcise()
         self._settle()
 
@@ -175,15 +176,14 @@ class Routing:
         if neighbour.cursor is not None and former:
             neighbour.cursor.inherit(former)
 
-    def _lend(self, heir: Neighbour) -> None:
-        """Let an heir that can't be asked want what those want behind which its nodes were."""
-        cursor, table, principal = heir.cursor, heir.table, self._principal(heir)
-        assert cursor is not None and table is not None  # noqa: PT018 - one fact
-        for former in map(self._known.get, cursor.skips):
-            if former is not None and former.table is not None:
-                for text, entry in former.table.entries.items():
-                    if table.add(text, entry.passive, principal):
-                        self._announce(heir, text)
+    def _lend(self, neighbour: Neighbour, other: Neighbour) -> None:
+        """Let a neighbour that can't be asked want what another one does."""
+        assert neighbour.table is not None
+        if other.table is not None:
+            for text, entry in other.table.entries.items():
+                if text not in neighbour.table.entries:
+                    neighbour.table.add(text, entry.passive, self._principal(neighbour))
+                    self._announce(neighbour, text)
 
     def _begin_anew(self, neighbour: Neighbour) -> None:
         """Begin the streams over a link anew, as its sides have changed, and give it what comes again."""
@@ -194,53 +194,11 @@ class Routing:
             neighbour.intake.end()
             self._take_from(neighbour)
 
-    def _ask_whole(self, neighbour: Neighbour) -> None:
-        """Ask an heir whether it has announced all that is wanted behind it."""
-        link, sides = neighbour.link, self._places.sides(neighbour.node)
-        if link is None or not neighbour.is_heir or sides is None:
-            return
-        call = link.connection.request("link.whole", {"sides": sides}, "fail")
-        again = partial(self._ask_again, neighbour, link, sides)
-        call.then(
-            partial(self._is_whole, neighbour, link, sides), lambda _error: self._later(REJOIN_S, again)
-        )
-        link.flush()
-
-    def _ask_again(self, neighbour: Neighbour, link: NeighbourLink, sides: Sides) -> None:
-        if neighbour.link is link and self._places.sides(neighbour.node) == sides:
-            self._ask_whole(neighbour)
-
-    def _is_whole(self, neighbour: Neighbour, link: NeighbourLink, sides: Sides, _told: object) -> None:
+    def _is_whole(self, heir: Neighbour) -> None:
         """An heir has announced all that is wanted behind it: let it have what is stored."""
-        if neighbour.link is not link or self._places.sides(neighbour.node) != sides:
-            return
-        if neighbour.cursor is not None:
-            neighbour.cursor.let_have()
+        if heir.cursor is not None:
+            heir.cursor.let_have()
         self._exorcise()
-
-    def ask_whole(self, neighbour: Neighbour, sides: Sides) -> Deferred[None]:
-        """Return a reply that comes when all that is wanted behind this node was announced to a neighbour."""
-        if neighbour.whole is not None:
-            neighbour.whole[1].fail(Refused("exists", "it was asked again"))
-        reply: Deferred[None] = Deferred()
-        neighbour.whole = sides, reply
-        return reply
-
-    def _reply_whole(self) -> None:
-        """Reply to the neighbours for which this node is whole by now."""
-        for neighbour in self._known.in_tree:
-            asked = neighbour.whole
-            if asked is None or neighbour.announcer.state == "down":
-                continue
-            are_whole = all(one is neighbour for one in self._heirs)
-            if are_whole and asked[0] == mirrored(self._places.sides(neighbour.node)):
-                neighbour.whole = None
-                neighbour.announcer.barrier().then(asked[1].resolve, asked[1].fail)
-
-    @property
-    def _heirs(self) -> list[Neighbour]:
-        """The neighbours that are to announce what is wanted behind them; those behind lost links can't."""
-        return [one for one in self._known.in_tree if one.is_heir and not self._topology.is_lost(one.node)]
 
     def _exorcise(self) -> None:
         """Keep no more for links that others have replaced."""
@@ -313,7 +271,7 @@ class Routing:
         """Exchange events over an active link that is up."""
         self._keep_name(neighbour)
         self._take_from(neighbour)
-        self._ask_whole(neighbour)
+        self.wholeness.ask(neighbour)
         self.answered(neighbour)
         assert neighbour.link is not None
         neighbour.link.flush()
@@ -365,7 +323,7 @@ class Routing:
         neighbour.announcer.down()
         neighbour.offerer.down()
         neighbour.has_offered = False
-        neighbour.whole = None
+        neighbour.questions.clear()
 
     def open_link(self, neighbour: Neighbour, session: Session, wanted: SubscribeRequest) -> LinkConsumer:
         """A neighbour begins to take events."""
@@ -526,7 +484,7 @@ class Routing:
 
     def work(self) -> None:
         """Announce what has changed."""
-        self._reply_whole()
+        self.wholeness.work()
         for neighbour in self._known.others(None):
             for announcer in (neighbour.offerer, neighbour.announcer):
                 if not announcer.is_working and announcer.is_due:

@@ -225,7 +225,7 @@ class Overlay(Service):
         return self.routing.open_link(self.linking.caller(session), session, wanted)
 
     def _ask_whole(self, asked: IncomingRequest, request: WholeRequest) -> Deferred[None]:
-        return self.routing.ask_whole(self.linking.caller(asked.session), request.sides)
+        return self.routing.wholeness.answer(self.linking.caller(asked.session), request.sides)
 
     def _change_table(self, asked: IncomingRequest, change: TableChange) -> Steps[dict[str, Any]]:
         return self.routing.change_table(self.linking.caller(asked.session), change)

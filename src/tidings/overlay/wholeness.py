@@ -1,0 +1,145 @@
+"""Wholeness: whether a neighbour has announced all that is wanted behind it, asked and answered on the tree.
+
+A node asks the heirs among its neighbours (`moving.py`). One that is asked asks all its other neighbours the
+same, and answers when all have, behind what it announces itself. Also those behind which no node has come are
+asked: their tables are out of date if a link behind them was cut until now. A question follows what was
+announced to the neighbour, and is answered only while both ends see the same sides of the link; so it ends by
+itself where the tree does.
+
+A neighbour whose link is lost can't answer. It is taken to want what the one that asks does, which has
+announced what it stores for nodes that were behind others; when its link is there again, it announces what
+it wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tidings.errors import Disconnected, Refused
+from tidings.overlay.moving import Places, Sides, mirrored
+from tidings.overlay.neighbours import KnownNeighbours, Later, Neighbour, WholeQuestion
+from tidings.overlay.topology import Topology
+from tidings.replies import Deferred
+
+ASK_AGAIN_S = 0.2
+"""How long to wait before a neighbour that did not answer is asked again."""
+QUESTIONS_MAX = 1_000
+"""Questions of one neighbour that are not answered; one is asked for each link beyond it that has changed."""
+
+
+class Wholeness:
+    """Questions to the neighbours of a node, and of them.
+
+    `is_whole` is called with an heir that has answered, `lend` with a neighbour that can't, and with the one
+    that asks.
+    """
+
+    def __init__(
+        self,
+        known: KnownNeighbours,
+        topology: Topology,
+        places: Places,
+        later: Later,
+        is_whole: Callable[[Neighbour], None],
+        lend: Callable[[Neighbour, Neighbour], None],
+    ) -> None:
+        self._known = known
+        self._topology = topology
+        self._places = places
+        self._later = later
+        self._is_whole = is_whole
+        self._lend = lend
+
+    # Questions of this node
+
+    def ask(self, heir: Neighbour) -> None:
+        """Ask an heir, if its link is there, until it answers."""
+        link, sides = heir.link, self._places.sides(heir.node)
+        if link is None or not heir.is_heir or sides is None:
+            return
+
+        def is_same() -> bool:
+            return heir.link is link and self._places.sides(heir.node) == sides
+
+        def answered(_none: object) -> None:
+            if is_same():
+                self._is_whole(heir)
+
+        def ask_again() -> None:
+            if is_same():
+                self.ask(heir)
+
+        self._question(heir, sides).then(answered, lambda _error: self._later(ASK_AGAIN_S, ask_again))
+
+    def _question(self, neighbour: Neighbour, sides: Sides) -> Deferred[Any]:
+        """Ask a neighbour, behind what was announced to it."""
+        reply: Deferred[Any] = Deferred()
+        link = neighbour.link
+
+        def ask(_none: None) -> None:
+            if link is None or neighbour.link is not link:
+                reply.fail(Disconnected("the link is lost"))
+                return
+            link.connection.request("link.whole", {"sides": sides}, "fail").then(reply.resolve, reply.fail)
+            link.flush()
+
+        neighbour.announcer.barrier().then(ask, reply.fail)
+        return reply
+
+    # Questions of neighbours
+
+    def answer(self, neighbour: Neighbour, sides: Sides) -> Deferred[None]:
+        """Return a reply that comes when all that is wanted behind this node was announced to a neighbour."""
+        former = [one for one in neighbour.questions if one.sides != sides]
+        for one in former:
+            one.reply.fail(Refused("exists", "the sides of the link were others"))
+        neighbour.questions = [one for one in neighbour.questions if one not in former]
+        if len(neighbour.questions) >= QUESTIONS_MAX:
+            raise Refused("limit", f"a neighbour has at most {QUESTIONS_MAX} questions")
+        question = WholeQuestion(sides)
+        neighbour.questions.append(question)
+        return question.reply
+
+    def work(self) -> None:
+        """Answer what can be answered by now."""
+        for neighbour in self._known.in_tree:
+            sides = mirrored(self._places.sides(neighbour.node))
+            for question in list(neighbour.questions):
+                if question.sides == sides and self._have_answered(neighbour, question):
+                    neighbour.questions.remove(question)
+                    reply = question.reply
+                    neighbour.announcer.barrier().then(reply.resolve, reply.fail)
+
+    def _have_answered(self, neighbour: Neighbour, question: WholeQuestion) -> bool:
+        """Whether all others have answered what a neighbour asks, or can't; those not asked yet are."""
+        others = [one for one in self._known.in_tree if one is not neighbour]
+        waiting = [one for one in others if one.node not in question.answered]
+        lost = [one for one in waiting if self._topology.is_lost(one.node)]
+        if len(lost) == len(waiting) and neighbour.announcer.state != "down":
+            for one in lost:
+                self._lend(one, neighbour)
+            return True
+        for one in waiting:
+            if one not in lost and one.is_up and one.node not in question.asked:
+                self._pass_on(question, one)
+        return False
+
+    def _pass_on(self, question: WholeQuestion, other: Neighbour) -> None:
+        """Ask another neighbour the same; again a little later, if it does not answer."""
+        sides = self._places.sides(other.node)
+        if sides is None:
+            return
+        question.asked.add(other.node)
+
+        def answered(_none: object) -> None:
+            if self._places.sides(other.node) == sides:
+                question.answered.add(other.node)
+            else:
+                failed(None)
+
+        def failed(_error: object) -> None:
+            self._later(ASK_AGAIN_S, partial(question.asked.discard, other.node))
+
+        self._question(other, sides).then(answered, failed)
