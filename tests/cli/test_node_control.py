@@ -1,4 +1,4 @@
-"""`tidings node status`, `stop` and `list`, with real nodes."""
+"""`tidings node status`, `drain`, `stop` and `list`, with real nodes."""
 
 from __future__ import annotations
 
@@ -55,6 +55,21 @@ def test_a_node_that_listens_on_a_port_only_gets_a_signal_from_its_owner(start: 
     assert code == 0
     assert output.startswith("hall (")
     assert node.finish()[0] == 0
+
+
+def test_a_node_is_drained_and_stopped(start: Start) -> None:
+    far = start("--port", "0", "--name", "far").address()
+    near = start("--port", "0", "--name", "near", "--peers", f"far={far}")
+    address = near.address()
+    code, output, _ = run_command("node", "drain", address, "--stop")
+    assert code == 0
+    first, drained, stopped = output.splitlines()
+    assert first.startswith("nothing passes through it; ")
+    assert drained == f"the node at {address} is drained; 0 clients have stayed"
+    assert stopped.startswith("near (")
+    assert near.finish()[0] == 0
+    code, output, _ = run_command("node", "drain", far, "--json")
+    assert (code, json.loads(output)["done"]) == (0, True)
 
 
 def test_a_node_that_is_not_listed_and_does_not_have_to_obey_goes_on(

@@ -8,6 +8,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,12 +51,15 @@ from tidings.node.settings import SETTINGS, as_toml, convert, flag_of, load
 from tidings.transport.dial import dial
 
 if TYPE_CHECKING:
+    from tidings.client import Bus
     from tidings.node.local import RunningNode
 
 ANSWER_S_MAX = 10.0
 """How long a node may take to answer a command."""
 LINE_LENGTH_MAX = 4_096
 """Characters of an invitation on standard input."""
+CLIENTS_S = 5.0
+"""How long clients that may leave a drained node are waited for."""
 LOOK_S = 0.05
 """How often a command looks whether a node has ended."""
 
@@ -71,6 +75,8 @@ Join = Annotated[
 ShowConfig = Annotated[bool, option("--show-config", "Print the effective settings as such a file, and end.")]
 Directory = Annotated[Path | None, option("--dir", "DIR", "The directory that the node will have.")]
 StopTimeout = Annotated[float, seconds("--timeout", "How long the node may take to end.")]
+DrainTimeout = Annotated[float, seconds("--timeout", "How long it may take.")]
+Stops = Annotated[bool, option("--stop", "Stop the node afterwards, also if clients have stayed.")]
 PingTimeout = Annotated[float, seconds("--timeout", "How long the node may take.")]
 Journal = Annotated[
     str | None, option("FILE", "A file of forwarded messages, so that none counts twice after a restart.")
@@ -281,10 +287,14 @@ async def stop(address: Place = None, timeout: StopTimeout = 30.0, json: Json = 
     this machine gets SIGTERM. Exit code 0: the node has ended. 1: it did not answer, refused, or did not end
     in time. 2: the address or an option is wrong.
     """
+    await stop_node(address or default_node(), timeout, json)
+
+
+async def stop_node(place: str, timeout: float, json: bool) -> None:
+    """Stop the node at an address, and wait until it has ended."""
     from tidings.node.local import list_running
     from tidings.transport.ping import ping
 
-    place = address or default_node()
     given = credentials_at(place)
 
     async def answers() -> bool:
@@ -308,6 +318,57 @@ async def stop(address: Place = None, timeout: StopTimeout = 30.0, json: Json = 
         )
     if not has_ended:
         raise typer.Exit(UNREACHED)
+
+
+@app.command()
+@identifies
+async def drain(
+    address: Place = None, timeout: DrainTimeout = 60.0, stops: Stops = False, json: Json = False
+) -> None:
+    """Take a node out of its network before it is stopped, so that nobody waits for it.
+
+    Its neighbours let events go another way, then its clients go to them, save those with durable
+    subscriptions, and all that it keeps for others is confirmed. Exit code 0: that is done. 1: it did not
+    answer, refused, or is not done in time; it serves as before then, and goes on with it. 2: the address or
+    an option is wrong.
+    """
+    place = address or default_node()
+    with reaching(place, json):
+        async with bus_at(place, reconnect=False) as bus:
+            progress = await _drained(bus, timeout, None if json else typer.echo)
+    is_done = bool(progress["done"])
+    if json:
+        print_json({"address": place, **progress})
+    elif is_done:
+        typer.echo(f"the node at {place} is drained; {progress['clients']} clients have stayed")
+    else:
+        typer.echo(f"tidings: not drained within {timeout:g} s: {_drain_line(progress)}", err=True)
+    if not is_done:
+        raise typer.Exit(UNREACHED)
+    if stops:
+        await stop_node(place, timeout, json)
+
+
+async def _drained(bus: Bus, timeout_s: float, tell: Callable[[str], Any] | None) -> dict[str, Any]:
+    """Drain a node until it is done and its clients have left, or the time is over; how far it came."""
+    ends_at, line, leaves_at = time.monotonic() + timeout_s, "", inf
+    while True:
+        progress = await bus.drain_node(timeout_s=ANSWER_S_MAX)
+        now = time.monotonic()
+        if tell is not None and _drain_line(progress) != line:
+            line = _drain_line(progress)
+            tell(line)
+        leaves_at = min(leaves_at, now + CLIENTS_S) if progress["done"] else inf
+        are_gone = not progress["clients"] or not progress["places"] or now >= leaves_at
+        if now >= ends_at or (progress["done"] and are_gone):
+            return progress
+        await asyncio.sleep(LOOK_S)
+
+
+def _drain_line(progress: dict[str, Any]) -> str:
+    between = ", ".join(map(word, progress["between"]))
+    passing = f"events pass between {between}" if between else "nothing passes through it"
+    return f"{passing}; {progress['kept']} positions are kept; {progress['clients']} clients"
 
 
 async def _ask_to_stop(place: str, own: RunningNode | None) -> None:

@@ -457,6 +457,15 @@ class Bus(Root[AsyncBus]):
         """
         self._runner.run(self._inner.remove_link(node, timeout_s=timeout_s))
 
+    def drain_node(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Take the node out of its network before it stops, and return how far that is; call it until `done`.
+
+        `between` names the neighbours between which events still pass through it, `kept` counts positions
+        that others have not confirmed, `clients` those that are connected. Once nothing passes through it
+        clients go to neighbours, save those with durable subscriptions. Takes the right to manage everything.
+        """
+        return self._runner.run(self._inner.drain_node(timeout_s=timeout_s))
+
     def stop_node(self, *, timeout_s: float | None = None) -> None:
         """Ask the node to stop in good order, as SIGTERM does; returns when it has begun.
 

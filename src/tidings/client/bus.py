@@ -103,16 +103,19 @@ class Bus(BusQueues):
         ids: Numbering = "clock",
         call_timeout_s: float | None = CALL_S,
         place: str = "the node",
+        reach: Callable[[str], ConnectTo] | None = None,
     ) -> None:
         """`says` returns the user and secret for each connection; `ids` says how events are numbered.
 
         `call_timeout_s` is the limit of calls without one of their own; `place` is the node in error texts.
+        `reach` returns how to connect to another node, if this one is drained.
         """
         super().__init__()
         if check_time(call_timeout_s, "call_timeout_s") == 0:
             raise UserError("call_timeout_s must be more than 0; None waits without a limit")
         self._call_timeout_s = call_timeout_s
         self._place = place
+        self._reach = reach
         self._name = name
         self._find = find
         self._timeout_s = timeout_s
@@ -131,7 +134,7 @@ class Bus(BusQueues):
         limit_s, place = self._call_timeout_s, self._place
         link = self._entered = Link(self._core, self._reconnect, self._random, limit_s, place)
         try:
-            link.start(await self._find(self._held))
+            link.start(await self._find(self._held), self._reach)
             await link.wait_connected(inf if self._timeout_s is None else self._timeout_s)
         except BaseException:
             await self._close(link)
@@ -525,6 +528,16 @@ class Bus(BusQueues):
         manage everything.
         """
         await self._link.call("topology.remove", {"node": node}, timeout_s)
+
+    async def drain_node(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Take the node out of its network before it stops, and return how far that is; call it until `done`.
+
+        `between` names the neighbours between which events still pass through it, `kept` counts positions
+        that others have not confirmed, `clients` those that are connected. Once nothing passes through it
+        clients go to neighbours, save those with durable subscriptions. Takes the right to manage everything.
+        """
+        told: dict[str, Any] = await self._link.call("node.drain", {}, timeout_s)
+        return told
 
     async def stop_node(self, *, timeout_s: float | None = None) -> None:
         """Ask the node to stop in good order, as SIGTERM does; returns when it has begun.

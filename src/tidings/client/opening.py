@@ -83,7 +83,8 @@ def connect(
         return reach
 
     patience_s = CONNECT_S if timeout_s is None else timeout_s
-    return Bus(find, timeout_s=patience_s, says=credentials.says, **options)
+    elsewhere = partial(dial, credentials=credentials)
+    return Bus(find, timeout_s=patience_s, says=credentials.says, reach=elsewhere, **options)
 
 
 def _from_environment() -> str | None:

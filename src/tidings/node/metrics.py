@@ -46,6 +46,7 @@ HELP = {
     "neighbours_suspected": "Neighbour nodes that were silent, so that others were asked about them.",
     "neighbours_slow": "Neighbour nodes that were suspected, and heard again.",
     "neighbours_dead": "Neighbour nodes that were given up for their silence, by what is dead.",
+    "bypassed": "Links that were begun round lost nodes and links.",
     "announcements_refused": "Announcements that neighbour nodes have not taken.",
     "handed_out": "Messages delivered to consumers.",
     "acknowledged": "Messages that were acknowledged.",

@@ -29,7 +29,7 @@ class Bypass:
     def choose(self, known: KnownRecords, reached: Collection[str]) -> list[NodeRecord]:
         """Return the nodes to approach now, each time others if they do not come within reach."""
         own = known[self._node]
-        lost = [link.neighbour for link in own.links if link.lost]
+        lost = [link.neighbour for link in own.links if link.lost or _loses(known, link.neighbour, own.node)]
         self._tries = {one: self._tries.get(one, 0) for one in lost}
         chosen: dict[str, NodeRecord] = {}
         for neighbour in lost:
@@ -55,3 +55,9 @@ class Bypass:
         if is_smallest and tried == 0:
             return None  # the others come here
         return missed[(tried - is_smallest) % len(missed)]
+
+
+def _loses(known: KnownRecords, node: str, neighbour: str) -> bool:
+    """Whether a node calls its link to a neighbour lost, as one does that is to stop."""
+    record = known.get(node)
+    return record is not None and record.loses(neighbour)

@@ -96,6 +96,10 @@ class NodeRecord(Struct, frozen=True, array_like=True, dict=True):
         """64 bits that differ when records do."""
         return int.from_bytes(blake2b(_encoder.encode(self), digest_size=8).digest(), "big")
 
+    def loses(self, neighbour: str) -> bool:
+        """Whether the node calls its link to a neighbour lost."""
+        return any(link.lost and link.neighbour == neighbour for link in self.links)
+
     @property
     def shape(self) -> tuple[Any, ...]:
         """What of it matters for the tree."""

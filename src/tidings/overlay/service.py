@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 from tidings.errors import ConfigError, Refused, TidingsError, UserError
 from tidings.event import Batch
 from tidings.event.wire import check
+from tidings.overlay.draining import Draining
 from tidings.overlay.linking import Greeting, Linking
 from tidings.overlay.liveness import HeardRequest, Liveness
 from tidings.overlay.moving import Sides
@@ -143,6 +144,7 @@ class Overlay(Service):
         self._weighing = Weighing(settings, broker, self.linking, self.liveness.pinging, self.topology)
         self._weighing.tell, self._weighing.report = self._weighed, self._disagree
         self._weighing.begin(self._later)
+        self._draining = Draining(broker, *around, self._is_of_use)
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, TOLERATE - 1))
         broker.open_link = self._open_link
         broker.epoch = self.numbers.epoch
@@ -161,6 +163,7 @@ class Overlay(Service):
             "in_force": (InForceRequest, self._ask_all),
             "held": (NoArguments, self._wait_held),
             "topology": (NoArguments, self._tell_topology),
+            "node.drain": (NoArguments, self._drain),
             "topology.remove": (RemoveRequest, self._remove),
             "topology.trace": (TraceRequest, self._trace),
         }
@@ -293,9 +296,14 @@ class Overlay(Service):
         except ConfigError as error:
             self._log("warning", "no link to a node", node=record.node, problem=str(error))
             return
-        if _is_near(record.address) is _is_near(self.topology.own.address):
+        if self._is_of_use(record.address):
+            self._broker.count("bypassed")
             self._log("warning", "making a link round a node", to=record.name, address=record.address)
             self._peering.learn(record.name, record.address)
+
+    def _is_of_use(self, address: str) -> bool:
+        """Whether an address that another node shows can be used where this node is."""
+        return _is_near(address) is _is_near(self.topology.own.address)
 
     def _store(self, node: StoredNode) -> None:
         self._stored[node.record.node] = node
@@ -404,6 +412,15 @@ class Overlay(Service):
             "tree": sorted([one, other] for _, one, other in self.topology.tree.edges),
             **self.status(),
         }
+
+    def _drain(self, asked: IncomingRequest, _none: NoArguments) -> dict[str, Any]:
+        """Take this node out of the network, or say how far that is."""
+        asked.session.principal.check_manage_all("drain this node")
+        if not self._draining.has_begun:
+            self._draining.has_begun = True
+            self._log("warning", "draining", clients=len(self._broker.sessions))
+            self._carry_out(self.topology.drain(self._broker.now))
+        return self._draining.look(asked.session)
 
     def _remove(self, asked: IncomingRequest, request: RemoveRequest) -> None:
         """Forget a neighbour that is gone for good, and what is kept for it."""

@@ -110,6 +110,7 @@ class Topology:
         self._bypass = Bypass(node)
         self._bypass_at = inf
         self._rebuilding = rebuilding or Rebuilding(node, wait_s=inf)
+        self._is_draining = False
         self._is_stale = False
         self._names: dict[str, str | None] | None = None
         own = NodeRecord(node, name, epoch, 1, (), leaf, address)
@@ -171,9 +172,9 @@ class Topology:
         return self.tree.way(node)
 
     def is_lost(self, neighbour: str) -> bool:
-        """Whether this node has called the link to a neighbour lost."""
+        """Whether this node has called the link to a neighbour lost, and it is not there."""
         link = self._own_link(neighbour)
-        return link is not None and link.lost > 0
+        return link is not None and link.lost > 0 and not link.is_up
 
     def has_edge(self, neighbour: str) -> bool:
         """Whether both ends' records name the link to a neighbour."""
@@ -230,6 +231,8 @@ class Topology:
         self._forget_at.pop(neighbour, None)
         if link is None or link.lost:
             link = LinkRecord(neighbour, min(max(since, self._known.newest + 1), SINCE_MAX))
+        if self._is_draining:
+            link = replace(link, lost=min(self._known.newest + 1, SINCE_MAX))
         links[neighbour] = replace(link, is_up=True)
         self._unasked.pop(neighbour, None)  # it is sent the record with the digest
         effects = self._change(links, now)
@@ -252,6 +255,13 @@ class Topology:
         if neighbour in self._lost_at and self._reroute_s < inf:
             self._lost_at[neighbour] = now
         return self.wake(now)
+
+    def drain(self, now: float) -> list[Effect]:
+        """Let nothing pass through this node where there is another way: all its links count as lost."""
+        self._is_draining = True
+        lost = min(self._known.newest + 1, SINCE_MAX)
+        links = {link.neighbour: replace(link, lost=link.lost or lost) for link in self.own.links}
+        return self._change(links, now)
 
     def _lose(self, now: float) -> list[Effect]:
         """Call those links lost that were cut for too long."""
@@ -276,6 +286,9 @@ class Topology:
 
     def _approach(self, now: float) -> list[Effect]:
         """Choose nodes to make links to in place of lost ones, and look again as long as any are missed."""
+        if self._is_draining:
+            self._bypass_at = inf
+            return []
         edges = [edge for edge in self._edges() if not is_lost(edge)]
         chosen = self._bypass.choose(self._known, ways_from(self.node, edges))
         self._bypass_at = now + max(APPROACH_S, self._reroute_s) if self._bypass.is_wanted else inf
@@ -373,6 +386,8 @@ class Topology:
             self._names = None
         was_lost = self._known.lost.pop(record.node, None) is not None
         is_changed = self._known.put(record)
+        if record.node in self._unasked and record.loses(self.node):
+            self._bypass_at = min(self._bypass_at, now)
         if is_changed or was_lost or known is None:
             self._look_at = min(self._look_at, now + LOOK_S)
         self._rebuilding.note(now)

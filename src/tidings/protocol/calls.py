@@ -59,6 +59,9 @@ class Calls:
         self._waiting: dict[int, Call] = {}
         self._for_messages = 0  # how many of these are
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def add(self, operation: str, arguments: dict[str, Any], on_cut: OnCut) -> Call:
         """A new request; Refused when too many of its sort wait."""
         is_for_messages = operation in _FOR_MESSAGES

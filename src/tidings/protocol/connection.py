@@ -117,6 +117,7 @@ class Connection(KeepAlive):
         self.older = 0  # how often the node turned out to have an older store than it had before
         self.hands = 0  # changes when the node has taken back what this client held
         self.failure: TidingsError | None = None
+        self.elsewhere: list[str] = []  # where the node, which is to stop, sends its clients
         self.parting = ""  # why the node has ended the last connection, until it has done something for us
         self._origin = ids.origin
         self._name = name
@@ -400,6 +401,7 @@ class Connection(KeepAlive):
         self.publications.resume(welcome.counter, welcome.window, is_same_node and welcome.boot == self.boot)
         for refusal in welcome.refused:  # beyond the counter, which something before it may hold up
             self.publications.refuse(refusal)
+        self.elsewhere = []
         self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
         self.user, self.inbox = welcome.user, welcome.inbox
         self.node_name = welcome.name
@@ -424,6 +426,8 @@ class Connection(KeepAlive):
         self.parting = ""
         if not message.stream:
             self.publications.accept(message.counter)
+            if self.elsewhere:
+                self._go_elsewhere()
         elif message.stream in self._streams:
             self._streams[message.stream].accepted(message.counter)
 
@@ -435,6 +439,8 @@ class Connection(KeepAlive):
 
     def _replied(self, reply: Reply, _events: bytes) -> None:
         self._calls.take(reply)
+        if self.elsewhere:
+            self._go_elsewhere()
         if self.publications.is_empty:
             self.parting = ""
 
@@ -462,6 +468,21 @@ class Connection(KeepAlive):
         elif notice.kind == "ended" and notice.number in self._subscriptions:
             self._due.pop(subscription := self._subscriptions.pop(notice.number), None)
             subscription.subscriber.ended(_member(details, "reason", str))
+        elif notice.kind == "drain":
+            self.elsewhere = [one for one in _member(details, "places", list) if isinstance(one, str)]
+            self._go_elsewhere()
+
+    def _go_elsewhere(self) -> None:
+        """Part from a node that is to stop, when it has accepted what was sent to it.
+
+        A client with a durable subscription stays: its place is stored at that node, and waits for it there.
+        """
+        is_bound = any(one.wanted.durable for one in self._subscriptions.values()) or len(self._calls)
+        if self.elsewhere and self.is_up and not is_bound:
+            self.publications.is_held = True
+            if self.publications.is_settled and not self.is_given_up:
+                self._frames.append(encode(Bye()))
+                self.is_given_up, self.parting = True, "the node is to stop"
 
     def _reversed(self, message: Reverse, _events: bytes) -> None:
         if self.reverse is None:

@@ -91,6 +91,8 @@ class Publications:
         self._fresh_size = 0
         self._sort: Sort = False  # of these
         self._refused: dict[int, Failure] = {}
+        self.is_held = False
+        """Whether nothing more is sent over this connection."""
         self.unasked = 0
         """Transient events that were refused: nobody waits to hear of these."""
         self.unasked_failure: Failure | None = None
@@ -105,6 +107,11 @@ class Publications:
     def is_empty(self) -> bool:
         """Whether everything was accepted or given up."""
         return not (self._fresh or self._waiting or self._stream)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was sent is accepted."""
+        return not self._stream
 
     # What comes in
 
@@ -222,7 +229,7 @@ class Publications:
         """The frames that may leave now: within the window, but always one if none is under way."""
         self._begin_run(self._sort)
         frames: list[bytes] = []
-        while self._waiting:
+        while self._waiting and not self.is_held:
             run = self._waiting[0]
             if not self._stream.fits(run.size):
                 break
@@ -255,6 +262,7 @@ class Publications:
         What was under way and is not in that is to be sent once more; a node that was started since gets no
         transient event that the one before it may have handed on.
         """
+        self.is_held = False
         self.accept(counter)
         # What is sent again may be done this time.
         self._refused = {one: failure for one, failure in self._refused.items() if one <= counter}

@@ -8,10 +8,11 @@ Publications are sent when the loop runs next, so many calls cost one write.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from copy import copy
 from math import inf
 from operator import itemgetter
@@ -82,21 +83,29 @@ class Link(Carrier):
 
     # Life
 
-    def start(self, dial: ConnectTo) -> None:
-        """Connect, now and whenever the connection is lost."""
-        self._task = self._loop.create_task(self._run(dial), name="tidings connection")
+    def start(self, dial: ConnectTo, reach: Callable[[str], ConnectTo] | None = None) -> None:
+        """Connect, now and whenever the connection is lost.
 
-    async def _run(self, dial: ConnectTo) -> None:
+        `reach` returns how to connect to another node: one that is to stop names some to its clients.
+        """
+        self._task = self._loop.create_task(self._run(dial, reach), name="tidings connection")
+
+    async def _run(self, dial: ConnectTo, reach: Callable[[str], ConnectTo] | None) -> None:
         """Dial again and again, until that is hopeless."""
+        ways = deque([dial])
         while not self._has_failed():
             try:
-                await dial(self)
+                await ways[0](self)
             except Hopeless as error:
                 self._despair(error)
+                ways.rotate(-1)
             except (OSError, TidingsError) as error:
                 self._trouble = str(error) or type(error).__name__
+                ways.rotate(-1)
             else:
                 await self._is_gone.wait()
+                if reach is not None and self.core.elsewhere:
+                    ways = deque([*_reached(reach, self.core.elsewhere), dial])
             if self._has_failed():
                 break
             if not self._reconnect:
@@ -399,6 +408,13 @@ def unanswered(error: BaseException, may_be_accepted: bool) -> BaseException:
         error = copy(error)
     vars(error)["may_be_accepted"] = may_be_accepted
     return error
+
+
+def _reached(reach: Callable[[str], ConnectTo], addresses: Collection[str]) -> Iterator[ConnectTo]:
+    """Yield how to connect to addresses that a node has named; those that are of no use are left out."""
+    for address in addresses:
+        with contextlib.suppress(TidingsError):
+            yield reach(address)
 
 
 def refusal_of(error: Exception | None) -> TidingsError | None:
