@@ -43,6 +43,7 @@ from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.cursors import Cursors
+from tidings.protocol.fading import KEEP, faded
 from tidings.protocol.frames import encode
 from tidings.protocol.inboxes import Routes
 from tidings.protocol.incoming import IncomingStream
@@ -618,6 +619,8 @@ class Broker:
         matches = self.routed(batch, matches)
         if not isinstance(self.authenticator, OpenAuthenticator):
             matches = self.answers.heard(batch, matches)
+        if not checked.is_plain and KEEP in batch.raw:
+            checked = faded(batch, checked)
         positions = self._keep(batch, checked, matches)
         if waits and positions is None:
             positions = [None] * len(batch)

@@ -21,6 +21,7 @@ from tidings.ids import Origin
 from tidings.protocol.answers import hears
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.cursors import Cursor, unstored
+from tidings.protocol.fading import is_faded
 from tidings.steps import Steps
 from tidings.store.interface import StoredBatch
 
@@ -221,12 +222,13 @@ class StoredConsumer(Consumer):
         return Batch(stored.raw, Origin(stored.system, stored.epoch, stored.source))
 
     def is_wanted(self, event: Event, stored: StoredBatch) -> bool:
-        """Whether a stored event matches, and has not outlived its time."""
+        """Whether a stored event matches, has not outlived its time, and is to be stored still."""
         subscription = self.subscription
         return (
             subscription.filter.matches(event)
             and hears(self.broker.node, subscription.user, event)
             and not (event.ttl_s is not None and stored.stored_us / 1e6 + event.ttl_s <= self.broker.wall)
+            and not is_faded(event, self.broker.wall - stored.stored_us / 1e6)
         )
 
     def _hand_out(self, position: int) -> None:
