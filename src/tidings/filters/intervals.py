@@ -126,8 +126,9 @@ class Intervals(Struct, frozen=True, gc=False):
         """The single values the set consists of, or None if it has a piece that is more than a point."""
         if self.inside or len(self.cuts) & 1:
             return None
-        pieces = list(self.pieces())
-        return [piece.low for piece in pieces] if all(piece.is_point for piece in pieces) else None
+        lows, highs = self.cuts[::2], self.cuts[1::2]
+        is_points = all(low[0] == high[0] for low, high in zip(lows, highs, strict=True))
+        return [low[0] for low in lows] if is_points else None
 
 
 NOTHING = Intervals(False)
