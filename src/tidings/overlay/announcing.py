@@ -9,7 +9,7 @@ the table that it has: if that is ours, nothing is sent.
 | apart | the link is up, the digests are equal | that it is whole | telling |
 | apart | the link is up, they differ | the whole set, in pieces | telling |
 | known | the set changes | the change | telling |
-| telling | the reply has the digest that was expected | | known |
+| telling | the reply has the digest that was expected, or none | | known |
 | telling | the reply has another digest, or is an error | | apart, and again later |
 | any | the link is lost | | down |
 
@@ -173,7 +173,8 @@ class Announcer:
             self._pass()
             return
         expected, life = self._expected if piece["done"] else "", self._life
-        call = self._connection.request(self._operation, {**piece, "digest": expected}, "forget")
+        told = {name: value for name, value in (*piece.items(), ("digest", expected)) if value}
+        call = self._connection.request(self._operation, told, "forget")
         call.then(lambda told: self._taken(life, expected, told), lambda error: self._refused(life, error))
 
     def _pass(self) -> None:
@@ -186,7 +187,7 @@ class Announcer:
         if life != self._life:
             return
         self.told += 1
-        digest = told.get("digest") if isinstance(told, dict) else None
+        digest = told.get("digest", expected) if isinstance(told, dict) else None
         if expected and digest != expected:
             self._again(f"the neighbour has another table: {digest!r:.50}")
         else:

@@ -159,8 +159,7 @@ class Linking:
         link.packs = ZSTD_NAME in greeting.unpacks and ZSTD_NAME in forms()
         self._bring_up(pair)
         digest = "" if neighbour.table is None else neighbour.table.digest
-        known = {"digest": digest, "offers": neighbour.wants.digest}
-        return {"version": VERSION, "node": self._broker.node, **known}
+        return {"digest": digest, "offers": neighbour.wants.digest}
 
     def _check(self, session: Session, greeting: Greeting) -> None:
         principal = session.principal

@@ -388,7 +388,7 @@ class Routing:
         if change.done:
             neighbour.is_settled = not change.digest or change.digest == table.digest
             self._settle()
-        return {"digest": table.digest}
+        return {} if change.digest == table.digest else {"digest": table.digest}
 
     def change_offers(self, neighbour: Neighbour, change: TableChange) -> Steps[dict[str, Any]]:
         """A neighbour offers more, or less."""
@@ -416,7 +416,7 @@ class Routing:
             neighbour.has_offered = not change.digest or change.digest == wants.digest
             self._settle()
             self.answered(neighbour)
-        return {"digest": wants.digest}
+        return {} if change.digest == wants.digest else {"digest": wants.digest}
 
     def _withdraw(self, neighbour: Neighbour, text: str) -> None:
         """A neighbour does not offer something any more."""

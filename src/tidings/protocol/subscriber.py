@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from tidings.errors import CodecError, EventError, TidingsError
 from tidings.event import Batch
 from tidings.event.relayed import FirstNode, GrowingNumbers, RelayedBatch
@@ -94,9 +96,7 @@ class ClientSubscription(Opening):
         self._granted = max(0, self.prefetch - self._held)
         self._received = self._position = self._acknowledged_sent = 0
         wanted = self.wanted
-        arguments: dict[str, Any] = {
-            name: value for name in wanted.__struct_fields__ if (value := getattr(wanted, name)) is not None
-        }
+        arguments: dict[str, Any] = msgspec.to_builtins(wanted)  # without what is as usual
         if wanted.is_stream and self._next is not None:
             arguments.pop("since_us", None)
             arguments["since"] = self._next
