@@ -212,6 +212,6 @@ def test_a_message_is_read_as_its_event() -> None:
         message = queue.get(timeout_s=ANSWER_S)
         assert (message["n"], "n" in message, message.type, message.event["n"]) == (1, True, "job", 1)
         assert message.outcome is not None
-        for name in ("nothing", "_hands"):
+        for name in ("nothing", "_holder"):
             with pytest.raises(AttributeError, match=name):
                 getattr(message, name)

@@ -126,7 +126,7 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "hands out twice": (queue.MessageQueue, "_take_up", hand_without_holding, "two hands|left again"),
     "takes back too early": (inflight, "RESUME_S", -1.0, "in two hands|left again"),
     "keeps no turns": (Groups, "enter", enter_out_of_turn, "of group"),
-    "never takes back": (InFlightTable, "_take_back", passing_over, "in hands"),
+    "never takes back": (InFlightTable, "_take_back", passing_over, "in flight"),
     "forgets what it has counted": (Ledger, "count_up", count_nothing, "twice|refused, and came"),
     "loses what was put in a transaction": (
         transactions.OpenTransaction, "puts", property(lambda _self: []), "not on disk|dealt with",
@@ -136,7 +136,7 @@ FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     ),
     "leaves locks behind": (transactions.Locks, "remove", stay_locked, "are there"),
     "goes by the wall clock": (
-        SimulatedNode, "time", time_by_the_wall_clock, "hands|its time|left again|believes",
+        SimulatedNode, "time", time_by_the_wall_clock, "two hands|in flight|its time|left again|believes",
     ),
 }  # fmt: skip
 

@@ -52,9 +52,9 @@ class Message:
     queue because its time was up, that raises MessageNotHeld. `get` returns messages already acknowledged.
     """
 
-    __slots__ = ("_hands", "deliveries", "event", "number", "outcome", "redelivered")
+    __slots__ = ("_holder", "deliveries", "event", "number", "outcome", "redelivered")
 
-    def __init__(self, hand: ReceivedMessage, event: Event, hands: Holder | TransactionCore) -> None:
+    def __init__(self, hand: ReceivedMessage, event: Event, holder: Holder | TransactionCore) -> None:
         self.event = event
         """The event itself."""
         self.number: int = hand.number
@@ -65,7 +65,7 @@ class Message:
         """Whether it may have been processed before."""
         self.outcome: int | None = None
         """The protocol's number of its settlement; None while it is held."""
-        self._hands = hands
+        self._holder = holder
 
     def __getattr__(self, name: str) -> Any:
         if name == "event":  # not made yet
@@ -84,7 +84,7 @@ class Message:
 
     async def acknowledge(self) -> None:
         """Acknowledge it as processed; on return it is removed for good."""
-        await self._hands.settle(self, DONE)
+        await self._holder.settle(self, DONE)
 
     async def reject(self, reason: str = "") -> None:
         """Reject it as not processable: it goes to the dead letters, with the reason."""
@@ -93,7 +93,7 @@ class Message:
             raise EventError(
                 "$.reason", f"has {len(text)} characters, at most {REASON_LENGTH_MAX} are allowed"
             )
-        await self._hands.settle(self, REJECT, text)
+        await self._holder.settle(self, REJECT, text)
 
     async def release(self, *, delay_s: float | None = None) -> None:
         """Give it back unprocessed: it returns to its place in the queue for the next consumer.
@@ -103,7 +103,7 @@ class Message:
         """
         if delay_s is not None:
             delay_s = check_delay(delay_s)
-        await self._hands.settle(self, GIVE_BACK, "", delay_s)
+        await self._holder.settle(self, GIVE_BACK, "", delay_s)
 
     def __repr__(self) -> str:
         return f"<Message {self.number}, delivery {self.deliveries}: {self.event!r}>"
@@ -161,31 +161,31 @@ class Holder:
         except MessageNotHeld as error:
             raise MessageNotHeld(self.queue, error.problem) from None
 
-    def give_back(self, hands: list[ReceivedMessage], outcome: int = UNOPENED) -> None:
+    def give_back(self, received: list[ReceivedMessage], outcome: int = UNOPENED) -> None:
         """Give back messages that no consumer has seen."""
         if self.link.core.failure is None:
-            for hand in hands:
+            for hand in received:
                 self.link.core.settle(hand.number, hand.delivery, outcome)
             self.link.flush_soon()
 
-    async def open(self, hands: list[ReceivedMessage]) -> list[Message]:
+    async def open(self, received: list[ReceivedMessage]) -> list[Message]:
         """Open the delivered messages; if that fails, all of them are given back.
 
         That counts as a delivery of a message that can't be decrypted, but not of those that came with it.
         """
         messages: list[Message] = []
         try:
-            for hand in hands:
+            for hand in received:
                 event = await whole(self.link, self.queue, hand, self._keys)
                 messages.append(Message(hand, event, self))
             return messages
         except DecryptionError:
             at = len(messages)
-            self.give_back(hands[at : at + 1], GIVE_BACK)
-            self.give_back(hands[:at] + hands[at + 1 :], UNOPENED)
+            self.give_back(received[at : at + 1], GIVE_BACK)
+            self.give_back(received[:at] + received[at + 1 :], UNOPENED)
             raise
         except BaseException:
-            self.give_back(hands, GIVE_BACK)
+            self.give_back(received, GIVE_BACK)
             raise
 
 
@@ -321,13 +321,14 @@ class PageCollector:
         self._transaction = transaction
         self._messages: list[Message] = []
         self._requests: list[int] = []
-        self._hands = holder.link.core.hands
+        self._held_epoch = holder.link.core.held_epoch
         self._late_at = inf
 
     def expects(self, handed: GetAnswer) -> bool:
         """Whether an arrived page has messages; MessageNotHeld if those before are held for too long."""
-        if self._hands != self._link.core.hands:  # those before are in the queue again, and may come again
-            self._hands, self._messages, self._late_at = self._link.core.hands, [], inf
+        epoch = self._link.core.held_epoch
+        if self._held_epoch != epoch:  # those before are in the queue again, and may come again
+            self._held_epoch, self._messages, self._late_at = epoch, [], inf
         if self._link.now >= self._late_at:
             give_up(self._link, handed.request)
             problem = f"there are too many to be got within redelivery_s={handed.held_s}; none was taken"

@@ -35,7 +35,7 @@ class Fetched(NamedTuple):
     """A message that was fetched ahead, its holder, and its times on the clock of the loop."""
 
     hand: ReceivedMessage
-    hands: int
+    held_epoch: int
     late_at: float
     gone_at: float  # the node has taken it back
 
@@ -92,10 +92,10 @@ class MessageLoop(Holder):
         self._go_on()
 
     def _arrived(self, handed: GetAnswer) -> None:
-        now, hands = self.link.now, self.link.core.hands
+        now, epoch = self.link.now, self.link.core.held_epoch
         held_s = inf if handed.held_s is None else handed.held_s
         late_at, gone_at = now + LATE * held_s, now + held_s
-        self._fetched.extend(Fetched(hand, hands, late_at, gone_at) for hand in handed.messages)
+        self._fetched.extend(Fetched(hand, epoch, late_at, gone_at) for hand in handed.messages)
         self._set_timer()
 
     def _go_on(self) -> None:
@@ -161,11 +161,11 @@ class MessageLoop(Holder):
 
     def _let_go(self) -> None:
         """Give back late messages, and forget those that the node has taken back and will redeliver."""
-        now, hands = self.link.now, self.link.core.hands
+        now, epoch = self.link.now, self.link.core.held_epoch
         late: list[ReceivedMessage] = []
-        while self._fetched and (self._fetched[0].hands != hands or self._fetched[0].late_at <= now):
+        while self._fetched and (self._fetched[0].held_epoch != epoch or self._fetched[0].late_at <= now):
             fetched = self._fetched.popleft()
-            if fetched.hands == hands and fetched.gone_at > now:
+            if fetched.held_epoch == epoch and fetched.gone_at > now:
                 late.append(fetched.hand)
         if late:
             self.give_back(late, UNOPENED)

@@ -126,7 +126,7 @@ def _verdict(
         return None
     if settle.life == turn.life:
         return None  # no other node has ended that life, so it was done when the connection was lost
-    return MessageNotHeld(known.name, "the message is not in this client's hands, or not any more")
+    return MessageNotHeld(known.name, "the message is not in flight to this client, or not any more")
 
 
 def give_back(

@@ -115,7 +115,7 @@ class Connection(KeepAlive):
         self.session: str | None = None
         self.position = 0  # the highest one at which the node has delivered a stored event
         self.older = 0  # how often the node turned out to have an older store than it had before
-        self.hands = 0  # changes when the node has taken back what this client held
+        self.held_epoch = 0  # changes when the node has taken back what this client held
         self.failure: TidingsError | None = None
         self.elsewhere: list[str] = []  # where the node, which is to stop, sends its clients
         self.parting = ""  # why the node has ended the last connection, until it has done something for us
@@ -405,7 +405,7 @@ class Connection(KeepAlive):
         self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
         self.user, self.inbox = welcome.user, welcome.inbox
         self.node_name = welcome.name
-        self.hands += not welcome.kept
+        self.held_epoch += not welcome.kept
         self.is_up = True
         waiting = self._calls.frames()
         for subscription in self._subscriptions.values():

@@ -241,13 +241,13 @@ class Changes:
         for counter, reply in awaited:
             pend(session, counter, reply)
         for first, last, name in _stretches(refused):
-            problem = "the message is not in this client's hands, or not any more"
+            problem = "the message is not in flight to this client, or not any more"
             self._broker.refuse(session, first, last, MessageNotHeld(name, problem))
 
     def _held(self, session: Session, number: int, delivery: int, client: ReaderKey) -> Holding | None:
-        """A message in a client's hands, in this delivery; also one that may have been before a restart.
+        """Return a message in flight, in this delivery; also one that may have been before a restart.
 
-        Whose hands it was in then is not known any more: anyone may say so who could get the message.
+        To which client it was in flight then is not known any more: any that could get it may say so.
         """
         held = self._in_flight.holders.get(client, _NOTHING).get(number)
         if held is None:

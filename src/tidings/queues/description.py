@@ -19,7 +19,7 @@ PROPERTIES_MAX = 100
 REASON_LENGTH_MAX = 500
 """Characters of the reason of a rejection, which is kept with the message."""
 REDELIVERY_S = 60.0
-"""How long a message may be in a reader's hands, unless the description says otherwise."""
+"""How long a message may be in flight, unless the description says otherwise."""
 DELIVERIES_MAX = 10
 """How often a message is handed out before it is a dead letter, unless the description says otherwise."""
 SECONDS_MAX = 1e10

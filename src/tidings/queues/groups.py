@@ -1,6 +1,6 @@
 """Groups: messages that must be processed one after the other, in their order, by any readers.
 
-Of each group one message at a time has its *turn*: it is on the shelf, in someone's hands, or pauses before
+Of each group one message at a time has its *turn*: it is on the shelf, in flight, or pauses before
 it is delivered again. All others are *behind*, where no reader passes over them. When the message whose turn
 it is has gone, the first of those behind takes its place on the shelf. So a group is with one reader at a
 time, and with nobody as soon as nothing of it is in flight; a message that is given back is still the first.

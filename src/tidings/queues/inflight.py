@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 RESUME_S = 1.0
 """How long a client whose connection was lost may take to come back before others get what it held."""
 LOOKED_AT_ONCE = 1_024
-"""Messages in a client's hands that are looked through in one step for those of one request."""
+"""Messages in flight that are looked through in one step for those of one request."""
 ELSEWHERE = 1 << 62
 """Added to the numbers of messages of backends: no message of a queue here has such a number."""
 UNCONFIRMED_MAX = 10_000
@@ -49,7 +49,7 @@ ReaderKey = tuple[str, int]
 
 
 class InFlight(Struct, eq=False):
-    """A message of a queue of this node, and until when it may stay in someone's hands."""
+    """A message of a queue of this node, and until when it may stay in flight."""
 
     queue: MessageQueue
     message: QueuedMessage
@@ -66,7 +66,7 @@ class InFlight(Struct, eq=False):
 
     @property
     def is_over(self) -> bool:
-        """Whether it is in these hands no longer; a queue that is closed lets go of all at once."""
+        """Whether it is in flight no longer; a queue that is closed lets go of all at once."""
         return self.queue.held.get(self.message.number) is not self
 
     @property
@@ -190,7 +190,7 @@ class InFlightTable:
     # Messages
 
     def hold(self, number: int, held: Holding) -> None:
-        """A message is in someone's hands."""
+        """Note that a message is in flight."""
         self.held[number] = held
         holder = held.holder
         if isinstance(holder, tuple):
@@ -204,8 +204,8 @@ class InFlightTable:
         holder = holding.holder
         del self.held[number]
         if isinstance(holder, tuple):
-            hands = self.holders.get(holder)
-            if hands is not None and hands.pop(number, None) is not None and not hands:
+            holdings = self.holders.get(holder)
+            if holdings is not None and holdings.pop(number, None) is not None and not holdings:
                 del self.holders[holder]
         else:
             holder.held.pop(number, None)
@@ -249,7 +249,7 @@ class InFlightTable:
                 held.note_returned()
 
     def forget(self, held: RemoteInFlight) -> None:
-        """A message of a backend is in nobody's hands any more."""
+        """Note that a message of a backend is in flight no more."""
         self.let_go(held.number, held)
         held.is_over = True
         self.elsewhere -= 1
@@ -296,17 +296,17 @@ class InFlightTable:
     def _take_back(self, client: ReaderKey, reason: str, _now: float) -> None:
         """Take back all that a client holds that has gone; from now on it holds nothing of that."""
         self._missed.pop(client, None)
-        hands = self.holders.pop(client, None)
-        if hands is not None:
-            self._manager.begin(self._taken_back(list(hands.values()), reason))
+        holdings = self.holders.pop(client, None)
+        if holdings is not None:
+            self._manager.begin(self._taken_back(list(holdings.values()), reason))
 
-    def _taken_back(self, hands: list[Holding], reason: str) -> Steps[None]:
+    def _taken_back(self, holdings: list[Holding], reason: str) -> Steps[None]:
         """Take back messages, one after the other.
 
         What came with one request is dealt with one by one, so of that only the first was delivered for sure.
         """
         counted: set[int] = set()
-        for count, held in enumerate(hands, 1):
+        for count, held in enumerate(holdings, 1):
             if not held.is_over:
                 held.take_back(held.request not in counted, reason)
             counted.add(held.request)
@@ -314,9 +314,9 @@ class InFlightTable:
                 yield
 
 
-def give_back(hands: Mapping[int, Holding], request: int) -> Steps[None]:
+def give_back(holdings: Mapping[int, Holding], request: int) -> Steps[None]:
     """Take back what was handed out for a request, as if it had not been."""
-    for count, held in enumerate(list(hands.values()), 1):
+    for count, held in enumerate(list(holdings.values()), 1):
         if held.request == request and not held.is_over:
             held.settle(UNOPENED, "")
         if not count % LOOKED_AT_ONCE:

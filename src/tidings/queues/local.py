@@ -132,7 +132,9 @@ class LocalQueue:
             part = transaction.part(number, wanted.index)
             if part is not None:
                 return part
-        raise MessageNotHeld(queue.name, f"message {number} is not in this client's hands, nor in the queue")
+        raise MessageNotHeld(
+            queue.name, f"message {number} is not in flight to this client, nor in the queue"
+        )
 
     def renew(self, _session: Session, wanted: Renew, granted: Filter | None) -> Steps[float]:
         """Let a message on the shelf live longer."""
@@ -195,7 +197,7 @@ def raws_of(batch: Batch, rows: range) -> list[bytes]:
 
 
 def _is_with(held: InFlight, session: Session) -> bool:
-    """Whether a message is in the hands of a client, or of one of its transactions."""
+    """Whether a message is in flight to a client, or to one of its transactions."""
     if isinstance(held.holder, tuple):
         return held.holder == identity(session)
     return held.holder.session is session

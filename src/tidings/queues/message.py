@@ -151,7 +151,7 @@ class Expiry(Timers[int]):
     """The numbers of one queue's messages that expire; `is_used` says whether they do at all.
 
     Moments are of the clock that never jumps: a wall clock that is set while a message is here neither
-    shortens its life nor prolongs it. A message that was due, and is still in someone's hands, is over until
+    shortens its life nor prolongs it. A message that was due, and is still in flight, is over until
     it is gone.
     """
 
@@ -179,7 +179,7 @@ class Expiry(Timers[int]):
         super().cancel(key)
 
     def due(self, now: float, most: float = inf) -> Iterator[int]:
-        """The numbers of messages whose time is over, each once; they may be in someone's hands."""
+        """The numbers of messages whose time is over, each once; they may be in flight."""
         for number in super().due(now, most):
             self._over.add(number)
             yield number

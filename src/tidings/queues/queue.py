@@ -1,4 +1,4 @@
-"""One queue: messages on a shelf, those in readers' hands, and readers that wait for more.
+"""One queue: messages on a shelf, those in flight, and readers that wait for more.
 
 A message is in one place at a time: on the shelf, or held by one reader until it is settled. So two readers
 never hold the same one, and a message that is given back is where it was, since its place never changes. A
@@ -91,7 +91,7 @@ class MessageQueue:
         self._waking: Steps[None] | None = None  # what is overdue, as far as that was not dealt with yet
         self._handed = handed
         self._doubtful = handed  # messages up to this number may have been handed out before a restart
-        self._lost: set[int] = set()  # in someone's hands, as is stored, when the node ended
+        self._lost: set[int] = set()  # in flight, as is stored, when the node ended
 
     @property
     def size(self) -> int:
@@ -99,7 +99,7 @@ class MessageQueue:
         return len(self.shelf) + len(self.held) + len(self.schedule)
 
     def has(self, number: int) -> bool:
-        """Whether a message is here, in someone's hands or not."""
+        """Whether a message is here, in flight or not."""
         return number in self.shelf or number in self.held or self.is_loose(number)
 
     def shows(self, number: int, granted: Filter | None) -> bool:
@@ -186,7 +186,7 @@ class MessageQueue:
         return sum(len(part) for _, part in parts)
 
     def restore(self, message: QueuedMessage, deliveries: int, parts: list[MessagePart]) -> bool:
-        """Take in a message that was stored; whether it may have been in someone's hands."""
+        """Take in a message that was stored; whether it may have been in flight."""
         if deliveries:
             self._returned[message.number] = abs(deliveries)
         if deliveries < 0:
@@ -199,7 +199,7 @@ class MessageQueue:
         return message.number <= self._doubtful
 
     def bury_lost(self) -> None:
-        """Give up messages that were in someone's hands for the last time when the node ended."""
+        """Give up messages that were in flight for the last time when the node ended."""
         most = self.description.deliveries_max
         for number in () if most is None else [one for one in self._lost if self._returned[one] >= most]:
             deliveries = self._returned[number]
@@ -332,7 +332,7 @@ class MessageQueue:
             self.hand(message, reader)
 
     def hand(self, message: QueuedMessage, reader: QueueReader) -> None:
-        """Put a message, which is not on the shelf, into a reader's hands."""
+        """Put a message, which is not on the shelf, in flight to a reader."""
         if self._tokens is not None:
             self._tokens.take()
         wait_s = self.description.redelivery_s
@@ -346,7 +346,7 @@ class MessageQueue:
         reader.take(message, held)
 
     def take(self, number: int, holder: ReaderKey) -> InFlight:
-        """Put a message on the shelf into someone's hands, until he says what becomes of it."""
+        """Put a message on the shelf in flight, until its reader settles it."""
         return self._give(self.shelf.remove(number), holder, 0, inf)
 
     def _give(
@@ -364,7 +364,7 @@ class MessageQueue:
     def _note(self, held: InFlight) -> None:
         """Have it stored, before a message is delivered, that this delivery was begun.
 
-        Only of those that may have been in someone's hands when the node ended: what makes a node end, or
+        Only of those that may have been in flight when the node ended: what makes a node end, or
         comes with what does, is such a message from the next start on. Of what comes with one request only
         the first is dealt with for sure.
         """
@@ -374,7 +374,7 @@ class MessageQueue:
             self.handed_mark = self._manager.keep(self.kind.revise(held.message, -held.delivery))
 
     def hold_again(self, number: int, delivery: int, holder: ReaderKey) -> InFlight | None:
-        """A message that was in someone's hands when the node was killed, and in none since: in his again.
+        """Put a message in flight again that was so when the node was killed, and to no other reader since.
 
         So what was settled then, and not stored in time, is settled when that is said again.
         """
@@ -535,15 +535,15 @@ class MessageQueue:
         return [message.number, *(number for number, _ in parts)]
 
     def is_loose(self, number: int) -> bool:
-        """Whether a message is here, and in nobody's hands."""
+        """Whether a message is here, and not in flight."""
         return number in self.shelf or number in self.schedule
 
     def pick(self, number: int) -> QueuedMessage:
-        """Take out a message that is in nobody's hands, wherever it waits."""
+        """Take out a message that is not in flight, wherever it waits."""
         return self.shelf.remove(number) if number in self.shelf else self.schedule.pick(number)
 
     def drop(self, number: int) -> None:
-        """Throw away a message that is in nobody's hands."""
+        """Throw away a message that is not in flight."""
         self._forget(self.pick(number))
 
     # When a commit can't be made
@@ -674,7 +674,7 @@ class MessageQueue:
             self.take_back(held, True, "was held for too long")
 
     def close(self) -> Steps[None]:
-        """The queue is there no longer, nor what is in readers' hands: what is left to be done for that."""
+        """Close the queue, deleted with what is in flight; return the steps that are left of that."""
         self.is_closed = True
         self._manager.timers.cancel(self._wake)
         held, self.held = self.held, {}

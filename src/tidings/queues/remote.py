@@ -149,7 +149,7 @@ class RemoteQueue:
             return self.ref.part(wanted.number, 0, wanted.index)
         held = self._in_flight.of(session).get(wanted.number)
         if not isinstance(held, RemoteInFlight) or held.delivery != wanted.delivery:
-            problem = f"message {wanted.number} is not in this client's hands, nor in the queue"
+            problem = f"message {wanted.number} is not in flight to this client, nor in the queue"
             raise MessageNotHeld(self.address, problem)
         return self.ref.part(held.theirs, wanted.delivery, wanted.index)
 

@@ -4,7 +4,7 @@ A message carries its plan in its header: a delay that counts from its arrival, 
 So the moment is a function of the message alone, like its place in the order, and is the same after a
 restart. Few messages have a plan: MARK is in the bytes of those that do, and others are not decoded for it.
 
-A message has one place: on the shelf, in someone's hands, or in the schedule, where no reader passes over it:
+A message has one place: on the shelf, in flight, or in the schedule, where no reader passes over it:
 there it is delayed, or behind others of its group. The queue says what comes, comes back and goes; the
 schedule puts on the shelf what may be handed out, then and when a moment has come or a group moves on. The
 earliest moment is one of those at which the queue is woken, however many messages are delayed. Where no

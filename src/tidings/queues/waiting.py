@@ -50,7 +50,7 @@ class QueueReader(Struct, eq=False):
 
     queue: MessageQueue
     asked: IncomingRequest  # to be answered once, when it has something or its time is up
-    holder: ReaderKey  # whose hands the messages are in from then on
+    holder: ReaderKey  # to which the messages are in flight from then on
     filter: Filter | None = None  # None: anything will do
     count: int = 1
     is_copier: bool = False  # reads, and leaves the messages where they are
@@ -59,7 +59,7 @@ class QueueReader(Struct, eq=False):
     up_to: int | None = None  # later messages are not meant
     after: int | None = None  # nor those up to this place in the order
     has_bodies: bool = True
-    is_together: bool = False  # several messages of a group may be in its hands
+    is_together: bool = False  # several messages of a group may be in flight to it
     taken: list[tuple[QueuedMessage, InFlight | None]] = []
     size: int = 0  # bytes of these
     is_cut: bool = False  # there was one more, which did not fit

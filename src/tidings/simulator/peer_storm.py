@@ -238,7 +238,7 @@ class PeerStorm(UseOfQueues):
             for queue in node.queues:
                 stands = queue.describe()
                 left = stands.messages, stands.in_flight
-                assert left == (0, 0), f"{queue.name} of {node.name}: {left} are there and in hands"
+                assert left == (0, 0), f"{queue.name} of {node.name}: {left} are there and in flight"
         for client in self.clients:
             assert client.connection.publications.is_empty, f"{client.name} still waits"
 

@@ -192,7 +192,7 @@ class QueueClient(SimulatedClient):
         for hand in hands:
             identity = self._take(where, hand)
             pause_s = self.world.random.uniform(0, self.pace_s)
-            settle = partial(self._settle, life, self.connection.hands, identity, hand)
+            settle = partial(self._settle, life, self.connection.held_epoch, identity, hand)
             self.world.clock.after(pause_s, settle)
 
     def _take(self, where: str, hand: list[Any]) -> EventIdentity:
@@ -207,9 +207,9 @@ class QueueClient(SimulatedClient):
         for hand in hands:
             self._take(where, hand)
 
-    def _settle(self, life: int, hands: int, identity: EventIdentity, hand: list[Any]) -> None:
+    def _settle(self, life: int, held_epoch: int, identity: EventIdentity, hand: list[Any]) -> None:
         """Settle a message, unless the connection knows that the node has taken it back."""
-        if (self._life, self.connection.hands) == (life, hands):
+        if (self._life, self.connection.held_epoch) == (life, held_epoch):
             outcome = DONE if self.is_emptying else self.world.random.choice(self.outcomes)
             counter = self.connection.settle(hand[0], hand[1], outcome)
             if outcome == DONE:

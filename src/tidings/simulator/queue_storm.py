@@ -107,7 +107,7 @@ class QueueStorm(UseOfQueues):
         for queue in self.node.queues:
             stands = queue.describe()
             left = stands.messages, stands.in_flight, stands.waiting
-            assert left == (0, 0, len(CLIENTS)), f"{queue.name}: {left} are there, in hands, and waiting"
+            assert left == (0, 0, len(CLIENTS)), f"{queue.name}: {left} are there, in flight, and waiting"
         queues = self.node.queues
         for held in (queues.in_flight.held, queues.in_flight.holders, queues.fresh):
             assert not held, f"the node believes that these are held, or not on disk yet: {held}"
