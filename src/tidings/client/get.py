@@ -124,18 +124,18 @@ def read_answer(result: Any, request: int) -> GetAnswer:
         raise CodecError("$.get", str(error)) from None
 
 
-async def whole(link: Link, queue: str, hand: ReceivedMessage, keys: QueueKeys | None) -> Event:
+async def whole(link: Link, queue: str, received: ReceivedMessage, keys: QueueKeys | None) -> Event:
     """Return the event of a message, with all parts of its body, decrypted if there are keys."""
-    event = hand.event
-    if hand.parts:
-        event = await _joined(link, queue, hand, event)
+    event = received.event
+    if received.parts:
+        event = await _joined(link, queue, received, event)
     return event if keys is None else keys.decrypt(event)
 
 
-async def _joined(link: Link, queue: str, hand: ReceivedMessage, event: Event) -> Event:
+async def _joined(link: Link, queue: str, received: ReceivedMessage, event: Event) -> Event:
     parts = [event.body or b""]
-    for index in range(hand.parts):
-        which = {"queue": queue, "number": hand.number, "delivery": hand.delivery, "index": index}
+    for index in range(received.parts):
+        which = {"queue": queue, "number": received.number, "delivery": received.delivery, "index": index}
         part = await link.call("part", which, None, "again")
         if not isinstance(part, bytes):
             raise CodecError("$.part", f"is {type(part).__name__}, not bytes")

@@ -54,14 +54,14 @@ class Message:
 
     __slots__ = ("_holder", "deliveries", "event", "number", "outcome", "redelivered")
 
-    def __init__(self, hand: ReceivedMessage, event: Event, holder: Holder | TransactionCore) -> None:
+    def __init__(self, received: ReceivedMessage, event: Event, holder: Holder | TransactionCore) -> None:
         self.event = event
         """The event itself."""
-        self.number: int = hand.number
+        self.number: int = received.number
         """Its number at the node."""
-        self.deliveries: int = hand.delivery
+        self.deliveries: int = received.delivery
         """How often it was delivered, this time included."""
-        self.redelivered: bool = hand.redelivered or hand.delivery > 1
+        self.redelivered: bool = received.redelivered or received.delivery > 1
         """Whether it may have been processed before."""
         self.outcome: int | None = None
         """The protocol's number of its settlement; None while it is held."""
@@ -164,8 +164,8 @@ class Holder:
     def give_back(self, received: list[ReceivedMessage], outcome: int = UNOPENED) -> None:
         """Give back messages that no consumer has seen."""
         if self.link.core.failure is None:
-            for hand in received:
-                self.link.core.settle(hand.number, hand.delivery, outcome)
+            for one in received:
+                self.link.core.settle(one.number, one.delivery, outcome)
             self.link.flush_soon()
 
     async def open(self, received: list[ReceivedMessage]) -> list[Message]:
@@ -175,9 +175,9 @@ class Holder:
         """
         messages: list[Message] = []
         try:
-            for hand in received:
-                event = await whole(self.link, self.queue, hand, self._keys)
-                messages.append(Message(hand, event, self))
+            for one in received:
+                event = await whole(self.link, self.queue, one, self._keys)
+                messages.append(Message(one, event, self))
             return messages
         except DecryptionError:
             at = len(messages)

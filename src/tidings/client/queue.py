@@ -296,7 +296,7 @@ class Queue:
         if transaction is None:
             return await holder.open(handed.messages)
         try:
-            return [Message(hand, await self._whole(hand), transaction) for hand in handed.messages]
+            return [Message(one, await self._whole(one), transaction) for one in handed.messages]
         except DecryptionError:
             transaction.spoil("a message that was got in it can't be decrypted")
             raise
@@ -304,8 +304,8 @@ class Queue:
             give_up(self._link, handed.request)
             raise
 
-    async def _whole(self, hand: ReceivedMessage) -> Event:
-        return await whole(self._link, self.name, hand, self._keys)
+    async def _whole(self, received: ReceivedMessage) -> Event:
+        return await whole(self._link, self.name, received, self._keys)
 
     # Looking
 
@@ -328,22 +328,22 @@ class Queue:
     ) -> list[Event]:
         """Read all matching messages that are in the queue now; they stay there."""
         arguments = {**self._taking(where, False, transaction), "action": "read"}
-        return [await self._whole(hand) for hand in await self._pages(arguments)]
+        return [await self._whole(one) for one in await self._pages(arguments)]
 
     async def headers(self, where: Where = None) -> list[Event]:
         """Read the same messages without their bodies."""
         arguments = {**self._taking(where, False, None), "action": "read", "bodies": False}
-        return [hand.event for hand in await self._pages(arguments)]
+        return [one.event for one in await self._pages(arguments)]
 
     async def _pages(self, arguments: dict[str, Any]) -> list[ReceivedMessage]:
         """Read page by page, up to the message that is the last when the call begins."""
         asked = {**arguments, "queue": self.name, "count": PAGE}
-        hands: list[ReceivedMessage] = []
+        received: list[ReceivedMessage] = []
         while True:
             handed = await fetch(self._link, asked, 0)
-            hands += handed.messages
+            received += handed.messages
             if handed.next is None:
-                return hands
+                return received
             asked["after"] = handed.next
             asked.setdefault("up_to", handed.last)
 

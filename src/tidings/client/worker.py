@@ -34,7 +34,7 @@ Acknowledge = Literal["auto", "client", "dups-ok"]
 class Fetched(NamedTuple):
     """A message that was fetched ahead, its holder, and its times on the clock of the loop."""
 
-    hand: ReceivedMessage
+    received: ReceivedMessage
     held_epoch: int
     late_at: float
     gone_at: float  # the node has taken it back
@@ -95,7 +95,7 @@ class MessageLoop(Holder):
         now, epoch = self.link.now, self.link.core.held_epoch
         held_s = inf if handed.held_s is None else handed.held_s
         late_at, gone_at = now + LATE * held_s, now + held_s
-        self._fetched.extend(Fetched(hand, epoch, late_at, gone_at) for hand in handed.messages)
+        self._fetched.extend(Fetched(received, epoch, late_at, gone_at) for received in handed.messages)
         self._set_timer()
 
     def _go_on(self) -> None:
@@ -109,20 +109,20 @@ class MessageLoop(Holder):
         if self._has_asked:
             self._has_asked = False
             await asyncio.sleep(0)  # so that it leaves before all that was fetched is used up
-        hand = await self._next_hand()
-        (self._current,) = await self.open([hand])
+        received = await self._next_received()
+        (self._current,) = await self.open([received])
         if self._prefetch:
             self.ask()
         return self._current
 
-    async def _next_hand(self) -> ReceivedMessage:
+    async def _next_received(self) -> ReceivedMessage:
         while True:
             self._let_go()
             if self._fetched:
                 fetched = self._fetched.popleft()
                 self._current_late_at = fetched.late_at
                 self.gone_at = fetched.gone_at
-                return fetched.hand
+                return fetched.received
             await self._wait_fetched()
 
     async def _wait_fetched(self) -> None:
@@ -166,7 +166,7 @@ class MessageLoop(Holder):
         while self._fetched and (self._fetched[0].held_epoch != epoch or self._fetched[0].late_at <= now):
             fetched = self._fetched.popleft()
             if fetched.held_epoch == epoch and fetched.gone_at > now:
-                late.append(fetched.hand)
+                late.append(fetched.received)
         if late:
             self.give_back(late, UNOPENED)
 
@@ -235,7 +235,7 @@ class MessageLoop(Holder):
         last = [] if self._current is None else [self._current]
         self.say_all(self._handed + last, GIVE_BACK)
         self._let_go()
-        self.give_back([fetched.hand for fetched in self._fetched], UNOPENED)
+        self.give_back([fetched.received for fetched in self._fetched], UNOPENED)
         self._fetched.clear()
         self._go_on()
         return self.link.core.publications.last
