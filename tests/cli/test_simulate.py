@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from typer.testing import CliRunner
@@ -42,3 +44,40 @@ def test_a_storm_that_fails_is_told_and_is_the_exit_code(kind: str, monkeypatch:
     code, _, errors = run("--seed", "7", "--runs", "1", kind=kind)
     assert code == 1
     assert "seed 7: FAILED" in errors
+
+
+def test_an_experiment_prints_rows_or_means_and_writes_plots(tmp_path: Path) -> None:
+    arguments = (
+        "--grid",
+        "nodes=3,5",
+        "--grid",
+        "strategy=tree,insertion",
+        "--seeds",
+        "2",
+        "--out",
+        str(tmp_path),
+    )
+    code, out, err = run(*arguments, "--json", kind="overlay")
+    assert code == 0
+    rows = [msgspec.json.decode(line) for line in out.splitlines()]
+    assert [(row["nodes"], row["strategy"], row["seed"]) for row in rows] == [
+        (nodes, strategy, seed) for seed in (0, 1) for nodes in (3, 5) for strategy in ("tree", "insertion")
+    ]
+    assert (tmp_path / "event_cost.svg").read_text().startswith("<svg")
+    assert f"plot: {tmp_path / 'event_cost.svg'}" in err
+    code, out, _ = run(*arguments, kind="overlay")
+    assert code == 0
+    switches = [line.split() for line in out.splitlines() if line.startswith("switch_messages")]
+    assert ["switch_messages", "5", "tree", "2", "22", "0"] in switches
+
+
+def test_a_run_of_an_experiment_that_fails_is_told_and_is_the_exit_code(tmp_path: Path) -> None:
+    code, _, err = run("--grid", "nodes=0,2", "--seeds", "1", "--out", str(tmp_path), kind="overlay")
+    assert code == 1
+    assert "nodes=0 seed=0: FAILED: " in err
+
+
+def test_a_network_is_drawn(tmp_path: Path) -> None:
+    code, _, _ = run("--svg", str(tmp_path / "net.svg"), "--nodes", "7", kind="overlay")
+    assert code == 0
+    assert "tree before" in (tmp_path / "net.svg").read_text()

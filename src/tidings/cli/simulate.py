@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tidings.cli.connection import run_quickly
+from tidings.cli.experiments import OUT, Grid, OnSpark, Out, Seeds, experiment, write_picture
 from tidings.cli.options import GATEWAY, Ca, Gateway, Json, Tls, TokenFile, Udp, option
 from tidings.cli.printing import print_json, print_result, progress_line
 from tidings.sensors.city import KINDS, Load
@@ -19,8 +21,12 @@ from tidings.sensors.link import place_of
 from tidings.sensors.simulation import CityTally, Simulation
 from tidings.simulator import overlay_storm, peer_storm, queue_storm, storm
 from tidings.simulator.city import city
+from tidings.simulator.overlay_costs import overlay_costs
+from tidings.simulator.overlay_pictures import overlay_picture
 
 app = typer.Typer(no_args_is_help=True)
+DRAWN = 24
+"""Nodes in a picture, unless their number is given."""
 
 Seed = Annotated[int, option("The seed of the first storm; the others follow.")]
 Runs = Annotated[int, option("The number of storms.", min=1)]
@@ -28,6 +34,12 @@ Duration = Annotated[float, option("--duration-s", "The simulated seconds of eac
 Nodes = Annotated[int, option("N", "The number of nodes; clients use the queues of all.", min=1, max=5)]
 LinkedNodes = Annotated[
     int | None, option("--nodes", "N", "The number of nodes; without it, 3 to 7.", min=2, max=7)
+]
+Picture = Annotated[
+    Path | None,
+    option(
+        "--svg", "FILE", "Draw a network instead: its tree, and a switch to a better one, with their costs."
+    ),
 ]
 Networks = Annotated[int, option("N", "The number of networks.", min=1)]
 Sensors = Annotated[int, option("N", "Sensors of each network.", min=1, max=10_000)]
@@ -77,13 +89,29 @@ def run_overlay_storms(
     runs: Runs = 10,
     duration_s: Duration = 15.0,
     nodes: LinkedNodes = None,
+    svg: Picture = None,
+    grid: Grid = None,
+    seeds: Seeds = 5,
+    spark: OnSpark = False,
+    out: Out = OUT,
     json: Json = False,
 ) -> None:
     """Run linked nodes through the same storms, while subscriptions at all of them come and go.
 
     A durable subscription in force gets each reliable event once and in order, wherever it was published;
     then everything is healed: all nodes must agree on one tree and on what is wanted, and keep nothing.
+
+    With --grid the costs of trees are measured instead: messages to build and to switch them, and to join
+    and leave a group, and the weights of links that an event takes. Parameters: nodes, degree (links of a
+    node), members (part of the nodes), churn (part of the members that change), strategy (tree, sender,
+    insertion), records (true: flooded records too). With --svg one such network is drawn.
     """
+    if grid:
+        experiment(overlay_costs, grid, seeds, seed, spark, out, json)
+        return
+    if svg is not None:
+        write_picture(svg, overlay_picture(seed, nodes or DRAWN))
+        return
     _run(partial(overlay_storm, nodes=nodes or 0), seed, runs, duration_s, json)
 
 

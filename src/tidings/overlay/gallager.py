@@ -113,7 +113,7 @@ EdgeState = Literal["basic", "branch", "rejected"]
 class TreeBuilder:
     """One node. `links` has its neighbours, each with what this end has measured; see `branches`, `core`."""
 
-    def __init__(self, node: str, links: Mapping[str, float]) -> None:
+    def __init__(self, node: str, links: Mapping[str, float], wait_s: float = WAIT_S) -> None:
         self.node = node
         self.run = 0
         self.left_out: set[str] = set()
@@ -121,6 +121,7 @@ class TreeBuilder:
         self.wake_at = inf
         """When `wake` is to be called."""
         self._links = dict(links)
+        self._wait_s = wait_s
         self._begin(0)
 
     def _begin(self, run: int) -> None:
@@ -151,7 +152,7 @@ class TreeBuilder:
     def start(self, now: float, run: int = 1) -> list[Send]:
         """Begin a run, or join one that others have begun."""
         self._begin(run)
-        self.wake_at = now + WAIT_S
+        self.wake_at = now + self._wait_s
         for neighbour, weight in self._links.items():
             if neighbour not in self.left_out:
                 self._send(neighbour, Weigh(run, weight))
@@ -169,7 +170,7 @@ class TreeBuilder:
             if message.is_used or not self._awake:
                 self._asked.discard(neighbour)
             return sends
-        self.wake_at = inf if self.is_ready else now + WAIT_S
+        self.wake_at = inf if self.is_ready else now + self._wait_s
         self._asked.clear()
         self._waiting.append((neighbour, message))
         self._work()
@@ -181,7 +182,7 @@ class TreeBuilder:
         """Ask neighbours that were not heard of, and go on without those that do not answer."""
         if now < self.wake_at:
             return []
-        self.wake_at = now + WAIT_S
+        self.wake_at = now + self._wait_s
         waits_for = set(self._state) if self._awake else set(self._links) - self.left_out
         if not self._awake:  # nothing but weights was exchanged with those that are silent
             silent = {one for one in waits_for if one not in self._state}

@@ -1,0 +1,71 @@
+"""Costs of trees: the formulas hold, and each strategy brings events to all members."""
+
+from __future__ import annotations
+
+from random import Random
+from xml.etree import ElementTree as ET
+
+import networkx as nx
+import pytest
+from effort import SEED
+
+from tidings.simulator.overlay_costs import Group, nearest, overlay_costs, random_graph
+from tidings.simulator.overlay_pictures import overlay_picture
+
+
+@pytest.mark.parametrize("strategy", ["tree", "sender", "insertion"])
+@pytest.mark.parametrize("nodes", [1, 2, 30])
+def test_costs_are_those_of_the_formulas(nodes: int, strategy: str) -> None:
+    found = overlay_costs(SEED, nodes=nodes, strategy=strategy, churn=1.0)
+    assert found["build_messages"] <= found["build_bound"]
+    assert found["switch_messages"] == (5 * nodes - 3 if nodes > 1 else 0)
+    assert found["rebuild_messages"] <= 2 * nodes
+    assert found == overlay_costs(SEED, nodes=nodes, strategy=strategy, churn=1.0)
+
+
+def test_flooding_a_record_costs_each_link_twice_less_the_ways_back() -> None:
+    found = overlay_costs(SEED, nodes=30, records=True)
+    flood = 2 * found["links"] - 30 + 1
+    assert (found["records_weigh"], found["records_rebuild"]) == (2 * flood, flood)
+    assert found["records_build"] > found["build_messages"]
+
+
+def test_a_way_to_the_nearest_is_the_shortest() -> None:
+    random = Random(SEED)
+    graph = random_graph(random, 60, 4)
+    known = nx.Graph([(one, two, {"weight": w}) for one, links in graph.items() for two, w in links.items()])
+    goals = random.sample(sorted(graph), 5)
+    for start in graph:
+        way = nearest(graph, start, goals)
+        lengths = nx.single_source_dijkstra_path_length(known, start)
+        assert nx.path_weight(known, way, "weight") == min(lengths[goal] for goal in goals)
+
+
+def test_an_event_of_one_sender_takes_the_shortest_ways() -> None:
+    random = Random(SEED)
+    graph = random_graph(random, 60, 4)
+    known = nx.Graph([(one, two, {"weight": w}) for one, links in graph.items() for two, w in links.items()])
+    members = random.sample(sorted(graph), 12)
+    group = Group(graph, "sender", members)
+    for sender in group.senders():
+        lengths = nx.single_source_dijkstra_path_length(known, sender)
+        assert group.event(sender)[1] == max(lengths[member] for member in members)
+
+
+def test_nothing_is_left_when_all_have_left() -> None:
+    graph = random_graph(Random(SEED), 40, 4)
+    for strategy in ("tree", "sender", "insertion"):
+        group = Group(graph, strategy, sorted(graph)[:10])
+        assert group.state > 0
+        for member in sorted(graph)[:10]:
+            group.leave(member)
+        assert group.state == 0
+
+
+def test_a_picture_shows_both_trees_and_the_messages_by_kind() -> None:
+    picture = ET.fromstring(overlay_picture(SEED, 20))
+    space = "{http://www.w3.org/2000/svg}"
+    styles = [line.get("class") for line in picture.iter(f"{space}line")]
+    assert styles.count("tree") + styles.count("new") == 2 * 19
+    texts = {text.text for text in picture.iter(f"{space}text")}
+    assert {"tree before", "Connect", "Ready", "TearDown", "97"} <= texts
