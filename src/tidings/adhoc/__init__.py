@@ -1,0 +1,1 @@
+"""Messages between hosts that meet by chance, without a server and without a path; cores without I/O."""

@@ -1,0 +1,51 @@
+"""Effects of a host, carried out in the order of their list."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from tidings.adhoc.frames import AdhocFrame
+from tidings.adhoc.messages import CarriedMessage, MessageId, Replica
+
+Outcome = Literal["delivered", "expired", "undeliverable"]
+"""What the sender of a persistent message is told of it, once for each recipient."""
+
+
+class SendFrame(Struct, frozen=True):
+    """Send a frame to a host that is met."""
+
+    peer: str
+    frame: AdhocFrame
+
+
+class DeliverMessage(Struct, frozen=True):
+    """Deliver a message to the application here; its id is remembered from now on."""
+
+    message: CarriedMessage
+    hops: int
+
+
+class ReportOutcome(Struct, frozen=True):
+    """Report to the sender what has become of its message; `recipient` is '' for all that are left."""
+
+    id: MessageId
+    recipient: str
+    outcome: Outcome
+
+
+class StoreReplica(Struct, frozen=True):
+    """Store a replica, which is new or has changed."""
+
+    replica: Replica
+
+
+class DropReplica(Struct, frozen=True):
+    """Store a replica no longer; `reason` is displaced, expired, acknowledged or spent."""
+
+    replica: Replica
+    reason: str
+
+
+AdhocEffect = SendFrame | DeliverMessage | ReportOutcome | StoreReplica | DropReplica

@@ -1,0 +1,135 @@
+"""Frames of a meeting, as they are on the wire: one msgpack array each, with the name of its kind first.
+
+| step | who | frame |
+| --- | --- | --- |
+| 1 | the host with the smaller name | `SummaryFrame`: its acknowledgements, and the ids that it has |
+| 2 | the other | `LackingFrame`: its acknowledgements, the ids that it lacks; then its copies |
+| 3 | the first | its copies of those |
+
+A `CopyFrame` has a message, or a part of a long one, and is answered by a `ReceiptFrame`. While two hosts
+stay together a `NewsFrame` says what one of them has got since.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from tidings.adhoc.messages import RECIPIENTS_MAX, CarriedMessage, HostName, MessageId, Number
+from tidings.adhoc.ring import Acknowledgement
+from tidings.errors import CodecError
+
+IDS_MAX = 100_000
+"""Ids, or acknowledgements, of one frame."""
+CONTEXT_MAX = 10_000
+"""Hosts of which a strategy tells another how often they are met."""
+ANNOUNCED_MAX = 10_000
+"""Announcements of one frame."""
+FRAME_MAX = 16 << 20
+"""Bytes of one frame."""
+CHUNK = 64 << 10
+"""Bytes of a message that one frame has at most."""
+
+Ids = Annotated[tuple[MessageId, ...], Meta(max_length=IDS_MAX)]
+Acknowledgements = Annotated[tuple[Acknowledgement, ...], Meta(max_length=IDS_MAX)]
+Context = Annotated[dict[HostName, Annotated[float, Meta(ge=0)]], Meta(max_length=CONTEXT_MAX)]
+Begun = Annotated[tuple[tuple[MessageId, Annotated[int, Meta(ge=1)]], ...], Meta(max_length=IDS_MAX)]
+"""Messages of which a part is here, with its length."""
+
+
+class Announcement(Struct, frozen=True, array_like=True):
+    """Statement of a host that it holds a queue or a topic; higher numbers in a later epoch are newer."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    kind: Annotated[str, Meta(pattern="^(queue|topic)$")]
+    holder: HostName
+    epoch: Number
+    number: Number
+    left_s: float
+    proof: bytes = b""
+
+    @property
+    def signed(self) -> bytes:
+        """The bytes that the holder signs."""
+        return msgspec.msgpack.encode((self.name, self.kind, self.holder, self.epoch, self.number))
+
+
+Announcements = Annotated[tuple[Announcement, ...], Meta(max_length=ANNOUNCED_MAX)]
+
+
+class SummaryFrame(Struct, frozen=True, array_like=True, tag="summary"):
+    """First step: what the host with the smaller name has."""
+
+    acknowledged: Acknowledgements
+    ids: Ids
+    context: Context = {}
+    begun: Begun = ()
+    announced: Announcements = ()
+
+
+class LackingFrame(Struct, frozen=True, array_like=True, tag="lacking"):
+    """Second step: what the other host lacks of that."""
+
+    acknowledged: Acknowledgements
+    wants: Ids
+    context: Context = {}
+    begun: Begun = ()
+    announced: Announcements = ()
+
+
+class CopyFrame(Struct, frozen=True, array_like=True, tag="copy"):
+    """Copy of a message, or the part of it from `offset` on; `raw` of the message is that part."""
+
+    message: CarriedMessage
+    left_s: float
+    pending: Annotated[tuple[HostName, ...], Meta(max_length=RECIPIENTS_MAX)]
+    copies: Annotated[int, Meta(ge=0, le=1 << 30)]  # 0: for this host alone, which does not carry it on
+    hops: Annotated[int, Meta(ge=1, le=1 << 30)]
+    offset: Annotated[int, Meta(ge=0)] = 0
+
+
+class ReceiptFrame(Struct, frozen=True, array_like=True, tag="receipt"):
+    """What has come of a copy: carried on, delivered to its recipient, both, or why not."""
+
+    id: MessageId
+    is_carried: bool
+    acknowledgement: Acknowledgement | None = None
+    reason: Annotated[str, Meta(max_length=64)] = ""
+
+
+class NewsFrame(Struct, frozen=True, array_like=True, tag="news"):
+    """What a host has got since the meeting began."""
+
+    acknowledged: Acknowledgements
+    ids: Ids
+
+
+AdhocFrame = SummaryFrame | LackingFrame | CopyFrame | ReceiptFrame | NewsFrame
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(AdhocFrame)
+
+
+def encode_frame(frame: AdhocFrame) -> bytes:
+    """The bytes of a frame, without their length."""
+    return _encoder.encode(frame)
+
+
+def decode_frame(data: bytes) -> AdhocFrame:
+    """Read one frame; CodecError for anything else."""
+    if len(data) > FRAME_MAX:
+        raise CodecError("frame", f"has {len(data)} bytes; at most {FRAME_MAX} are allowed")
+    try:
+        frame: AdhocFrame = _decoder.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise CodecError("frame", f"is none of a meeting: {error}") from None
+    return frame
+
+
+def frame_size(frame: AdhocFrame) -> int:
+    """About how many bytes a frame has, where bodies are left out and only their size is known."""
+    if isinstance(frame, CopyFrame):
+        return frame.message.size + 100
+    return len(_encoder.encode(frame))
