@@ -30,6 +30,7 @@ PACKAGES = {
     "postgres": "Queues in PostgreSQL",
     "peers": "Other nodes",
     "overlay": "The overlay",
+    "adhoc": "Hosts that meet by chance",
     "store": "The store",
     "log": "The log",
     "pipeline": "Spark",

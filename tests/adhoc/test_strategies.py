@@ -82,3 +82,52 @@ def test_a_strategy_that_there_is_not_is_refused_with_those_that_there_are():
     with pytest.raises(UserError, match="direct, epidemic, acknowledged"):
         strategy_type("magic")
     assert all(name == kind.name for name, kind in STRATEGIES.items())
+
+
+def test_a_budget_has_as_many_copies_as_the_reliability_needs():
+    one = host("a", "budget")
+    assert [next(iter(_sent(one, reliability).buffer)).copies for reliability in (0.5,)] == [
+        6
+    ]  # nothing seen
+    for at in range(100):  # each of 10 hosts once in 1,000 s
+        one.strategy.meet(f"p{at % 10}", 100.0 * at)
+    rate = one.strategy.rate(9_900.0)
+    assert rate == pytest.approx(1 / 990, rel=0.02)
+    copies = [one.strategy.needed(reliability, 1_000.0, 9_900.0) for reliability in (0.5, 0.9, 0.99, 1.0)]
+    assert copies == [1, 3, 5, 10]
+    assert one.strategy.needed(0.9, 100.0, 9_900.0) == 23
+
+
+def _sent(one, reliability):
+    send(one, "m", "x", reliability=reliability)
+    return one
+
+
+def test_a_budget_doubles_when_half_of_the_life_is_gone_if_there_is_room():
+    one, full = host("a", "budget"), host("b", "budget", messages_max=1)
+    for each in (one, full):
+        send(each, "m", "x", ttl_s=1_000.0)
+        (replica,) = each.buffer
+        each.strategy.share(replica, "p", 499.0)
+        assert replica.copies == 6
+        each.strategy.share(replica, "p", 500.0)
+    assert [next(iter(each.buffer)).copies for each in (one, full)] == [12, 6]
+    one.strategy.share(next(iter(one.buffer)), "p", 760.0)
+    assert next(iter(one.buffer)).copies == 24
+
+
+def test_an_empty_battery_gets_few_copies():
+    one, weak = host("a", "budget"), host("b", "budget")
+    weak.strategy.battery = 0.25
+    send(one, "m", "x")
+    meet(one, weak)
+    assert [next(iter(each.buffer)).copies for each in (one, weak)] == [5, 1]
+
+
+def test_a_budget_never_gives_its_last_copy_away():
+    one, two = host("a", "budget"), host("b", "budget")
+    send(one, "m", "x")
+    (replica,) = one.buffer
+    replica.copies = 1
+    assert meet(one, two).copies() == []
+    assert held(one) == ["m"]

@@ -81,3 +81,24 @@ def test_a_network_is_drawn(tmp_path: Path) -> None:
     code, _, _ = run("--svg", str(tmp_path / "net.svg"), "--nodes", "7", kind="overlay")
     assert code == 0
     assert "tree before" in (tmp_path / "net.svg").read_text()
+
+
+def test_pairs_of_a_trace_are_reached_over_time(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text("0 1 2\n3600 2 3\n")
+    options = ("--trace", str(trace), "--strategy", "epidemic", "--buffer", "unlimited", "--json")
+    _, out, _ = run(*options, kind="adhoc")
+    share = pytest.approx(5 / 6)
+    assert msgspec.json.decode(out)["reached"] == {"1h": share, "6h": share, "24h": share, "end": share}
+    _, out, _ = run(*options, "--start", "25%", "--at", "end", kind="adhoc")
+    assert msgspec.json.decode(out)["reached"] == {"end": pytest.approx(2 / 6)}
+
+
+def test_contacts_of_a_scenario_are_written_and_read_as_a_trace(tmp_path: Path) -> None:
+    trace, svg = tmp_path / "trace.txt", tmp_path / "map.svg"
+    options = ("--scenario", "emma", "--hosts", "8", "--duration", "0.1", "--range", "200")
+    code, out, _ = run(*options, "--write", str(trace), "--svg", str(svg), kind="adhoc")
+    assert code == 0
+    assert "delivery" in out
+    assert svg.read_text().startswith("<svg")
+    assert "8 hosts" in run("--trace", str(trace), kind="adhoc")[1]

@@ -79,6 +79,7 @@ class AdhocHost:
         self.name = ids.origin.system
         self.strategy = strategy
         self.buffer = buffer
+        strategy.free_share = lambda: buffer.free
         self._proofs = Unsigned() if proofs is None else proofs
         self.ring = AcknowledgementRing() if ring is None else ring
         self.seen = SeenIds() if seen is None else seen
@@ -154,7 +155,7 @@ class AdhocHost:
         if self.name in replica.pending:
             effects += self._take_delivery(message, 0, replica.expires_at, now)
             replica.pending.discard(self.name)
-        self.strategy.begin(replica, self.buffer.free, now)
+        self.strategy.begin(replica, now)
         if replica.pending and not self._carry(replica, effects):
             self.tallies["refused", "buffer"] += 1
             effects += self.awaited.refuse(message.id)
@@ -182,6 +183,7 @@ class AdhocHost:
         for gone in displaced:
             self.tallies["dropped", "displaced"] += 1
             effects.append(DropReplica(gone, "displaced"))
+        self.tallies["carried", ""] += 1
         effects.append(StoreReplica(replica))
         self._spread_news((replica.id,), (), giver, effects)
         for meeting in self.meetings.values():

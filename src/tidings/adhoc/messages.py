@@ -82,7 +82,9 @@ class CarriedMessage(Struct, frozen=True, array_like=True):
 class Replica:
     """Copy of a message in the buffer of one host."""
 
-    __slots__ = ("arrival", "copies", "expires_at", "hops", "message", "pending", "received_at")
+    __slots__ = (
+        "arrival", "copies", "counted_s", "expires_at", "hops", "message", "pending", "received_at",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -98,6 +100,7 @@ class Replica:
         self.expires_at = expires_at
         self.received_at = received_at
         self.copies = copies  # how many its carrier may hand out, this one included
+        self.counted_s = expires_at - received_at  # life that was left when its copies were counted
         self.hops = hops
         self.arrival = 0  # set by the buffer: the order in which it has taken them
 

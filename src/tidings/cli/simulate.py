@@ -16,6 +16,7 @@ from tidings.cli.connection import run_quickly
 from tidings.cli.experiments import OUT, Grid, OnSpark, Out, Seeds, experiment, write_picture
 from tidings.cli.options import GATEWAY, Ca, Gateway, Json, Tls, TokenFile, Udp, option
 from tidings.cli.printing import print_json, print_result, progress_line
+from tidings.cli.simulate_adhoc import run_adhoc
 from tidings.sensors.city import KINDS, Load
 from tidings.sensors.link import place_of
 from tidings.sensors.simulation import CityTally, Simulation
@@ -25,6 +26,7 @@ from tidings.simulator.overlay_costs import overlay_costs
 from tidings.simulator.overlay_pictures import overlay_picture
 
 app = typer.Typer(no_args_is_help=True)
+app.command("adhoc")(run_adhoc)
 DRAWN = 24
 """Nodes in a picture, unless their number is given."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidings.adhoc.strategies.base import ReplicationStrategy
+from tidings.adhoc.strategies.budget import CopyBudget
 from tidings.adhoc.strategies.direct import DirectDelivery
 from tidings.adhoc.strategies.epidemic import AcknowledgedEpidemic, PlainEpidemic
 from tidings.adhoc.strategies.prophet import Prophet
@@ -10,7 +11,8 @@ from tidings.adhoc.strategies.spray import SprayAndWait
 from tidings.errors import UserError
 
 STRATEGIES: dict[str, type[ReplicationStrategy]] = {
-    kind.name: kind for kind in (DirectDelivery, PlainEpidemic, AcknowledgedEpidemic, SprayAndWait, Prophet)
+    kind.name: kind
+    for kind in (DirectDelivery, PlainEpidemic, AcknowledgedEpidemic, SprayAndWait, Prophet, CopyBudget)
 }
 
 

@@ -8,12 +8,16 @@ purge replicas. One object serves one host. A strategy of your own derives from 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from tidings.adhoc.messages import Replica
 
 NO_CONTEXT: dict[str, float] = {}
+
+
+def _all_free() -> float:
+    return 1.0
 
 
 class ReplicationStrategy:
@@ -25,9 +29,11 @@ class ReplicationStrategy:
 
     def __init__(self, host: str) -> None:
         self.host = host
+        self.free_share: Callable[[], float] = _all_free
+        """The share of the host's buffer that is free; the host sets it."""
 
-    def begin(self, replica: Replica, free: float, now: float) -> None:
-        """Set the copies of a message that this host sends; `free` is the free share of its buffer."""
+    def begin(self, replica: Replica, now: float) -> None:
+        """Set the copies of a message that this host sends."""
 
     def meet(self, peer: str, now: float) -> None:
         """Note that a host is met; not called again while the two stay together."""

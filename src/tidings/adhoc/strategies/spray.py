@@ -22,7 +22,7 @@ class SprayAndWait(ReplicationStrategy):
         super().__init__(host)
         self.copies = copies
 
-    def begin(self, replica: Replica, free: float, now: float) -> None:
+    def begin(self, replica: Replica, now: float) -> None:
         """All messages have the same number of copies."""
         replica.copies = self.copies
 
