@@ -28,6 +28,8 @@ PACKAGES = ("msgspec", "pyarrow", "pandas", "numpy")
 """Packages that are imported from them."""
 FOLDER = "tidings-packages"
 """Name of the archive where Spark has unpacked it."""
+COMPRESSION = 3
+"""Level of zlib; 6 takes more than twice as long, for a file that is 7 % smaller."""
 LEFT_OUT = ("__pycache__", "tests", "include")
 """Folders that are never imported; those of pyarrow and pandas are half of their size."""
 
@@ -47,7 +49,7 @@ def pack(file: Path, small: bool = False) -> PackedArchive:
     names = [*SMALL, *(() if small else LARGE)]
     hidden = file.with_name(f".{file.name}.part")
     try:
-        with zipfile.ZipFile(hidden, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        with zipfile.ZipFile(hidden, "w", zipfile.ZIP_DEFLATED, compresslevel=COMPRESSION) as archive:
             for path, inside in _files(names):
                 archive.write(path, inside)
         hidden.replace(file)
