@@ -1,4 +1,4 @@
-"""A durable subscriber that comes back to a million stored events: served at its own pace, slowing nobody."""
+"""A durable subscriber that comes back to many stored events: served at its own pace, slowing nobody."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ import asyncio
 from itertools import islice
 from pathlib import Path
 
+from effort import IS_SOAK
+
 import tidings
 from tidings import Event
 from tidings.event.wire import encode_events
 from tidings.store.interface import Append, Durable, PutCursor, StoredBatch
 from tidings.store.sqlite import SqliteStore
 
-BACKLOG = 1_000_000
+BACKLOG = 1_000_000 if IS_SOAK else 100_000
 BATCH = 1_000
 OTHERS = 2_000
 
 
-def test_a_million_stored_events_come_at_the_readers_own_pace_and_slow_nobody(tmp_path: Path) -> None:
+def test_a_large_backlog_comes_at_the_readers_own_pace_and_slows_nobody(tmp_path: Path) -> None:
     fill(tmp_path)
     asyncio.run(scenario(tmp_path))
 
 
 def fill(directory: Path) -> None:
-    """Store a million events for a subscriber that is away, as a node would have."""
+    """Store events for a subscriber that is away, as a node would have."""
     raw = encode_events([Event("old", n=n, delivery="reliable") for n in range(BATCH)])
     firsts = range(1, BACKLOG, BATCH)
     batches = (StoredBatch(first, BATCH, "pub", 1, None, 1, False, raw) for first in firsts)

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from effort import often
 from guarantees.reader import ACKNOWLEDGED_EACH
 from node.peers import SOURCE, peer_of, run, running
 
@@ -22,7 +23,7 @@ from tidings.protocol.publications import Publications
 
 BATCH = 50
 """Events that are published at once."""
-LIVES = 8
+LIVES = often(10)
 LINES_MAX = 300
 """The most events that a life is allowed to tell of before it is killed."""
 READER = Path(__file__).with_name("reader.py")
