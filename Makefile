@@ -36,9 +36,10 @@ docs: $(READY)
 	@$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees -b html docs build/docs
 
 # The tests that repeat something, with many times as many generated examples, storms and kills; TIDINGS_EFFORT says
-# how many times. What came of it is printed at the end, and in build/soak.md.
+# how many times: two quiet cores need about an hour for 10. A line tells of each test, and how far the run is. What came
+# of it is printed at the end, and in build/soak.md.
 soak: $(READY) $(CLASSES)
-	@$(WITH_JAVA) TIDINGS_EFFORT=$${TIDINGS_EFFORT:-12} $(PYTEST) -p tests.soaking
+	@$(WITH_JAVA) TIDINGS_EFFORT=$${TIDINGS_EFFORT:-10} $(PYTEST) -vv -p tests.soaking
 
 bench: $(READY)
 	@mkdir -p benchmarks/results

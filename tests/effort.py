@@ -1,7 +1,7 @@
 """How much tests do, and how long they wait for what must happen before they call it a failure.
 
 Tests say how often they repeat something at an effort of 1: examples, storms, kills. An ordinary run does
-less than half of that. TIDINGS_EFFORT=12, as `make soak` has it, means twelve times as much, and whole sizes
+less than half of that. TIDINGS_EFFORT=10, as `make soak` has it, means ten times as much, and whole sizes
 where a test is made smaller otherwise. TIDINGS_SEED chooses other random choices. Limits on time are ample
 on a quiet machine; on a slow or busy one TIDINGS_PATIENCE=3 makes all of them three times as long. None of
 them is a time that a test measures.
@@ -39,5 +39,6 @@ def lasting(seconds: float) -> float:
 
 ANSWER_S = patience(180.0)
 """For something that runs already, to answer."""
-TEST_S = lasting(1_200.0)
-"""For a whole test with all that it prepares, unless it is marked with another limit."""
+TEST_S = min(lasting(1_200.0), patience(3_600.0))
+"""For a whole test with all that it prepares, unless it is marked with another limit: one that hangs must not
+hang the long run, too."""

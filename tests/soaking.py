@@ -1,4 +1,4 @@
-"""The long run: `TIDINGS_EFFORT=12 python -m pytest -n 4 -p tests.spreading -p tests.soaking`.
+"""The long run: `TIDINGS_EFFORT=10 python -m pytest -n 4 -vv -p tests.spreading -p tests.soaking`.
 
 Only the tests that do more at a greater effort are run: properties of hypothesis, and all that use `often` or
 `IS_SOAK` of `tests/effort.py`, themselves, through a fixture or through another name of a module of tests.

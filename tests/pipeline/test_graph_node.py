@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cli.commands import run_command
-from effort import IS_SOAK, SEED, patience
+from effort import IS_SOAK, SEED, lasting, patience
 
 pytest.importorskip("pyspark")
 from pipeline.flow_oracle import Row, sorted_rows, worked_off
@@ -192,7 +192,7 @@ def states(path: str, home: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(patience(900))
+@pytest.mark.timeout(lasting(900))
 def test_the_declarative_project_of_a_graph_publishes_its_states_too(node: Running, tmp_path: Path) -> None:
     path, home = str(ROOT / "examples" / "flows" / "quotes.toml"), tmp_path / "tables"
     node.publish(*(trade(*one, type="trade") for one in (("A", 1.0), ("B", 2.0), ("A", 9.0, 10), ("A", 3.0))))
