@@ -13,6 +13,8 @@
     │   ├── QueueError                                                            (queue)
     │   │   ├── QueueEmpty   QueueFull   QueueNotFound   QueueExists   QueueAmbiguous
     │   │   └── MessageNotHeld    a message that the client does not hold, or not any more
+    │   ├── ChannelError                                                          (channel)
+    │   │   └── ChannelNotFound   ChannelExists   ChannelAmbiguous
     │   └── TransactionLost       a transaction that ended without being committed
     ├── PeerError                 a fault of the other side
     │   ├── CodecError            bytes that are no event   (place)
@@ -164,6 +166,27 @@ class QueueAmbiguous(QueueError):
 
 class MessageNotHeld(QueueError):
     """A message that this client does not hold (any more), so it can't be acknowledged or rejected."""
+
+
+class ChannelError(UserError):
+    """A request that can't be carried out with a channel; `channel` is its name."""
+
+    def __init__(self, channel: str, problem: str) -> None:
+        super().__init__(f"channel {channel!r}: {problem}")
+        self.channel = channel
+        self.problem = problem
+
+
+class ChannelNotFound(ChannelError):
+    """No channel of that name, or of that reference, at any node that can be reached."""
+
+
+class ChannelExists(ChannelError):
+    """An existing channel of that name."""
+
+
+class ChannelAmbiguous(ChannelError):
+    """A name that several channels have: made at nodes that could not reach each other."""
 
 
 class TransactionLost(UserError):

@@ -89,11 +89,13 @@ class NodeSubscription:
     `asked` is the filter that sources get: the requested one, if rules, which are not disclosed, have
     narrowed `filter`. `user` is the user whose inboxes it reads, None for all of them. Owners have equal
     shares of the time for spreading demands. A subscription with a `later` is not in the index: that gets
-    each batch, and matches it. An `is_local` one is not announced to other nodes.
+    each batch, and matches it. An `is_local` one is not announced to other nodes. A member of a channel has
+    that channel's id.
     """
 
     __slots__ = (
         "asked",
+        "channel",
         "filter",
         "is_local",
         "is_over",
@@ -126,6 +128,17 @@ class NodeSubscription:
         self.owner = owner
         self.later = later
         self.is_local = False
+        self.channel = ""
+
+
+class ChannelWatcher(Protocol):
+    """Hears of the members of channels."""
+
+    def entered(self, member: NodeSubscription) -> None:
+        """A member has begun to get events."""
+
+    def left(self, member: NodeSubscription) -> None:
+        """A member gets no more events."""
 
 
 class Watcher(Protocol):
@@ -166,6 +179,9 @@ class Exchange:
         self.announced: dict[NodeSubscription, None] = {}
         """Subscriptions of which a watcher is notified; those that were there before it, too."""
         self.watcher: Watcher | None = None
+        self.members: dict[NodeSubscription, None] = {}
+        """Members of channels, which are announced in another way."""
+        self.channels: ChannelWatcher | None = None
 
     @property
     def subscriptions(self) -> int:
@@ -210,7 +226,11 @@ class Exchange:
                 self.unindexed.add(subscription, user, subscription.filter)
         if not subscription.passive:
             self._interests.demand(*_demand(subscription))
-        if not subscription.is_local:
+        if subscription.channel:
+            self.members[subscription] = None
+            if self.channels is not None:
+                self.channels.entered(subscription)
+        elif not subscription.is_local:
             self.announced[subscription] = None
             if self.watcher is not None:
                 self.watcher.subscribed(subscription)
@@ -234,6 +254,10 @@ class Exchange:
         self.unindexed.remove(subscription)
         if not subscription.passive:
             self._interests.release(*_demand(subscription))
+        if subscription in self.members:
+            del self.members[subscription]
+            if self.channels is not None:
+                self.channels.left(subscription)
         if subscription in self.announced:
             del self.announced[subscription]
             if self.watcher is not None:

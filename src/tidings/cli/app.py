@@ -54,6 +54,7 @@ COMMANDS = {
     ),
     "node": ("node:app", "Run a node until it is stopped with Ctrl-C or SIGTERM."),
     "queue": ("queue:app", "Create queues, put messages into them and get them out."),
+    "channel": ("channel:app", "Create channels, send events to their members and print them."),
     "advertisement": ("pubsub:advertisements", "Show the events that sources may publish."),
     "durable": ("pubsub:durables", "Show and delete durable subscriptions."),
     "session": ("links:sessions", "Show and end the sessions of a node's clients."),

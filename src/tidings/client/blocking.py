@@ -20,12 +20,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, Self, Unpack, overload
 
+from tidings.channels.description import ChannelDelivery
 from tidings.client import opening
 from tidings.client.advertisements import Interest as AsyncInterest
 from tidings.client.advertisements import Offered
 from tidings.client.advertisements import Offers as AsyncOffers
 from tidings.client.bus import CALL_S, Safety
 from tidings.client.bus import Bus as AsyncBus
+from tidings.client.channels import Channel as AsyncChannel
+from tidings.client.channels import ChannelInfo, ChannelOrder
 from tidings.client.crew import GRACE_S
 from tidings.client.encryption import Keyring
 from tidings.client.get import PREFETCH, Where
@@ -544,6 +547,59 @@ class Bus(Root[AsyncBus]):
     def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
         """Return a transaction over queues and publications, for `with`; lost after `timeout_s`."""
         return Transaction(self._runner, self._inner.transaction(timeout_s))
+
+    def create_channel(
+        self,
+        name: str,
+        *,
+        order: ChannelOrder = "fifo",
+        delivery: ChannelDelivery = "transient",
+        types: tuple[str, ...] = (),
+        private: bool = False,
+        timeout_s: float | None = None,
+    ) -> Channel:
+        """Create a channel; raises ChannelExists if there is one of that name at any node in reach.
+
+        `delivery`: whether its events are stored until all members have them. `types`: the types of events
+        that it takes. A `private` one is in no list, and found by its `reference` alone. It exists until it
+        is deleted, also without members.
+        """
+        return Channel(
+            self._runner,
+            self._runner.run(
+                self._inner.create_channel(
+                    name, order=order, delivery=delivery, types=types, private=private, timeout_s=timeout_s
+                )
+            ),
+        )
+
+    def channel(
+        self,
+        name: str | None = None,
+        *,
+        reference: str | None = None,
+        where: Where = None,
+        durable: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Channel:
+        """Return the channel of this name or `name@node`, or of a `reference`, wherever it is.
+
+        Raises ChannelNotFound if there is none, and ChannelAmbiguous if there are several. `where`: of its
+        events, those that match. `durable`: a name under which the node keeps reliable events while this
+        member is away, until it leaves with `Bus.unsubscribe`.
+        """
+        return Channel(
+            self._runner,
+            self._runner.run(
+                self._inner.channel(
+                    name, reference=reference, where=where, durable=durable, timeout_s=timeout_s
+                )
+            ),
+        )
+
+    def channels(self, name: str = "", *, timeout_s: float | None = None) -> list[ChannelInfo]:
+        """Return all channels that are not private, or those of a name, at all nodes in reach."""
+        return self._runner.run(self._inner.channels(name, timeout_s=timeout_s))
 
 
 class Subscription(BlockingContext[AsyncSubscription]):
@@ -1426,6 +1482,87 @@ class Transaction(BlockingContext[AsyncTransaction]):
         If the node refuses, the transaction stays open.
         """
         self._runner.run(self._inner.rollback())
+
+
+class Channel(BlockingContext[AsyncChannel]):
+    """A channel; inside `with` this client is a member, and can send and iterate over its events.
+
+    Made by `Bus.channel` and `Bus.create_channel`.
+    """
+
+    def __init__(self, runner: Runner, inner: AsyncChannel) -> None:
+        super().__init__(runner, inner)
+        self._following = Following(runner, inner)
+
+    def __enter__(self) -> Self:
+        self._enter()
+        return self
+
+    @property
+    def name(self) -> str:
+        """The name of the channel."""
+        return self._inner.name
+
+    @property
+    def id(self) -> str:
+        """The id of the channel, which no other has."""
+        return self._inner.id
+
+    @property
+    def node(self) -> str:
+        """The name of the node at which the channel was created."""
+        return self._inner.node
+
+    @property
+    def delivery(self) -> ChannelDelivery:
+        """How its events are delivered."""
+        return self._inner.delivery
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of events that it takes; all if there are none."""
+        return self._inner.types
+
+    @property
+    def reference(self) -> str:
+        """By what a private channel is found; empty for others."""
+        return self._inner.reference
+
+    @property
+    def dropped(self) -> int:
+        """Transient events that were dropped since the block began, as this member was too slow."""
+        return self._inner.dropped
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def send(
+        self,
+        event: Event | Typed | str,
+        attributes: Mapping[str, object] | None = None,
+        /,
+        *,
+        timeout_s: float | None = None,
+        **fields: object,
+    ) -> None:
+        """Send an event, or one made of a type, attributes and header fields, to all members.
+
+        It is delivered as the channel says. On return a transient event is in the bounded send buffer, a
+        reliable one on the node's disk. Raises NotAllowed outside the block, and Refused if the channel does
+        not take events of this type.
+        """
+        self._runner.run(self._inner.send(event, attributes, timeout_s=timeout_s, **fields))
+
+    def delete(self, *, timeout_s: float | None = None) -> None:
+        """Delete the channel, with the subscriptions of all members."""
+        self._runner.run(self._inner.delete(timeout_s=timeout_s))
+
+    def __iter__(self) -> Iterator[Event]:
+        with self._loop():
+            yield from self._following
+
+    def __next__(self) -> Event:
+        return next(self._following)
 
 
 class Message(Front[AsyncMessage]):

@@ -26,6 +26,7 @@ from math import inf
 from typing import Any, Literal, Self, Unpack, get_args, overload
 
 from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
+from tidings.client.channels import BusChannels
 from tidings.client.crew import CONCURRENCY_MAX, GRACE_S, Stop, until_signalled
 from tidings.client.get import check_count, check_time
 from tidings.client.handlers import Handler
@@ -81,7 +82,7 @@ NodeFinder = Callable[[AsyncExitStack], Awaitable[ConnectTo]]
 """Finds or starts the node; the bus closes the stack when it ends."""
 
 
-class Bus(BusQueues):
+class Bus(BusQueues, BusChannels):
     """A connection to a node, entered once; made by `tidings.connect` and `tidings.open`.
 
     `name` is the client's name: the source of its events and the owner of its durable subscriptions. A bus is

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from tidings.channels.service import ChannelService
 from tidings.errors import NotAllowed, Refused
 from tidings.ids import new_system
 from tidings.log.arguments import Nothing
@@ -113,6 +114,8 @@ class NodeCore:
         self.transmission.is_there = self.peering.is_there
         self.overlay = Overlay(broker, self.peering, new_system(self._entropy), self._settings)
         broker.add(self.overlay)
+        self.channels = ChannelService(broker, self.overlay, self._entropy)
+        broker.add(self.channels)
 
     def _chance(self) -> float:
         """A number from 0 to 1."""

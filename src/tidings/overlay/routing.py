@@ -8,7 +8,7 @@ over another link now go there (`moving.py`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Any
 
@@ -40,6 +40,7 @@ from tidings.overlay.wholeness import Wholeness
 from tidings.protocol.access import NOBODY, Principal
 from tidings.protocol.arguments import SubscribeRequest, Wanted
 from tidings.protocol.broker import Broker
+from tidings.protocol.channels import is_of_channel
 from tidings.protocol.session import Session
 from tidings.steps import Steps
 
@@ -91,6 +92,8 @@ class Routing:
         self._places = Places(topology.tree)
         self._inboxes = InboxRoutes(broker, known, topology)
         self.wholeness = Wholeness(known, topology, self._places, later, self._is_whole, self._lend)
+        self.on_tree: Callable[[], None] = lambda: None
+        """Called when other links are active than before."""
         self._restore()
         self._exorcise()
         broker.exchange.watcher = self
@@ -141,6 +144,7 @@ class Routing:
                 self.wholeness.ask(neighbour)  # by the sides that there are now
         self._exorcise()
         self._settle()
+        self.on_tree()
 
     def _is_off_tree(self, node: str) -> bool:
         """Whether a neighbour is known by its record, and its link is not in the tree."""
@@ -220,7 +224,8 @@ class Routing:
         for other in self._known.others(neighbour):
             assert other.table is not None
             for text, entry in other.table.entries.items():
-                neighbour.wants.add((other.node, text), entry.granted, entry.passive)
+                if not is_of_channel(text):
+                    neighbour.wants.add((other.node, text), entry.granted, entry.passive)
             for text, offer in other.wants.offers.items():
                 neighbour.offerer.add((other.node, text), offer, passive=False)
         return neighbour.table
@@ -429,8 +434,10 @@ class Routing:
         return self._broker.authenticator.principal_of(neighbour.name) or NOBODY
 
     def _announce(self, neighbour: Neighbour, text: str) -> None:
-        """Announce to the others what a neighbour wants."""
+        """Announce to the others what a neighbour wants; channels know by themselves who takes part."""
         assert neighbour.table is not None
+        if is_of_channel(text):
+            return
         entry = neighbour.table.entries[text]
         for other in self._known.others(neighbour):
             other.wants.add((neighbour.node, text), entry.granted, entry.passive)
@@ -438,7 +445,7 @@ class Routing:
     def _forget(self, neighbour: Neighbour, text: str) -> None:
         """A neighbour does not want something any more."""
         assert neighbour.table is not None
-        if neighbour.table.remove(text):
+        if neighbour.table.remove(text) and not is_of_channel(text):
             for other in self._known.others(neighbour):
                 other.wants.remove((neighbour.node, text))
 

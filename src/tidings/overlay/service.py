@@ -132,9 +132,9 @@ class Overlay(Service):
         rules = settings.reroute_s, rebuilding
         self.topology = Topology(*about, settings.leaf, known, "", newest, *rules)
         self.topology.start(broker.now)
-        self.neighbours = KnownNeighbours(self._later, self._refused)
+        self.neighbours = KnownNeighbours(self.later, self._refused)
         known_here = self.neighbours, self.topology, self.numbers
-        self.routing = Routing(broker, *known_here, self._later, settings.offers_all)
+        self.routing = Routing(broker, *known_here, self.later, settings.offers_all)
         self.linking = Linking(broker, peering, self.neighbours, system)
         self.linking.on_up, self.linking.on_down = self._up, self._down
         self.linking.on_answer = self.routing.answered
@@ -143,7 +143,7 @@ class Overlay(Service):
         self.liveness.on_lost = self._lose
         self._weighing = Weighing(settings, broker, self.linking, self.liveness.pinging, self.topology)
         self._weighing.tell, self._weighing.report = self._weighed, self._disagree
-        self._weighing.begin(self._later)
+        self._weighing.begin(self.later)
         self._draining = Draining(broker, *around, self._is_of_use)
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, TOLERATE - 1))
         broker.open_link = self._open_link
@@ -171,7 +171,9 @@ class Overlay(Service):
     def __iter__(self) -> Iterator[Neighbour]:
         return iter(self.neighbours)
 
-    def _later(self, delay_s: float, act: Callable[[], None]) -> None:
+    def later(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Call a function after so many seconds, and have sent what comes of it."""
+
         def done(_now: float) -> None:
             act()
             self._work()
@@ -359,7 +361,7 @@ class Overlay(Service):
         is_alone = self.topology.names.get(broker.name) is not None  # two nodes may have one name
         own = InForce({broker.name if is_alone else broker.node: (self.numbers.epoch, broker.position)})
         others = [one for one in self.neighbours.in_tree if one is not asking]
-        asked = [ask(one, of_offers, self._names_behind(one), self._later) for one in others]
+        asked = [ask(one, of_offers, self._names_behind(one), self.later) for one in others]
         self._work()
         return joined(own, asked)
 
@@ -454,7 +456,7 @@ class Overlay(Service):
         of_links = {cursor.subscription for cursor in self.neighbours.cursors}
         local = local_matches(broker, batch, of_links.__contains__)
         others = [one for one in self.neighbours if one is not came_from]
-        hops = [follow(one, batch, request.hops, self._later) for one in others]
+        hops = [follow(one, batch, request.hops, self.later) for one in others]
         return traced(broker.name or broker.node, int(broker.wall * 1e6), local, hops)
 
     def status(self) -> dict[str, Any]:

@@ -51,6 +51,8 @@ class Wholeness:
         self._later = later
         self._is_whole = is_whole
         self._lend = lend
+        self.is_waiting: Callable[[], bool] = lambda: False
+        """Whether it is not known yet which ways some events go over the links of this node."""
 
     # Questions of this node
 
@@ -104,6 +106,8 @@ class Wholeness:
 
     def work(self) -> None:
         """Answer what can be answered by now."""
+        if self.is_waiting():
+            return
         for neighbour in self._known.in_tree:
             sides = mirrored(self._places.sides(neighbour.node))
             for question in list(neighbour.questions):

@@ -65,6 +65,7 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
     queue: str | None = None  # copies of what is put into it, instead of what is published
     link: bool = False  # what a neighbour node has announced that it wants
     pattern: str | None = None  # matches of it, instead of events that match a filter
+    channel: str | None = None  # the events of a channel, as a member
     sides: tuple[int, int] | None = None  # if only as long as these are the two sides of the link, for both
     again: bool = False  # from behind what all nodes beyond the link have, though it was acknowledged
 
@@ -91,6 +92,10 @@ class SubscribeRequest(Wanted, frozen=True, kw_only=True):
             raise Refused("protocol", "only a link has sides, and events that come again")
         if self.link and (self.filter or self.queue or self.last or self.is_stored):
             raise Refused("protocol", "a link excludes all other options")
+        if self.channel is not None and (
+            self.link or self.queue or self.pattern or self.last or self.is_stream
+        ):
+            raise Refused("protocol", "a channel excludes queue, pattern, last, since and spill")
         if self.queue is not None and (self.last or self.is_stored or self.on_slow == "spill"):
             raise Refused("protocol", "a watch of a queue excludes last, durable, since and spill")
         if self.pattern is not None:

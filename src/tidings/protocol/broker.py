@@ -42,6 +42,7 @@ from tidings.protocol.administration import Administration
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.backlog import Backlog
+from tidings.protocol.channels import Channels, channels_in
 from tidings.protocol.cursors import Cursors
 from tidings.protocol.fading import KEEP, faded
 from tidings.protocol.frames import encode
@@ -138,6 +139,7 @@ class Broker:
         self.exchange = Exchange()
         self.answers = Answers(self.node)
         self.routes: Routes | None = None  # who knows the ways to inboxes at other nodes
+        self.channels: Channels | None = None  # who knows the members of channels
         self.published: PublishedEvents | None = None  # what is being delivered
         self.timers = Alarms()  # what is to be done at a time, by whichever part of the broker or service
         self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
@@ -530,10 +532,17 @@ class Broker:
             if stream is not None and len(allowed) < len(batch):
                 self._hand_on_allowed(batch, checked, stream, allowed, waits)
                 return None
-        if stream is not None and (lost := self._lost_answers(batch, stream)):
-            self._hand_on_others(batch, checked, stream, lost.get, waits)
+        if stream is not None and (refused := self._refusals(batch, stream)):
+            self._hand_on_others(batch, checked, stream, refused.get, waits)
             return None
         return self._pass_on(batch, checked, matches, stream, waits)
+
+    def _refusals(self, batch: Batch, stream: IncomingStream) -> dict[int, TidingsError]:
+        """The rows of a publication that can't be sent to inboxes, or to channels, and why not."""
+        refused = self._lost_answers(batch, stream)
+        if self.channels is not None:
+            refused |= self.channels.refusals(stream.session, batch)
+        return refused
 
     def _lost_answers(self, batch: Batch, stream: IncomingStream) -> dict[int, TidingsError]:
         """The rows of a publication that are answers which can't be sent to their inboxes, and why not."""
@@ -629,12 +638,7 @@ class Broker:
             if batch.origin is not stream.origin:
                 self.ledger.keep(stream.origin)  # the events themselves count for nobody
         self.count("published", len(batch))
-        self._remember(batch)
-        if not checked.is_plain and SUBJECT in batch.raw:
-            self.last_pages.remember(batch)
-        if self.exchange.later:
-            for later in self.exchange.later:
-                later.put(batch, positions)
+        self._show(batch, checked.is_plain, positions)
         published = PublishedEvents(batch, checked.counters, stream, checked.deliveries)
         if positions is None and len(matches) > DELIVERIES_FEW:
             total = DELIVERIES_FEW * len(matches) + sum(map(len, map(_rows_of, matches)))
@@ -646,11 +650,28 @@ class Broker:
         batch.forget()
         return None
 
+    def _show(self, batch: Batch, is_plain: bool, positions: list[int | None] | None) -> None:
+        """Let those have events who look at them later; what is for the members of channels they may not."""
+        hidden = {} if self.channels is None else channels_in(batch)
+        if hidden:
+            rows = [row for row in range(len(batch)) if row not in hidden]
+            if not rows:
+                return
+            batch = batch.take(rows)
+            positions = None if positions is None else [positions[row] for row in rows]
+        self._remember(batch)
+        if not is_plain and SUBJECT in batch.raw:
+            self.last_pages.remember(batch)
+        for later in self.exchange.later:
+            later.put(batch, positions)
+
     def routed(self, batch: Batch, matches: MatchedRows, is_stored: bool = False) -> MatchedRows:
-        """Return the matches of a batch, with answers to inboxes at other nodes on their ways there.
+        """Return the matches of a batch, with answers to inboxes and events of channels on their own ways.
 
         `is_stored`: it was published before, and is read from the store.
         """
+        if self.channels is not None:
+            matches = self.channels.routed(batch, matches)
         addresses = {} if self.routes is None else self.answers.addresses(batch)
         if self.routes is None or not addresses:
             return matches

@@ -40,6 +40,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     log: bool = False  # it is an archive
     passive: bool = False
     newest: bool = False  # its client gets the newest events first
+    channel: str = ""  # it is a member of this channel
     link: bool = False  # its client is a neighbour node
     heir: bool = False  # that has not announced yet what is wanted behind it
     kept: int = 0  # the position behind which events are kept for those beyond it
@@ -89,8 +90,9 @@ class Cursor:
         self.options = record.options
         self.consumer: CursorConsumer | None = None
         self.since_us: int | None = None  # begin at this time instead: it is found when the store is read
-        asked, passive = Filter(record.filter) if filter is None else filter, options_of(record).passive
-        self.subscription = NodeSubscription(asked, self, passive, owner=self.owner)
+        asked, options = Filter(record.filter) if filter is None else filter, options_of(record)
+        self.subscription = NodeSubscription(asked, self, options.passive, owner=self.owner)
+        self.subscription.channel = options.channel
 
     @property
     def key(self) -> tuple[str, str]:

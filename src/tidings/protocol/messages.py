@@ -16,6 +16,10 @@ from typing import Any, ClassVar
 from msgspec import DecodeError, Raw, Struct
 
 from tidings.errors import (
+    ChannelAmbiguous,
+    ChannelError,
+    ChannelExists,
+    ChannelNotFound,
     CodecError,
     Disconnected,
     FilterError,
@@ -45,6 +49,12 @@ _QUEUE_ERRORS: dict[str, type[QueueError]] = {
     "queue": QueueError,
 }
 _QUEUE_CODES = {kind: code for code, kind in _QUEUE_ERRORS.items()}
+_CHANNEL_ERRORS: dict[str, type[ChannelError]] = {
+    "channel-not-found": ChannelNotFound,
+    "channel-exists": ChannelExists,
+    "channel-ambiguous": ChannelAmbiguous,
+}
+_CHANNEL_CODES = {kind: code for code, kind in _CHANNEL_ERRORS.items()}
 
 
 class ProtocolMessage(Struct, array_like=True, frozen=True, gc=False):
@@ -347,6 +357,9 @@ def failure_of(error: TidingsError | DecodeError) -> Failure:
         case QueueError():
             details = {"queue": error.queue, "problem": error.problem}
             return Failure(_QUEUE_CODES[type(error)], str(error), details)
+        case ChannelError():
+            details = {"channel": error.channel, "problem": error.problem}
+            return Failure(_CHANNEL_CODES[type(error)], str(error), details)
         case TransactionLost():
             return Failure("rolled-back", str(error))
         case NotAllowed():
@@ -369,6 +382,8 @@ def error_of(failure: Failure) -> TidingsError:
         return MissingExtra(details["what"], details["extra"])
     if code in _QUEUE_ERRORS:
         return _QUEUE_ERRORS[code](str(details.get("queue", "")), str(details.get("problem", text)))
+    if code in _CHANNEL_ERRORS:
+        return _CHANNEL_ERRORS[code](str(details.get("channel", "")), str(details.get("problem", text)))
     if code == "rolled-back":
         return TransactionLost(text)
     if code == "not-allowed":

@@ -6,7 +6,7 @@ connection. Subscriptions and advertisements end with their session; durable sub
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator
+from collections.abc import Callable, Collection, Container, Generator
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
@@ -114,6 +114,11 @@ class Session(SessionWorker, IncomingStream):
         self._is_asked = False
         self.received_at = now  # when bytes have come, be it a part of a frame only
         self._subscriptions: Subscriptions = Subscriptions(self)
+
+    @property
+    def channels(self) -> Collection[str]:
+        """The channels of which the client is a member."""
+        return self._subscriptions.channels.values()
 
     # What the driver calls
 

@@ -19,6 +19,7 @@ from tidings.event.relayed import was_had
 from tidings.exchange import Need, Positions, Rows
 from tidings.ids import Origin
 from tidings.protocol.answers import hears
+from tidings.protocol.channels import may_hear
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.cursors import Cursor, unstored
 from tidings.protocol.fading import is_faded
@@ -227,6 +228,7 @@ class StoredConsumer(Consumer):
         return (
             subscription.filter.matches(event)
             and hears(self.broker.node, subscription.user, event)
+            and may_hear(subscription, event)
             and not (event.ttl_s is not None and stored.stored_us / 1e6 + event.ttl_s <= self.broker.wall)
             and not is_faded(event, self.broker.wall - stored.stored_us / 1e6)
         )

@@ -24,6 +24,7 @@ from tidings.protocol.arguments import (
     UnsubscribeRequest,
 )
 from tidings.protocol.backlog import Backlog
+from tidings.protocol.channels import MARK
 from tidings.protocol.consumer import (
     BlockingConsumer,
     Consumer,
@@ -61,6 +62,7 @@ class Subscriptions:
         self._broker = session.broker
         self._consumers: dict[int, Consumer] = {}
         self._endings: dict[int, Callable[[], None]] = {}  # what ends the subscriptions of consumers
+        self.channels: dict[int, str] = {}  # of which those are members that are any's
         self._advertisements: dict[int, Advertisement] = {}
         self.filter_size = 0  # about what all their filters cost
         self._sizes: dict[tuple[type, int], int] = {}  # the same of each
@@ -111,6 +113,8 @@ class Subscriptions:
         if wanted.pattern is not None:
             return self._open_pattern(wanted, wanted.pattern)
         self._session.account.check(filter_size(wanted.filter))
+        if wanted.channel is not None:
+            return self._join(wanted, wanted.channel)
         if len(wanted.filter) > FILTER_AT_ONCE and wanted.queue is None:
             return self._subscribe_long(wanted)
         return self._subscribe(wanted, Filter(wanted.filter))
@@ -129,6 +133,23 @@ class Subscriptions:
         self._consumers[wanted.number] = consumer
         self._weigh(SubscribeRequest, wanted.number, pattern)
         return {"position": self._broker.position}
+
+    def _join(self, wanted: SubscribeRequest, channel: str) -> Deferred[dict[str, Any]]:
+        """Begin a subscription as a member of a channel, when its events come to this node."""
+        channels = self._broker.channels
+        if channels is None:
+            raise Refused("not-found", "this node has no channels")
+        if len(wanted.filter) > FILTER_AT_ONCE:
+            raise Refused("limit", f"the filter of a member has at most {FILTER_AT_ONCE} characters")
+        asked = Filter(wanted.filter) & Filter("channel = :name", name=MARK + channel)
+
+        def begin(_joined: None) -> dict[str, Any]:
+            begun = self._subscribe(structs.replace(wanted, passive=True), asked)
+            assert isinstance(begun, dict), "it has no last values and no queue"
+            self.channels[wanted.number] = channel
+            return begun
+
+        return channels.join(self._session, channel).map(begin)
 
     def _subscribe_long(self, wanted: SubscribeRequest) -> Steps[dict[str, Any]]:
         begun = self._subscribe(wanted, (yield from self._understand(wanted.filter, "subscribe")))
@@ -185,6 +206,7 @@ class Subscriptions:
                 filter, consumer, wanted.passive, user=session.bound, owner=session, asked=asked
             )
             subscription.later = self._later(wanted) if is_unindexed else None
+            subscription.channel = wanted.channel or ""
             if wanted.queue is not None:
                 return self._watch(wanted, wanted.queue, subscription, consumer)
             if wanted.last:
@@ -334,6 +356,7 @@ class Subscriptions:
 
     def _end(self, number: int) -> None:
         consumer = self._consumers.pop(number)
+        self.channels.pop(number, None)
         consumer.end()
         self.filter_size -= self._sizes.pop((SubscribeRequest, number))
         self._session.heavier()
@@ -404,7 +427,8 @@ class Subscriptions:
 
 def _options(wanted: SubscribeRequest) -> bytes:
     """The stored options of a durable subscription."""
-    return Options(passive=wanted.passive, newest=wanted.order == "newest").encode()
+    is_newest, channel = wanted.order == "newest", wanted.channel or ""
+    return Options(passive=wanted.passive, newest=is_newest, channel=channel).encode()
 
 
 def _understood(text: str, narrow: Callable[[Filter], Filter]) -> tuple[Filter, Filter]:

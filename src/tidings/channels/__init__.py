@@ -1,0 +1,1 @@
+"""Channels: named groups whose members get the same events, at whichever node they are."""

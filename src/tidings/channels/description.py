@@ -1,0 +1,89 @@
+"""Descriptions of channels, and what a node keeps of one that it takes part in."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from tidings.filters import Filter
+from tidings.protocol.channels import MARK
+from tidings.store.interface import RecordKind
+
+NAME_LENGTH_MAX = 255
+"""Characters of a channel's name."""
+TYPES_MAX = 1_000
+"""Types of events that a channel may name."""
+
+ChannelDelivery = Literal["transient", "reliable"]
+
+
+class ChannelDescription(Struct, frozen=True):
+    """What is known of a channel wherever it is used.
+
+    `node` is the name of the node at which it was created. `types`: the types of its events, all if empty. A
+    private channel has a `reference`, without which nobody can find or join it.
+    """
+
+    id: str
+    name: str
+    node: str
+    delivery: ChannelDelivery = "transient"
+    types: tuple[str, ...] = ()
+    reference: str = ""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether it takes the reference to join it."""
+        return bool(self.reference)
+
+    @property
+    def filter(self) -> Filter:
+        """The events of the channel."""
+        return Filter("channel = :name", name=MARK + self.id)
+
+
+class ChannelQuery(Struct, frozen=True, omit_defaults=True):
+    """A search for channels: by name, by id or by reference; all that are not private if nothing is given."""
+
+    name: str = ""
+    id: str = ""
+    reference: str = ""
+
+    def agrees(self, channel: ChannelDescription) -> bool:
+        """Whether a channel is meant."""
+        if self.id:
+            return channel.id == self.id
+        if self.reference:
+            return channel.reference == self.reference
+        if channel.is_private:
+            return False
+        name, _, node = self.name.partition("@")
+        return not self.name or (channel.name == name and node in ("", channel.node))
+
+
+class ChannelPlace(Struct, frozen=True):
+    """A channel, and a node that takes part in it, so many links away from who asks."""
+
+    channel: ChannelDescription
+    node: str
+    distance: int = 0
+    members: int = 0
+
+
+class FoundChannels(Struct, frozen=True):
+    """The outcome of a search: `nodes` has the ids of those that were asked, `missing` names the others."""
+
+    places: list[ChannelPlace] = []
+    nodes: list[str] = []
+    missing: list[str] = []
+
+
+class StoredChannel(Struct, frozen=True):
+    """The stored record of a channel in which a node takes part: with which of its neighbours."""
+
+    channel: ChannelDescription
+    neighbours: tuple[str, ...] = ()
+
+
+CHANNELS: RecordKind[tuple[str], StoredChannel] = RecordKind("channel", StoredChannel)

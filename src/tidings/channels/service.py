@@ -1,0 +1,418 @@
+"""The service of a node that has channels: what clients ask for, and what neighbour nodes tell."""
+
+from __future__ import annotations
+
+from base64 import b32encode
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from tidings.channels.description import (
+    CHANNELS,
+    NAME_LENGTH_MAX,
+    TYPES_MAX,
+    ChannelDelivery,
+    ChannelDescription,
+    ChannelPlace,
+    ChannelQuery,
+    FoundChannels,
+    StoredChannel,
+)
+from tidings.channels.trees import AGAIN_S, ChannelTrees
+from tidings.errors import (
+    ChannelAmbiguous,
+    ChannelExists,
+    ChannelNotFound,
+    Disconnected,
+    NotAllowed,
+    Refused,
+    TidingsError,
+)
+from tidings.event import Batch
+from tidings.event.header import DELIVERIES
+from tidings.exchange import NodeSubscription, Rows
+from tidings.overlay.neighbours import Neighbour
+from tidings.overlay.relaying import LinkCursor
+from tidings.overlay.service import Overlay
+from tidings.protocol.arguments import check_readable
+from tidings.protocol.broker import Broker
+from tidings.protocol.channels import MARK, channels_in
+from tidings.protocol.consumer import Consumer
+from tidings.protocol.cursors import Cursor
+from tidings.protocol.service import IncomingRequest, Service
+from tidings.protocol.session import Session
+from tidings.protocol.stored_consumer import StoredConsumer
+from tidings.replies import Deferred, failed, gathered, resolved
+
+FIND_S = 10.0
+"""How long a neighbour may take to answer for all nodes behind it; then they are missing."""
+ID_SIZE = 15
+"""Random bytes in the id of a channel, and in a reference: none can be guessed."""
+CHANNELS_MAX = 100_000
+"""Channels in which a node takes part."""
+
+MatchedRows = list[tuple[NodeSubscription, Rows]]
+
+
+class CreateChannel(Struct, frozen=True):
+    """The arguments of `channel.create`."""
+
+    name: str
+    delivery: ChannelDelivery = "transient"
+    types: tuple[str, ...] = ()
+    private: bool = False
+
+
+class NamedChannel(Struct, frozen=True):
+    """The arguments of operations on one channel."""
+
+    channel: str
+
+
+class JoinChannel(Struct, frozen=True):
+    """The arguments of `link.channel.join`."""
+
+    channel: ChannelDescription
+    towards: str
+    through: bool = False
+
+
+class FindChannels(Struct, frozen=True):
+    """The arguments of `link.channel.find`; `hops` are the links that lie between who asks and the caller."""
+
+    query: ChannelQuery
+    hops: int = 0
+
+
+class ChannelService(Service):
+    """The channels of a node; `entropy` returns random bytes."""
+
+    def __init__(self, broker: Broker, overlay: Overlay, entropy: Callable[[int], bytes]) -> None:
+        self._broker = broker
+        self._overlay = overlay
+        self._entropy = entropy
+        self._reached: set[str] = set()  # nodes of the network's tree
+        self.trees = ChannelTrees(broker.node, _Links(self, overlay), self._keep)
+        for stored in CHANNELS.known(broker.state).values():
+            self.trees.restore(stored)
+        for member in broker.exchange.members:
+            self.trees.entered(member.channel)
+        broker.channels = broker.exchange.channels = self
+        overlay.routing.on_tree = self._follow_tree
+        overlay.routing.wholeness.is_waiting = lambda: self.trees.is_awaited
+        self._follow_tree()
+        self.operations = {
+            "channel.create": (CreateChannel, self._create),
+            "channel.find": (ChannelQuery, self._find),
+            "channel.list": (ChannelQuery, self._list),
+            "channel.delete": (NamedChannel, self._delete),
+            "link.channel.find": (FindChannels, self._find_behind),
+            "link.channel.join": (JoinChannel, self._joined_by),
+            "link.channel.leave": (NamedChannel, self._left_by),
+            "link.channel.delete": (NamedChannel, self._deleted_by),
+        }
+
+    def _keep(self, channel: str, stored: StoredChannel | None) -> None:
+        key = (channel,)
+        self._broker.store(CHANNELS.drop(key) if stored is None else CHANNELS.set(key, stored))
+
+    def _follow_tree(self) -> None:
+        reached = {node for edge in self._overlay.topology.tree.edges for node in edge[1:]}
+        self.trees.follow_tree(has_grown=not reached <= self._reached)
+        self._reached = reached
+
+    def status(self) -> dict[str, Any]:
+        """Return the channels in which this node takes part."""
+        return {"channels": len(self.trees)}
+
+    # What clients ask for
+
+    def _create(self, asked: IncomingRequest, request: CreateChannel) -> Deferred[Any]:
+        asked.session.principal.check_manage()
+        name = request.name
+        if not 0 < len(name) <= NAME_LENGTH_MAX or "@" in name:
+            raise Refused("protocol", f"a channel's name has 1 to {NAME_LENGTH_MAX} characters and no @")
+        check_readable(name, "the name of a channel")
+        if len(request.types) > TYPES_MAX:
+            raise Refused("limit", f"a channel has at most {TYPES_MAX} types")
+        if len(self.trees) >= CHANNELS_MAX:
+            raise Refused("limit", f"a node takes part in at most {CHANNELS_MAX} channels")
+        if request.private:
+            return resolved(self._begin(request))
+
+        def found(channels: FoundChannels) -> Any:
+            if channels.places:
+                raise ChannelExists(name, f"it exists at node {channels.places[0].channel.node!r}")
+            return self._begin(request)
+
+        return self.find(ChannelQuery(name)).map(found)
+
+    def _begin(self, request: CreateChannel) -> Any:
+        reference = self._token() if request.private else ""
+        about = request.delivery, request.types, reference
+        channel = ChannelDescription(self._token(), request.name, self._broker.name, *about)
+        self.trees.create(channel)
+        return msgspec.to_builtins(channel)
+
+    def _token(self) -> str:
+        return b32encode(self._entropy(ID_SIZE)).decode().lower()
+
+    def _find(self, _asked: IncomingRequest, query: ChannelQuery) -> Deferred[Any]:
+        """Return the one channel of a name, or of a reference."""
+
+        def one(found: FoundChannels) -> Any:
+            channels = {place.channel.id: place.channel for place in found.places}
+            name = query.name or query.reference or query.id
+            if not channels:
+                missing = f"; not reached: {', '.join(found.missing)}" if found.missing else ""
+                raise ChannelNotFound(name, f"there is no such channel{missing}")
+            if len(channels) > 1:
+                nodes = ", ".join(sorted(f"{one.name}@{one.node}" for one in channels.values()))
+                raise ChannelAmbiguous(name, f"several channels have this name: {nodes}")
+            (channel,) = channels.values()
+            return msgspec.to_builtins(channel)
+
+        return self.find(query).map(one)
+
+    def _list(self, _asked: IncomingRequest, query: ChannelQuery) -> Deferred[Any]:
+        """Return all channels that a search finds, with the nodes that take part and their members."""
+
+        def listed(found: FoundChannels) -> list[Any]:
+            channels: dict[str, dict[str, Any]] = {}
+            for place in found.places:
+                about = msgspec.to_builtins(place.channel)
+                del about["reference"]
+                one = channels.setdefault(place.channel.id, {**about, "members": {}})
+                name = self._overlay.topology.name_of(place.node) or self._broker.name
+                one["members"][name] = place.members
+            return sorted(channels.values(), key=lambda one: (one["name"], one["id"]))
+
+        return self.find(query).map(listed)
+
+    def _delete(self, asked: IncomingRequest, request: NamedChannel) -> Deferred[None]:
+        """Delete a channel in which this node takes part, or another."""
+        asked.session.principal.check_manage()
+        if self.trees.get(request.channel) is not None:
+            self._end(request.channel, None)
+            return resolved(None)
+
+        def found(channels: FoundChannels) -> None:
+            if not channels.places:
+                raise ChannelNotFound(request.channel, "there is no such channel")
+            step = self._overlay.topology.way(channels.places[0].node)
+            if step is not None:
+                self.ask(step, "link.channel.delete", {"channel": request.channel})
+
+        return self.find(ChannelQuery(id=request.channel)).map(found)
+
+    # Members
+
+    def join(self, session: Session, channel: str) -> Deferred[None]:
+        """Return a reply that comes when events of a channel come to this node; a member follows."""
+        reply: Deferred[None] = Deferred()
+
+        def found(channels: FoundChannels) -> None:
+            part = self.trees.get(channel)
+            if part is None and not channels.places:
+                reply.fail(ChannelNotFound(channel, "there is no such channel"))
+                return
+            about = channels.places[0].channel if part is None else part.channel
+            self.trees.enter(about, channels.places).then(joined, again)
+
+        def joined(_none: None) -> None:
+            if session.is_closed:
+                reply.fail(Refused("away", "the client has gone"))
+            reply.resolve(None)  # the member begins in this call
+            self.trees.arrived(channel)
+
+        def again(error: TidingsError) -> None:
+            if isinstance(error, Refused) and error.code in ("busy", "no-way") and not session.is_closed:
+                self._overlay.later(AGAIN_S, search)  # channel or network change their shape just now
+            else:
+                reply.fail(error)
+
+        def search() -> None:
+            self.find(ChannelQuery(id=channel)).then(found, reply.fail)
+
+        if self.trees.get(channel) is None:
+            search()
+        else:
+            found(FoundChannels())
+        return reply
+
+    def entered(self, member: NodeSubscription) -> None:
+        """A member has begun to get events."""
+        self.trees.entered(member.channel)
+
+    def left(self, member: NodeSubscription) -> None:
+        """A member gets no more events."""
+        self.trees.left(member.channel)
+
+    # Events
+
+    def refusals(self, session: Session, batch: Batch) -> dict[int, TidingsError]:
+        """Return the rows of a publication that a client may not publish, and why not."""
+        refused: dict[int, TidingsError] = {}
+        for row, channel in channels_in(batch).items():
+            part = self.trees.get(channel)
+            if part is None or channel not in session.channels:
+                refused[row] = NotAllowed("only a member of a channel may send to it")
+                continue
+            event, about = batch[row], part.channel
+            if about.types and event.type not in about.types:
+                problem = f"channel {about.name!r} takes no events of the type {event.type!r}"
+                refused[row] = Refused("type", problem)
+            elif DELIVERIES.index(event.delivery) > DELIVERIES.index(about.delivery):
+                problem = f"channel {about.name!r} takes no {event.delivery} events: it is {about.delivery}"
+                refused[row] = Refused("delivery", problem)
+        return refused
+
+    def routed(self, batch: Batch, matches: MatchedRows) -> MatchedRows:
+        """Return the matches of a batch, with the events of channels for their members and on their ways."""
+        channels = channels_in(batch)
+        if not channels:
+            return matches
+        routed: MatchedRows = []
+        for subscription, rows in matches:
+            kept = [row for row in map(int, rows) if self._is_for(subscription, channels.get(row))]
+            if kept:
+                routed.append((subscription, kept))
+        return routed
+
+    def _is_for(self, subscription: NodeSubscription, channel: str | None) -> bool:
+        if channel is None or subscription.channel == channel:
+            return True
+        cursor, part = subscription.owner, self.trees.get(channel)
+        return isinstance(cursor, LinkCursor) and part is not None and cursor.name in part.neighbours
+
+    # Searching
+
+    def find(self, query: ChannelQuery) -> Deferred[FoundChannels]:
+        """Search this node and all others that can be reached."""
+        return self._search(query, None, 0).map(self._compared)
+
+    def _compared(self, found: FoundChannels) -> FoundChannels:
+        """Name the nodes that were not asked: behind cut links, or as the tree was changing its shape."""
+        topology = self._overlay.topology
+        missing = [topology.name_of(node) or node for node in topology.tree.nodes if node not in found.nodes]
+        return structs.replace(found, missing=sorted(missing))
+
+    def _find_behind(self, asked: IncomingRequest, request: FindChannels) -> Deferred[Any]:
+        """The same for a neighbour: at this node, and at those behind it."""
+        node = self._overlay.linking.caller(asked.session).node
+        return self._search(request.query, node, request.hops + 1).map(msgspec.to_builtins)
+
+    def _search(self, query: ChannelQuery, asking: str | None, hops: int) -> Deferred[FoundChannels]:
+        own = self._broker.node
+        here = [
+            ChannelPlace(part.channel, own, hops, part.members)
+            for part in self.trees
+            if part.is_begun and query.agrees(part.channel)
+        ]
+        others = [one for one in self._overlay.neighbours.in_tree if one.node != asking]
+        arguments = msgspec.to_builtins(FindChannels(query, hops))
+        replies = [self._ask_behind(one, arguments) for one in others]
+
+        def join(found: list[FoundChannels]) -> FoundChannels:
+            places = here + [place for one in found for place in one.places]
+            return FoundChannels(places, [own, *(node for one in found for node in one.nodes)])
+
+        return gathered(replies).map(join)
+
+    def _ask_behind(self, neighbour: Neighbour, arguments: dict[str, Any]) -> Deferred[FoundChannels]:
+        """Ask a neighbour for what it and the nodes behind it know; without an answer that is nothing."""
+        reply: Deferred[FoundChannels] = Deferred()
+
+        def answered(answer: Any) -> None:
+            try:
+                reply.resolve(msgspec.convert(answer, FoundChannels))
+            except msgspec.ValidationError:
+                reply.resolve(FoundChannels())
+
+        asked = self.ask(neighbour.node, "link.channel.find", arguments)
+        asked.then(answered, lambda _error: reply.resolve(FoundChannels()))
+        self._overlay.later(FIND_S, lambda: reply.resolve(FoundChannels()))
+        return reply
+
+    def ask(self, node: str, operation: str, arguments: dict[str, Any]) -> Deferred[Any]:
+        """Send a request to a neighbour."""
+        neighbour = self._overlay.neighbours.get(node)
+        if neighbour is None or neighbour.link is None or not neighbour.is_up:
+            return failed(Disconnected(f"the link to {node!r} is not there"))
+        asked = neighbour.link.connection.request(operation, arguments, "fail")
+        neighbour.link.flush()
+        return asked
+
+    # What neighbours tell
+
+    def _joined_by(self, asked: IncomingRequest, request: JoinChannel) -> Deferred[None]:
+        node = self._overlay.linking.caller(asked.session).node
+        if len(self.trees) >= CHANNELS_MAX:
+            raise Refused("limit", f"a node takes part in at most {CHANNELS_MAX} channels")
+        return self.trees.joined_by(node, request.channel, request.towards, request.through)
+
+    def _left_by(self, asked: IncomingRequest, request: NamedChannel) -> None:
+        self.trees.left_by(self._overlay.linking.caller(asked.session).node, request.channel)
+
+    def _deleted_by(self, asked: IncomingRequest, request: NamedChannel) -> None:
+        self._end(request.channel, self._overlay.linking.caller(asked.session).node)
+
+    def _end(self, channel: str, told_by: str | None) -> None:
+        """End a channel here, and tell the others."""
+        part = self.trees.get(channel)
+        if part is None:
+            return
+        for node in part.neighbours:
+            if node != told_by:
+                self.ask(node, "link.channel.delete", {"channel": channel})
+        self.trees.drop(channel)
+        for member in [one for one in self._broker.exchange.members if one.channel == channel]:
+            self._expel(member)
+
+    def _expel(self, member: NodeSubscription) -> None:
+        """End the subscription of a member, and tell its client."""
+        sink = member.sink
+        if isinstance(sink, Consumer):
+            sink.session.end(sink.number, "the channel was deleted")
+        cursor = sink.cursor if isinstance(sink, StoredConsumer) else sink
+        if isinstance(cursor, Cursor):
+            self._broker.cursors.end(cursor)
+
+
+class _Links:
+    """The links of a node, as its channels use them."""
+
+    def __init__(self, service: ChannelService, overlay: Overlay) -> None:
+        self._overlay = overlay
+        self.find = service.find
+        self.ask = service.ask
+        self.later = overlay.later
+
+    def way(self, node: str) -> str | None:
+        """Return the neighbour through which a node is reached."""
+        return self._overlay.topology.way(node)
+
+    def is_near(self, node: str) -> bool:
+        """Whether events go over the link to a neighbour, now or when it is there again."""
+        neighbour = self._overlay.neighbours.get(node)
+        return neighbour is not None and neighbour.is_in_tree
+
+    def want(self, node: str, channel: ChannelDescription) -> Deferred[None]:
+        """Want the events of a channel from a neighbour; the reply comes when it knows that."""
+        neighbour = self._overlay.neighbours.get(node)
+        if neighbour is None or not neighbour.is_in_tree:
+            return failed(Refused("no-way", "the link stands by"))
+        neighbour.announcer.add((MARK, channel.id), channel.filter, passive=True)
+        if neighbour.announcer.state == "down":
+            return failed(Disconnected("the link is lost"))
+        return neighbour.announcer.barrier()
+
+    def unwant(self, node: str, channel: ChannelDescription) -> None:
+        """Want them no longer."""
+        neighbour = self._overlay.neighbours.get(node)
+        if neighbour is not None:
+            with suppress(KeyError):  # all is forgotten of a neighbour whose link is not in the tree any more
+                neighbour.announcer.remove((MARK, channel.id))

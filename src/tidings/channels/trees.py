@@ -1,0 +1,316 @@
+"""The part of a node in the trees of its channels: restricted broadcast over the links of the network's tree.
+
+A node *takes part* in a channel if it has members, or lies between nodes that have. It has a record of the
+channel then, with the neighbours that take part: these form a tree, as they are a connected part of the
+network's tree. An event goes to all of them save the one it came from; other nodes know nothing of the
+channel.
+
+| message | what it does |
+| --- | --- |
+| join | the sender takes part over this link; a node that did not goes on towards the one that was found |
+| leave | the sender does not any more |
+
+A node that has no members and one neighbour leaves. Two neighbours may do so at once: then the one with the
+smaller id stays, as a channel lives until it is deleted, with no members too. When the network's tree
+changes, a node that has lost a neighbour joins again, towards the one with the smallest id of all that take
+part: so do all parts into which the channel was torn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Protocol
+
+from tidings.channels.description import (
+    ChannelDescription,
+    ChannelPlace,
+    ChannelQuery,
+    FoundChannels,
+    StoredChannel,
+)
+from tidings.errors import Refused, TidingsError
+from tidings.replies import Deferred, failed, gathered, resolved
+
+AGAIN_S = 0.2
+"""How long to wait before a channel is joined again that could not be."""
+LATER_S = 2.0
+"""The same for a channel of which some nodes can't be asked for long."""
+ATTEMPTS_MAX = 10
+"""How often a channel is joined again before events that go other ways now wait no longer for it."""
+
+
+class ChannelLinks(Protocol):
+    """The links of a node, as its channels use them."""
+
+    def way(self, node: str) -> str | None:
+        """Return the neighbour through which a node is reached."""
+
+    def is_near(self, node: str) -> bool:
+        """Whether events go over the link to a neighbour, now or when it is there again."""
+
+    def ask(self, node: str, operation: str, arguments: dict[str, Any]) -> Deferred[Any]:
+        """Send a request to a neighbour."""
+
+    def want(self, node: str, channel: ChannelDescription) -> Deferred[None]:
+        """Want the events of a channel from a neighbour; the reply comes when it knows that."""
+
+    def unwant(self, node: str, channel: ChannelDescription) -> None:
+        """Want them no longer."""
+
+    def find(self, query: ChannelQuery) -> Deferred[FoundChannels]:
+        """Search all nodes that can be reached."""
+
+    def later(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Call a function after a time."""
+
+
+class Participation:
+    """A channel in which this node takes part."""
+
+    def __init__(self, channel: ChannelDescription, neighbours: tuple[str, ...] = ()) -> None:
+        self.channel = channel
+        self.neighbours: dict[str, None] = dict.fromkeys(neighbours)
+        self.members = 0
+        self.arriving = 0  # members that wait until events come here
+        self.joining: Deferred[None] = resolved(None)  # over when events come from all that take part
+        self.leaving = ""  # the neighbour that was told that this node leaves, until it has answered
+        self.is_begun = False  # it was created here, or has been joined
+        self.is_torn = False  # to be joined again, as the network's tree has changed
+        self.attempts = 0  # to join it again; as long as these are few, events wait that go other ways now
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether this node has members, or lies between others that have."""
+        return bool(self.members or self.arriving) or len(self.neighbours) > 1
+
+
+class ChannelTrees:
+    """All channels in which a node takes part; `keep` stores what has changed of one, None if it is gone."""
+
+    def __init__(
+        self, node: str, links: ChannelLinks, keep: Callable[[str, StoredChannel | None], None]
+    ) -> None:
+        self._node = node
+        self._links = links
+        self._keep = keep
+        self._parts: dict[str, Participation] = {}
+
+    def __iter__(self) -> Iterator[Participation]:
+        return iter(list(self._parts.values()))
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def get(self, channel: str) -> Participation | None:
+        """Return a channel in which this node takes part."""
+        return self._parts.get(channel)
+
+    def restore(self, stored: StoredChannel) -> None:
+        """Go on with a channel of the last life."""
+        part = self._parts[stored.channel.id] = Participation(stored.channel, stored.neighbours)
+        part.is_begun = part.is_torn = True  # what has happened meanwhile is not known
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether channels are being joined again, so that it is not known yet which ways their events go."""
+        return any(0 < part.attempts <= ATTEMPTS_MAX for part in self._parts.values())
+
+    # Members
+
+    def create(self, channel: ChannelDescription) -> None:
+        """Begin a channel, which no other node knows."""
+        part = self._parts[channel.id] = Participation(channel)
+        part.is_begun = True
+        self._store(part)
+
+    def enter(self, channel: ChannelDescription, places: list[ChannelPlace]) -> Deferred[None]:
+        """Have events of a channel come here, for a member that will be; `places` take part in it."""
+        part = self._parts.get(channel.id)
+        if part is not None and part.leaving:
+            return failed(Refused("busy", "the channel is being left; join it again"))
+        if part is None:
+            part = self._parts[channel.id] = Participation(channel)
+            nearest = min(places, key=lambda place: (place.distance, place.node))
+            part.joining = self._join(part, nearest.node, is_through=False)
+        part.arriving += 1
+        part.joining.then(partial(self._begun, part), lambda _error: self._arrived(part))
+        return part.joining
+
+    def _begun(self, part: Participation, _none: object) -> None:
+        part.is_begun = True
+
+    def entered(self, channel: str) -> None:
+        """A member that was to come is here."""
+        if (part := self._parts.get(channel)) is not None:
+            part.members += 1
+
+    def arrived(self, channel: str) -> None:
+        """A member that was to come has, or won't."""
+        if (part := self._parts.get(channel)) is not None:
+            self._arrived(part)
+
+    def _arrived(self, part: Participation) -> None:
+        part.arriving -= 1
+        self._prune(part)
+
+    def left(self, channel: str) -> None:
+        """A member is gone."""
+        if (part := self._parts.get(channel)) is not None:
+            part.members -= 1
+            self._prune(part)
+
+    def drop(self, channel: str) -> Participation | None:
+        """Forget a channel that was deleted."""
+        part = self._parts.pop(channel, None)
+        if part is not None:
+            for node in part.neighbours:
+                self._links.unwant(node, part.channel)
+            self._keep(channel, None)
+        return part
+
+    # Joining
+
+    def joined_by(
+        self, node: str, channel: ChannelDescription, towards: str, is_through: bool
+    ) -> Deferred[None]:
+        """A neighbour takes part; the reply comes when events come to it, and its own are wanted."""
+        part = self._parts.get(channel.id)
+        is_new = part is None
+        if part is None:
+            part = self._parts[channel.id] = Participation(channel)
+        beyond = part.joining
+        if (is_new or is_through) and towards != self._node:
+            if self._links.way(towards) in (node, None):
+                if is_new:
+                    del self._parts[channel.id]
+                return failed(Refused("no-way", "the tree has another shape here, for now"))
+            beyond = self._join(part, towards, is_through)
+            if is_new:
+                part.joining = beyond
+        wanted = self._take_part(part, node)
+        beyond.then(partial(self._begun, part), lambda _error: self._give_up(part, node))
+        return both(beyond, wanted)
+
+    def _join(self, part: Participation, towards: str, is_through: bool) -> Deferred[None]:
+        """Join over the link that leads to a node."""
+        step = self._links.way(towards)
+        if step is None:
+            self._prune(part)
+            return failed(Refused("no-way", "no way leads to the node that has the channel"))
+        if step in part.neighbours and not is_through:
+            return part.joining
+        is_new = step not in part.neighbours
+        wanted = self._take_part(part, step)
+        arguments = {"channel": part.channel, "towards": towards, "through": is_through}
+        asked = self._links.ask(step, "link.channel.join", arguments)
+        if is_new:
+            asked.then(lambda _told: None, lambda _error: self._give_up(part, step))
+        return both(asked, wanted)
+
+    def _take_part(self, part: Participation, node: str) -> Deferred[None]:
+        """Exchange the events of a channel with a neighbour."""
+        part.neighbours[node] = None
+        self._store(part)
+        return self._links.want(node, part.channel)
+
+    def _give_up(self, part: Participation, node: str) -> None:
+        """Exchange them no longer."""
+        if node in part.neighbours and self._parts.get(part.channel.id) is part:
+            del part.neighbours[node]
+            self._links.unwant(node, part.channel)
+            self._store(part)
+            self._prune(part)
+
+    # Leaving
+
+    def left_by(self, node: str, channel: str) -> None:
+        """A neighbour takes part no longer; Refused if it has to stay, as this node leaves too."""
+        part = self._parts.get(channel)
+        if part is None or node not in part.neighbours:
+            return
+        if part.leaving == node and self._node > node:
+            raise Refused("exists", "both nodes leave the channel: the one with the smaller id stays")
+        self._give_up(part, node)
+
+    def _prune(self, part: Participation) -> None:
+        """Leave a channel that this node is not needed for, if another has it."""
+        channel = part.channel
+        if part.is_needed or part.leaving or part.is_torn or self._parts.get(channel.id) is not part:
+            return
+        if not part.joining.is_over:
+            part.joining.then(lambda _none: self._prune(part), lambda _error: self._prune(part))
+            return
+        if not part.neighbours and not part.is_begun:
+            self.drop(channel.id)
+        elif part.neighbours:
+            (part.leaving,) = part.neighbours
+            asked = self._links.ask(part.leaving, "link.channel.leave", {"channel": channel.id})
+            asked.then(partial(self._has_left, part), partial(self._has_stayed, part))
+
+    def _has_left(self, part: Participation, _told: object) -> None:
+        node, part.leaving = part.leaving, ""
+        if self._parts.get(part.channel.id) is not part:
+            return
+        part.neighbours.pop(node, None)
+        self._links.unwant(node, part.channel)
+        if not part.members and not part.arriving and not part.neighbours:
+            del self._parts[part.channel.id]
+            self._keep(part.channel.id, None)
+        else:
+            self._store(part)
+            part.joining = self._join(part, node, is_through=False)
+
+    def _has_stayed(self, part: Participation, _error: TidingsError) -> None:
+        part.leaving = ""
+
+    # When the network's tree changes
+
+    def follow_tree(self, has_grown: bool) -> None:
+        """Go on over the links that there are; `has_grown`: nodes are reached that were not."""
+        for part in self:
+            for node in [one for one in part.neighbours if not self._links.is_near(one)]:
+                del part.neighbours[node]
+                self._links.unwant(node, part.channel)
+                part.is_torn, part.attempts = True, 1
+            for node in part.neighbours:
+                self._links.want(node, part.channel)
+            part.is_torn = part.is_torn or has_grown
+            if part.is_torn:
+                self._store(part)
+                self._mend(part)
+
+    def _mend(self, part: Participation) -> None:
+        """Join the other parts into which a channel was torn."""
+        if self._parts.get(part.channel.id) is part and part.is_torn:
+            found = self._links.find(ChannelQuery(id=part.channel.id))
+            found.then(partial(self._mended, part), partial(self._mend_later, part))
+
+    def _mended(self, part: Participation, found: FoundChannels) -> None:
+        least = min((place.node for place in found.places), default=self._node)
+        joined = resolved(None) if least >= self._node else self._join(part, least, is_through=True)
+        joined.then(partial(self._is_whole, part, found), partial(self._mend_later, part))
+
+    def _is_whole(self, part: Participation, found: FoundChannels, _none: object) -> None:
+        if found.missing:  # others may take part that were not asked
+            self._mend_later(part, None)
+        else:
+            part.is_torn, part.attempts = False, 0
+            self._prune(part)
+
+    def _mend_later(self, part: Participation, _error: TidingsError | None) -> None:
+        part.attempts += bool(part.attempts)
+        is_soon = 0 < part.attempts <= ATTEMPTS_MAX
+        self._links.later(AGAIN_S if is_soon else LATER_S, partial(self._mend, part))
+
+    def _store(self, part: Participation) -> None:
+        self._keep(part.channel.id, StoredChannel(part.channel, tuple(part.neighbours)))
+
+
+def both(one: Deferred[Any], other: Deferred[Any]) -> Deferred[None]:
+    """Return a reply that comes when both have come; the first error, if one fails."""
+    reply: Deferred[None] = Deferred()
+    for each in (one, other):
+        each.then(lambda _none: None, reply.fail)
+    gathered([one, other]).then(lambda found: reply.resolve(None) if len(found) == 2 else None)
+    return reply

@@ -1,0 +1,132 @@
+"""`tidings channel`: named groups whose members get the same events, at whichever node they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from tidings.channels.description import ChannelDelivery
+from tidings.cli.connection import bus_of, connects
+from tidings.cli.events import send_all, source_of
+from tidings.cli.filter import parse
+from tidings.cli.options import Fields, Json, Kind, Name, argument, option
+from tidings.cli.printing import add_row, new_table, print_event, print_found, print_result, shown, to_json
+from tidings.client.channels import ChannelInfo
+from tidings.event import Event
+
+app = typer.Typer(no_args_is_help=True)
+
+Which = Annotated[str, argument("CHANNEL", "Its name, or NAME@NODE if several have that name.")]
+New = Annotated[str, argument("NAME", "The name of the channel.")]
+Delivery = Annotated[
+    ChannelDelivery,
+    option("HOW", "transient: for members that are there; reliable: stored until all members have it."),
+]
+Types = Annotated[list[str] | None, option("--type", "TYPE", "A type of its events; may be repeated.")]
+Private = Annotated[bool, option("--private", "Hide it: only its reference finds it.")]
+Reference = Annotated[str | None, option("--reference", "TEXT", "The reference of a private channel.")]
+Where = Annotated[str, option("--where", "FILTER", "Of its events, those that match.")]
+Count = Annotated[int | None, option("End after so many events.", min=1)]
+Durable = Annotated[str | None, option("NAME", "Keep reliable events under this name while this is away.")]
+Sought = Annotated[str, argument("NAME", "Only channels of this name.")]
+Secret = Annotated[str | None, argument("CHANNEL", "Its name; none with --reference.")]
+
+
+@app.command()
+@connects
+async def create(
+    name: New,
+    delivery: Delivery = "transient",
+    types: Types = None,
+    private: Private = False,
+    json: Json = False,
+) -> None:
+    """Create a channel, which exists until it is deleted."""
+    async with bus_of() as bus:
+        channel = await bus.create_channel(name, delivery=delivery, types=tuple(types or ()), private=private)
+    made = {"id": channel.id, "name": channel.name, "reference": channel.reference}
+    how = f"; its reference is {channel.reference}" if private else ""
+    print_result(made, f"created channel {shown(name)}{how}", json)
+
+
+@app.command("list")
+@connects
+async def show(name: Sought = "", json: Json = False) -> None:
+    """Show the channels of all nodes that can be reached, and where their members are."""
+    async with bus_of() as bus:
+        found = await bus.channels(name)
+    print_found(found, json, to_json, _table, "no channels")
+
+
+def _table(found: Sequence[ChannelInfo]) -> Table:
+    table = new_table("channel", "created at", "delivery", "types", "members", wide=("members",))
+    for one in found:
+        members = ", ".join(f"{shown(node)} {count}" for node, count in sorted(one.members.items()))
+        add_row(table, shown(one.name), shown(one.node), one.delivery, ", ".join(one.types) or "all", members)
+    return table
+
+
+@app.command()
+@connects
+async def send(
+    name: Which,
+    kind: Kind = None,
+    fields: Fields = None,
+    reference: Reference = None,
+    json: Json = False,
+) -> None:
+    """Send an event to the members of a channel: tidings channel send trip position lat=52.5
+
+    Without TYPE, each line of standard input is an event as JSON.
+    """
+    source = source_of(kind, fields or [], 1)
+    async with bus_of() as bus:
+        channel = await bus.channel(None if reference else name, reference=reference)
+        async with channel:
+
+            async def send_each(events: Sequence[Event]) -> None:
+                for event in events:
+                    await channel.send(event)
+
+            sent = await send_all(source, "sending", send_each)
+    print_result({"sent": sent - bus.refused}, f"sent {sent - bus.refused:,}", json)
+    if source.bad or bus.refused:
+        raise typer.Exit(2)
+
+
+@app.command()
+@connects
+async def watch(
+    name: Secret = None,
+    where: Where = "",
+    durable: Durable = None,
+    reference: Reference = None,
+    count: Count = None,
+    client: Name = "",
+    json: Json = False,
+) -> None:
+    """Join a channel and print its events, until Ctrl-C or --count."""
+    wanted = parse(where, json)
+    async with bus_of(client) as bus:
+        channel = await bus.channel(name, reference=reference, where=wanted, durable=durable)
+        async with channel:
+            typer.echo(f"joined channel {shown(channel.name)}; Ctrl-C ends", err=True)
+            left = count
+            async for event in channel:
+                print_event(event, json)
+                left = None if left is None else left - 1
+                if left == 0:
+                    break
+
+
+@app.command()
+@connects
+async def delete(name: Which, reference: Reference = None, json: Json = False) -> None:
+    """Delete a channel: its members get no more events."""
+    async with bus_of() as bus:
+        channel = await bus.channel(None if reference else name, reference=reference)
+        await channel.delete()
+    print_result({"deleted": channel.id}, f"deleted channel {shown(channel.name)}", json)

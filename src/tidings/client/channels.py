@@ -1,0 +1,220 @@
+"""Channels, as their members use them.
+
+    channel = await bus.create_channel("trip", delivery="reliable")
+    async with channel as trip:
+        await trip.send("position", lat=52.5, lon=13.4)
+        async for event in trip: ...
+
+A member gets what all members send, its own events too, from when its block begins until it ends.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Literal, Self, get_args
+
+import msgspec
+from msgspec import Struct, structs
+
+from tidings.channels.description import ChannelDelivery, ChannelDescription
+from tidings.client.get import Where, check_time, condition
+from tidings.client.put import event_of
+from tidings.client.subscription import Subscription
+from tidings.errors import CodecError, UserError
+from tidings.event import Event
+from tidings.event.header import EMPTY_HEADER
+from tidings.event.typed import Typed
+from tidings.protocol.channels import MARK
+from tidings.protocol.subscriber import Wanted
+from tidings.transport.link import Link
+
+PREFETCH = 4_096
+"""Events of a channel that may be on their way to a member or wait there."""
+
+ChannelOrder = Literal["fifo"]
+"""Order in which members get events: those of each sender in the order in which it sent them."""
+
+
+class ChannelInfo(Struct, frozen=True):
+    """A channel that is there: `members` are the numbers of its members by the names of nodes."""
+
+    id: str
+    name: str
+    node: str
+    delivery: ChannelDelivery
+    types: tuple[str, ...]
+    members: dict[str, int]
+
+
+class Channel:
+    """A channel; inside `async with` this client is a member, and can send and iterate over its events.
+
+    Made by `Bus.channel` and `Bus.create_channel`.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        description: ChannelDescription,
+        where: str,
+        durable: str | None,
+        timeout_s: float | None,
+    ) -> None:
+        self._link = link
+        self._description = description
+        self._timeout_s = timeout_s
+        wanted = Wanted(where, durable, channel=description.id)
+        self._events = Subscription(link, wanted, PREFETCH, "auto", timeout_s)
+
+    @property
+    def name(self) -> str:
+        """The name of the channel."""
+        return self._description.name
+
+    @property
+    def id(self) -> str:
+        """The id of the channel, which no other has."""
+        return self._description.id
+
+    @property
+    def node(self) -> str:
+        """The name of the node at which the channel was created."""
+        return self._description.node
+
+    @property
+    def delivery(self) -> ChannelDelivery:
+        """How its events are delivered."""
+        return self._description.delivery
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of events that it takes; all if there are none."""
+        return self._description.types
+
+    @property
+    def reference(self) -> str:
+        """By what a private channel is found; empty for others."""
+        return self._description.reference
+
+    @property
+    def dropped(self) -> int:
+        """Transient events that were dropped since the block began, as this member was too slow."""
+        return self._events.dropped
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.name!r} of node {self.node!r}, {self.delivery}>"
+
+    async def __aenter__(self) -> Self:
+        await self._events.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        await self._events.__aexit__(kind, *rest)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._events.__anext__()
+        header = structs.replace(event.header or EMPTY_HEADER, channel=self.name)
+        return structs.replace(event, header=header)
+
+    async def send(
+        self,
+        event: Event | Typed | str,
+        attributes: Mapping[str, object] | None = None,
+        /,
+        *,
+        timeout_s: float | None = None,
+        **fields: object,
+    ) -> None:
+        """Send an event, or one made of a type, attributes and header fields, to all members.
+
+        It is delivered as the channel says. On return a transient event is in the bounded send buffer, a
+        reliable one on the node's disk. Raises NotAllowed outside the block, and Refused if the channel does
+        not take events of this type.
+        """
+        made = event_of(event, attributes, fields)
+        about = {"channel": MARK + self.id, "delivery": self.delivery}
+        made = structs.replace(made, header=structs.replace(made.header or EMPTY_HEADER, **about))
+        await self._link.wait_room(timeout_s)
+        counter = self._link.core.publish(made)
+        self._link.flush_soon()
+        if self.delivery != "transient":
+            await self._link.wait_done(counter, timeout_s, "send", made)
+
+    async def delete(self, *, timeout_s: float | None = None) -> None:
+        """Delete the channel, with the subscriptions of all members."""
+        limit_s = check_time(self._timeout_s if timeout_s is None else timeout_s)
+        await self._link.call("channel.delete", {"channel": self.id}, limit_s, "again")
+
+
+class BusChannels(ABC):
+    """The part of a bus for channels."""
+
+    @property
+    @abstractmethod
+    def _link(self) -> Link:
+        """The connection, once the bus is entered."""
+
+    async def create_channel(
+        self,
+        name: str,
+        *,
+        order: ChannelOrder = "fifo",
+        delivery: ChannelDelivery = "transient",
+        types: tuple[str, ...] = (),
+        private: bool = False,
+        timeout_s: float | None = None,
+    ) -> Channel:
+        """Create a channel; raises ChannelExists if there is one of that name at any node in reach.
+
+        `delivery`: whether its events are stored until all members have them. `types`: the types of events
+        that it takes. A `private` one is in no list, and found by its `reference` alone. It exists until it
+        is deleted, also without members.
+        """
+        _check(order, ChannelOrder, "order")
+        _check(delivery, ChannelDelivery, "delivery")
+        asked = {"name": name, "delivery": delivery, "types": list(types), "private": private}
+        reply = await self._link.call("channel.create", asked, check_time(timeout_s))
+        return Channel(self._link, _read(reply, ChannelDescription), "", None, timeout_s)
+
+    async def channel(
+        self,
+        name: str | None = None,
+        *,
+        reference: str | None = None,
+        where: Where = None,
+        durable: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Channel:
+        """Return the channel of this name or `name@node`, or of a `reference`, wherever it is.
+
+        Raises ChannelNotFound if there is none, and ChannelAmbiguous if there are several. `where`: of its
+        events, those that match. `durable`: a name under which the node keeps reliable events while this
+        member is away, until it leaves with `Bus.unsubscribe`.
+        """
+        if (name is None) is (reference is None):
+            raise UserError("a channel is found by its name, or else by its reference")
+        query = {"name": name} if reference is None else {"reference": reference}
+        reply = await self._link.call("channel.find", query, check_time(timeout_s), "again")
+        found = _read(reply, ChannelDescription)
+        return Channel(self._link, found, condition(where) or "", durable, timeout_s)
+
+    async def channels(self, name: str = "", *, timeout_s: float | None = None) -> list[ChannelInfo]:
+        """Return all channels that are not private, or those of a name, at all nodes in reach."""
+        reply = await self._link.call("channel.list", {"name": name}, check_time(timeout_s), "again")
+        return _read(reply, list[ChannelInfo])
+
+
+def _check(value: str, allowed: Any, what: str) -> None:
+    if value not in get_args(allowed):
+        raise UserError(f"{what} is {' or '.join(map(repr, get_args(allowed)))}, not {value!r}")
+
+
+def _read(reply: Any, kind: type[Any]) -> Any:
+    try:
+        return msgspec.convert(reply, kind)
+    except msgspec.ValidationError as error:
+        raise CodecError("$.channel", str(error)) from None

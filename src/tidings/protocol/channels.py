@@ -1,0 +1,64 @@
+"""Events of channels, at the node: who may publish them, and who gets them.
+
+The header field `channel` of such an event is MARK and the channel's id. It is for the members of the channel
+alone: a subscription that was made without joining does not get it, whatever its filter, nor do last values
+and archives. Finding these events costs one search for a few bytes in each batch, where there are channels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from tidings.event import Batch, Event
+from tidings.exchange import NodeSubscription, Rows
+
+if TYPE_CHECKING:
+    from tidings.errors import TidingsError
+    from tidings.protocol.session import Session
+    from tidings.replies import Deferred
+
+MARK = "~channel."
+"""How the header field `channel` begins in the events of channels."""
+_BYTES = MARK.encode()
+
+
+class Channels(Protocol):
+    """The channels of a node, as the broker asks for them."""
+
+    def join(self, session: Session, channel: str) -> Deferred[None]:
+        """Return a reply that comes when events of a channel come to this node; a member follows."""
+
+    def refusals(self, session: Session, batch: Batch) -> dict[int, TidingsError]:
+        """Return the rows of a publication that a client may not publish, and why not."""
+
+    def routed(
+        self, batch: Batch, matches: list[tuple[NodeSubscription, Rows]]
+    ) -> list[tuple[NodeSubscription, Rows]]:
+        """Return the matches of a batch, with the events of channels for their members and on their ways."""
+
+
+def channel_of(event: Event) -> str | None:
+    """Return the id of the channel that an event is for; None if it is for anyone."""
+    name = event.channel
+    return name[len(MARK) :] if name is not None and name.startswith(MARK) else None
+
+
+def channels_in(batch: Batch) -> dict[int, str]:
+    """Return the rows of a batch that are for the members of channels, and which these are."""
+    raw = batch.raw
+    if _BYTES not in raw:
+        return {}
+    offsets = batch.offsets
+    marked = (row for row in range(len(batch)) if raw.find(_BYTES, offsets[row], offsets[row + 1]) >= 0)
+    return {row: found for row in marked if (found := channel_of(batch[row])) is not None}
+
+
+def may_hear(member: NodeSubscription, event: Event) -> bool:
+    """Whether an event may be delivered to a subscription, as far as channels go."""
+    channel = channel_of(event)
+    return channel is None or channel == member.channel
+
+
+def is_of_channel(filter: str) -> bool:
+    """Whether a filter, as the table of a neighbour has it, is that of a channel."""
+    return filter.startswith(f"channel = '{MARK}")

@@ -1,0 +1,238 @@
+"""Which nodes take part in a channel, and what reaches its members, in a simulated network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from overlay.network import App, Listening, Network
+
+from tidings.errors import TidingsError
+from tidings.protocol.channels import MARK
+
+LINE = (("1", "2"), ("2", "3"), ("3", "4"), ("4", "5"))
+
+
+@pytest.fixture
+def line() -> Network:
+    return Network(*LINE)
+
+
+def reply(network: Network, told: list[Any]) -> Any:
+    network.run(2.0)
+    (one,) = told
+    return one
+
+
+def create(network: Network, app: App, name: str = "trip", **more: Any) -> str:
+    told = reply(network, app.ask("channel.create", name=name, **more))
+    assert isinstance(told, dict), told
+    return str(told["id"])
+
+
+def join(network: Network, app: App, channel: str, **more: Any) -> Listening:
+    member = app.subscribe(channel=channel, **more)
+    network.run(2.0)
+    assert member.subscription.begun.is_over
+    return member
+
+
+def send(app: App, channel: str, *values: int, **more: Any) -> None:
+    app.publish(*values, channel=MARK + channel, **more)
+
+
+def lists(network: Network, channel: str) -> dict[str, set[str]]:
+    """The neighbours that each node has in the channel's tree, by their names."""
+    names = {network[name].broker.node: name for name in network.names}
+    return {
+        name: {names[node] for node in part.neighbours}
+        for name in network.names
+        if (part := network[name].core.channels.trees.get(channel)) is not None
+    }
+
+
+def test_a_join_makes_the_nodes_on_the_way_to_a_member_take_part(line: Network) -> None:
+    first, last = line.app("1"), line.app("5")
+    channel = create(line, first)
+    join(line, first, channel)
+    assert lists(line, channel) == {"1": set()}
+    join(line, last, channel)
+    assert lists(line, channel) == {"1": {"2"}, "2": {"1", "3"}, "3": {"2", "4"}, "4": {"3", "5"}, "5": {"4"}}
+
+
+def test_members_get_each_event_once_and_in_order_and_their_own_too(line: Network) -> None:
+    first, last = line.app("1"), line.app("5")
+    channel = create(line, first, delivery="reliable")
+    here, there = join(line, first, channel), join(line, last, channel)
+    send(first, channel, 1, 2)
+    send(last, channel, 3)
+    line.run()
+    assert sorted(here.values) == sorted(there.values) == [1, 2, 3]
+    assert [value for value in there.values if value < 3] == [1, 2]
+
+
+def test_a_channel_lives_without_members_and_two_that_join_at_once_find_each_other(line: Network) -> None:
+    creator, first, last = line.app("3"), line.app("1"), line.app("5")
+    channel = create(line, creator)
+    join(line, creator, channel).end()
+    line.run()
+    assert lists(line, channel) == {"3": set()}
+    here, there = first.subscribe(channel=channel), last.subscribe(channel=channel)
+    line.run(3.0)
+    send(first, channel, 1, delivery="transient")
+    send(last, channel, 2, delivery="transient")
+    line.run()
+    assert sorted(here.values) == sorted(there.values) == [1, 2]
+    there.end()
+    line.run()
+    assert lists(line, channel) == {"1": set()}
+
+
+def test_an_event_of_a_channel_is_for_its_members_alone(line: Network) -> None:
+    first, last, other = line.app("1"), line.app("5"), line.app("3")
+    channel = create(line, first, delivery="reliable")
+    join(line, first, channel)
+    there = join(line, last, channel)
+    everything = [
+        other.subscribe(),
+        other.subscribe(durable="all"),
+        other.subscribe(f"channel = '{MARK}{channel}'"),
+    ]
+    line.run()
+    send(first, channel, 7)
+    line.run()
+    assert there.values == [7]
+    assert not any(one.got for one in everything)
+    late = [other.subscribe(since=1), other.subscribe(last=True)]
+    line.run()
+    assert not any(one.got for one in late)
+
+
+def test_who_is_no_member_can_not_send(line: Network) -> None:
+    first, other = line.app("1"), line.app("2")
+    channel = create(line, first)
+    here = join(line, first, channel)
+    send(other, channel, 1, delivery="transient")
+    send(other, "unknown", 1, delivery="transient")
+    line.run()
+    assert not here.got
+    assert line.count("2", "refused", "not-allowed") == 2
+
+
+def test_nodes_off_the_way_know_nothing_of_a_channel(line: Network) -> None:
+    first, second = line.app("1"), line.app("2")
+    channel = create(line, first)
+    join(line, first, channel)
+    join(line, second, channel)
+    assert lists(line, channel) == {"1": {"2"}, "2": {"1"}}
+    tables = [neighbour.table for name in "345" for neighbour in line[name].core.overlay]
+    assert not any(channel in text for table in tables if table is not None for text in table.entries)
+
+
+def test_of_two_nodes_that_leave_at_once_one_keeps_the_channel(line: Network) -> None:
+    first, second = line.app("1"), line.app("2")
+    channel = create(line, first)
+    members = join(line, first, channel), join(line, second, channel)
+    for member in members:
+        member.end()
+    line.run(5.0)
+    smaller = min("12", key=lambda name: line[name].broker.node)
+    assert lists(line, channel) == {smaller: set()}
+
+
+def test_what_is_published_while_a_link_is_cut_comes_when_it_is_back(line: Network) -> None:
+    first, last = line.app("1"), line.app("5")
+    channel = create(line, first, delivery="reliable")
+    join(line, first, channel)
+    there = join(line, last, channel, durable="last")
+    line.cut("3", "4")
+    send(first, channel, 1, 2)
+    line.run(1.0)
+    assert not there.got
+    line.heal("3", "4")
+    line.run(5.0)
+    assert there.values == [1, 2]
+
+
+def test_a_channel_goes_round_a_link_that_is_lost() -> None:
+    ring = Network(("1", "2"), ("2", "3"), ("3", "4"), ("4", "1"), reroute_s=2.0)
+    first, third = ring.app("1"), ring.app("3")
+    channel = create(ring, first, delivery="reliable")
+    join(ring, first, channel)
+    there = join(ring, third, channel, durable="third")
+    way = next(name for name in "24" if name in lists(ring, channel))
+    ring.cut("1", way)
+    send(first, channel, 1)
+    ring.run(15.0)
+    send(first, channel, 2)
+    ring.run(5.0)
+    assert there.values == [1, 2]
+
+
+def test_a_node_that_starts_again_takes_part_as_before(line: Network) -> None:
+    first, last = line.app("1"), line.app("5")
+    channel = create(line, first, delivery="reliable")
+    join(line, first, channel)
+    there = join(line, last, channel, durable="last")
+    line["3"].crash()
+    send(first, channel, 1)
+    line.run(1.0)
+    line["3"].start()
+    line.run(10.0)
+    send(first, channel, 2)
+    line.run(5.0)
+    assert there.values == [1, 2]
+
+
+def test_a_name_is_taken_once_and_found_everywhere(line: Network) -> None:
+    first, last = line.app("1"), line.app("5")
+    channel = create(line, first)
+    assert reply(line, last.ask("channel.find", name="trip"))["id"] == channel
+    assert reply(line, last.ask("channel.find", name="trip@1"))["id"] == channel
+    assert "exists" in str(reply(line, last.ask("channel.create", name="trip")))
+    assert isinstance(reply(line, last.ask("channel.find", name="tour")), TidingsError)
+    assert [one["name"] for one in reply(line, last.ask("channel.list"))] == ["trip"]
+
+
+def test_channels_of_one_name_made_apart_are_told_apart_by_their_nodes(line: Network) -> None:
+    first, last = line.app("1"), line.app("5")
+    line.cut("2", "3")
+    line.run(3.0)
+    channels = {create(line, first), create(line, last)}
+    line.heal("2", "3")
+    line.run(10.0)
+    assert len(channels) == 2
+    assert "trip@1, trip@5" in str(reply(line, first.ask("channel.find", name="trip")))
+    assert reply(line, first.ask("channel.find", name="trip@5"))["id"] in channels
+
+
+def test_a_private_channel_is_found_by_its_reference_alone(line: Network) -> None:
+    first, last = line.app("1"), line.app("5")
+    made = reply(line, first.ask("channel.create", name="trip", private=True))
+    assert isinstance(reply(line, last.ask("channel.find", name="trip")), TidingsError)
+    assert reply(line, last.ask("channel.list")) == []
+    assert isinstance(reply(line, last.ask("channel.find", reference="guessed")), TidingsError)
+    assert reply(line, last.ask("channel.find", reference=made["reference"]))["id"] == made["id"]
+
+
+def test_a_channel_takes_only_events_of_its_types_and_delivery(line: Network) -> None:
+    first = line.app("1")
+    channel = create(line, first, types=["x"])
+    here = join(line, first, channel)
+    send(first, channel, 1, type="y", delivery="transient")
+    send(first, channel, 2, delivery="reliable")
+    send(first, channel, 3, delivery="transient")
+    line.run()
+    assert here.values == [3]
+
+
+def test_a_deleted_channel_is_gone_at_all_nodes(line: Network) -> None:
+    first, last = line.app("1"), line.app("5")
+    channel = create(line, first)
+    ended: list[str] = []
+    for app in (first, last):
+        join(line, app, channel).ended = ended.append  # type: ignore[method-assign]
+    assert reply(line, last.ask("channel.delete", channel=channel)) is None
+    line.run()
+    assert lists(line, channel) == {}
+    assert ended == ["the channel was deleted"] * 2
