@@ -34,7 +34,7 @@ SETTINGS = {
     "NUMBA_CPU_NAME": "generic",
     "NUMBA_CPU_FEATURES": "",
     "PYTHONHASHSEED": "0",
-    "TIDINGS_BENCH_WAIT_S": "120",
+    "TIDINGS_BENCH_WAIT_S": os.environ.get("TIDINGS_BENCH_WAIT_S", "120"),
 }
 os.environ.update(SETTINGS)
 os.environ["PYTHONPATH"] = str(ROOT / "src")

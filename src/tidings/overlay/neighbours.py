@@ -149,6 +149,9 @@ class KnownNeighbours:
         self._later = later
         self._refused = refused
 
+    def __len__(self) -> int:
+        return len(self._neighbours)
+
     def __iter__(self) -> Iterator[Neighbour]:
         return iter(list(self._neighbours.values()))
 

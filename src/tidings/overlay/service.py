@@ -377,7 +377,10 @@ class Overlay(Service):
 
     def finish_tick(self) -> None:
         """Announce what has changed, and have the links send."""
-        self._work()
+        if self.neighbours:
+            self._work()
+        else:
+            self._holding.look()
 
     def _work(self) -> None:
         self.routing.work()
@@ -393,8 +396,11 @@ class Overlay(Service):
 
     def durable(self, mark: int) -> None:
         """Acknowledge to neighbours what is on disk."""
-        self.routing.durable(mark)
-        self._flush()
+        if self.neighbours:
+            self.routing.durable(mark)
+            self._flush()
+        else:
+            self._holding.look()
 
     def failed(self, lost: list[Operation]) -> list[Operation]:
         """Commits were not made: neighbours are to send again what was in them."""

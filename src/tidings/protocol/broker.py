@@ -42,7 +42,7 @@ from tidings.protocol.administration import Administration
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.backlog import Backlog
-from tidings.protocol.channels import Channels, channels_in
+from tidings.protocol.channels import MARK_BYTES, Channels, channels_in
 from tidings.protocol.cursors import Cursors
 from tidings.protocol.fading import KEEP, faded
 from tidings.protocol.frames import encode
@@ -532,7 +532,8 @@ class Broker:
             if stream is not None and len(allowed) < len(batch):
                 self._hand_on_allowed(batch, checked, stream, allowed, waits)
                 return None
-        if stream is not None and (refused := self._refusals(batch, stream)):
+        is_addressed = self.routes is not None or MARK_BYTES in batch.raw
+        if is_addressed and stream is not None and (refused := self._refusals(batch, stream)):
             self._hand_on_others(batch, checked, stream, refused.get, waits)
             return None
         return self._pass_on(batch, checked, matches, stream, waits)
@@ -625,7 +626,8 @@ class Broker:
         waits: bool,
     ) -> Steps[None] | None:
         """Store what must be stored of events, and deliver them to those that match."""
-        matches = self.routed(batch, matches)
+        if self.routes is not None or MARK_BYTES in batch.raw:
+            matches = self.routed(batch, matches)
         if not isinstance(self.authenticator, OpenAuthenticator):
             matches = self.answers.heard(batch, matches)
         if not checked.is_plain and KEEP in batch.raw:
@@ -652,7 +654,7 @@ class Broker:
 
     def _show(self, batch: Batch, is_plain: bool, positions: list[int | None] | None) -> None:
         """Let those have events who look at them later; what is for the members of channels they may not."""
-        hidden = {} if self.channels is None else channels_in(batch)
+        hidden = channels_in(batch) if MARK_BYTES in batch.raw else {}
         if hidden:
             rows = [row for row in range(len(batch)) if row not in hidden]
             if not rows:

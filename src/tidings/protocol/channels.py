@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 MARK = "~channel."
 """How the header field `channel` begins in the events of channels."""
-_BYTES = MARK.encode()
+MARK_BYTES = MARK.encode()
+"""The same in a batch: one without these bytes has no such event."""
 
 
 class Channels(Protocol):
@@ -46,10 +47,10 @@ def channel_of(event: Event) -> str | None:
 def channels_in(batch: Batch) -> dict[int, str]:
     """Return the rows of a batch that are for the members of channels, and which these are."""
     raw = batch.raw
-    if _BYTES not in raw:
+    if MARK_BYTES not in raw:
         return {}
     offsets = batch.offsets
-    marked = (row for row in range(len(batch)) if raw.find(_BYTES, offsets[row], offsets[row + 1]) >= 0)
+    marked = (row for row in range(len(batch)) if raw.find(MARK_BYTES, offsets[row], offsets[row + 1]) >= 0)
     return {row: found for row in marked if (found := channel_of(batch[row])) is not None}
 
 

@@ -269,7 +269,8 @@ class Session(SessionWorker, IncomingStream):
                 self.close("limit", "too much waits to be read")
             self.weigh()
         if not self.is_closed:
-            self.send_accepted()
+            if self.counter > self.accepted:
+                self.send_accepted()
             for stream in self.streams.values():
                 stream.send_accepted()
 
