@@ -116,3 +116,14 @@ def test_a_long_line_and_a_node_alone_can_be_drawn() -> None:
     assert len(boxes(ET.fromstring(svg(records[:1], "n0000")))) == 1
     assert text([], "a") == "\n"
     ET.fromstring(svg([], "a"))
+
+
+def test_a_link_that_both_ends_have_measured_is_shown_with_its_weight() -> None:
+    records = [
+        NodeRecord("a", "hall", 1, 1, (LinkRecord("b", START_US, weight=4_000), LinkRecord("c", START_US))),
+        NodeRecord("b", "shed", 1, 1, (LinkRecord("a", START_US, weight=8_000),)),
+        NodeRecord("c", "gate", 1, 1, (LinkRecord("a", START_US, weight=8_000),)),
+    ]
+    lines = text(records, "a").splitlines()
+    assert lines[1] == "├─ gate: active, established 2025-11-17 17:20:00Z"
+    assert lines[2] == "└─ shed: active, weighs 6, established 2025-11-17 17:20:00Z"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from statistics import fmean
 from typing import Literal, NamedTuple
 from xml.sax.saxutils import escape
 
 from tidings.overlay.records import NodeRecord
-from tidings.overlay.tree import Edge, edges_of, spanning_tree, weight_of
+from tidings.overlay.tree import Edge, edges_of, spanning_tree
 
 MARGIN = 16.0
 CHARACTER, LINE, PADDING = 7.4, 17.0, 8.0
@@ -111,7 +112,8 @@ class _Picture:
         ends = self._links[one, other], self._links[other, one]
         is_up = all(link.is_up for link in ends)
         since = max(link.since for link in ends)
-        return DrawnLink(one, other, since, edge in self._tree, is_up, weight_of(edge))
+        weight = fmean(link.weight for link in ends) if all(link.weight for link in ends) else None
+        return DrawnLink(one, other, since, edge in self._tree, is_up, weight)
 
     def is_lost(self, node: str) -> bool:
         """Whether a node is not in the tree that is drawn first."""
