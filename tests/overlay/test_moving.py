@@ -11,9 +11,11 @@ LONG_S = 30.0
 """Time for a link to be called lost, and for what follows."""
 
 
-def network(*links: tuple[str, str], spare: Sequence[tuple[str, str]], seed: int = 1) -> Network:
-    """Nodes with links, and spare links that come later and stand by; no node notices a silent neighbour."""
-    net = Network(*links, *spare, seed=seed, settle_s=0.0, suspect_s=0.0)
+def network(
+    *links: tuple[str, str], spare: Sequence[tuple[str, str]], seed: int = 1, suspect_s: float = 0.0
+) -> Network:
+    """Nodes with links, and spare links that come later and stand by; silence is not noticed unless asked."""
+    net = Network(*links, *spare, seed=seed, settle_s=0.0, suspect_s=suspect_s)
     for one in spare:
         net.cut(*one)
     net.run(5.0)

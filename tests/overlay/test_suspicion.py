@@ -212,7 +212,7 @@ NONE = {"suspected": 0, "slow": 0, "link": 0, "node": 0, "alone": 0}
 
 def ring() -> Network:
     """A ring of four in which the link between c and d stands by."""
-    return network(("b", "a"), ("c", "b"), ("d", "a"), spare=[("d", "c")])
+    return network(("b", "a"), ("c", "b"), ("d", "a"), spare=[("d", "c")], suspect_s=1.5)
 
 
 def test_quiet_neighbours_are_not_suspected() -> None:
