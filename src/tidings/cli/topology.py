@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,25 +15,38 @@ from tidings.cli.connection import bus_of, connects
 from tidings.cli.events import read_body, read_fields
 from tidings.cli.options import Fields, Json, argument, option
 from tidings.cli.printing import print_json, print_result, shown
+from tidings.client import Bus
 from tidings.event import Event
+from tidings.overlay.changes import Sight
 from tidings.overlay.drawing import svg, text
 from tidings.overlay.records import NodeRecord
 
 app = typer.Typer(invoke_without_command=True)
 
+LOOK_S = 0.2
+"""How often `--watch` looks."""
+
 Svg = Annotated[Path | None, option("--svg", "FILE", "Draw the network to this file, as SVG.")]
+Watch = Annotated[
+    bool,
+    option("--watch", "Print each change of a link or node, until Ctrl-C."),
+]
 Gone = Annotated[str, argument("NAME", "The name or id of the neighbour.")]
 TracedKind = Annotated[str, argument("TYPE", "The type of the event.")]
 
 
 @app.callback()
 @connects
-async def topology(context: typer.Context, draw_to: Svg = None, json: Json = False) -> None:
+async def topology(
+    context: typer.Context, draw_to: Svg = None, watches: Watch = False, json: Json = False
+) -> None:
     """Show the nodes of the network and their links, as the node knows them."""
     if context.invoked_subcommand is not None:
         return
     async with bus_of() as bus:
         reply = await bus.topology()
+        if watches:
+            await _watch(bus, Sight(reply), json)
     records = msgspec.convert(reply["records"], list[NodeRecord])
     if draw_to is not None:
         draw_to.write_text(svg(records, reply["node"]))
@@ -41,6 +56,23 @@ async def topology(context: typer.Context, draw_to: Svg = None, json: Json = Fal
         typer.echo(text(records, reply["node"]))
         for line in _links(reply["links"]):
             typer.echo(line)
+
+
+async def _watch(bus: Bus, before: Sight, json: bool) -> None:
+    """Print how much there is, and then what changes, for ever."""
+    nodes = sum(len(ends) == 1 for ends in before.states)
+    links = len(before.states) - nodes
+    print_result({"nodes": nodes, "links": links}, f"watching {nodes} nodes and {links} links", json)
+    while True:
+        await asyncio.sleep(LOOK_S)
+        sight = Sight(await bus.topology())
+        for change in sight.since(before):
+            now = datetime.now(UTC)
+            if json:
+                print_json({"at": now.isoformat(), **msgspec.structs.asdict(change)})
+            else:
+                typer.echo(f"{now:%H:%M:%S}.{now.microsecond // 1000:03} {shown(change)}")
+        before = sight
 
 
 def _links(links: list[dict[str, Any]]) -> Iterator[str]:

@@ -467,7 +467,9 @@ class Overlay(Service):
 
     def status(self) -> dict[str, Any]:
         """How the links stand."""
-        return {"links": [neighbour.status(self._broker.position) for neighbour in self.neighbours]}
+        suspected, position = set(self.liveness.suspicion.suspected), self._broker.position
+        links = [{**one.status(position), "suspected": one.node in suspected} for one in self.neighbours]
+        return {"links": links}
 
 
 def _is_near(address: str) -> bool:
