@@ -205,7 +205,8 @@ class BusChannels(ABC):
     async def channels(self, name: str = "", *, timeout_s: float | None = None) -> list[ChannelInfo]:
         """Return all channels that are not private, or those of a name, at all nodes in reach."""
         reply = await self._link.call("channel.list", {"name": name}, check_time(timeout_s), "again")
-        return _read(reply, list[ChannelInfo])
+        found: list[ChannelInfo] = _read(reply, list[ChannelInfo])
+        return found
 
 
 def _check(value: str, allowed: Any, what: str) -> None:
