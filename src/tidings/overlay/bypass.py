@@ -3,7 +3,8 @@
 A node whose link is lost looks which neighbours of the other end it can't reach any more. All who miss the
 same node choose the same one of its neighbours, that with the smallest id, and make links to it; so the parts
 meet there, whether the node between has died or only links to it are cut. If that one does not answer, the
-next is tried, and so on in turns.
+next is tried. Then follow the neighbours of those, and so on ring by ring, as far as the records tell:
+several nodes side by side may be gone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from collections.abc import Collection
 
 from tidings.overlay.known_records import KnownRecords
 from tidings.overlay.records import NodeRecord
+
+APPROACHED_MAX = 100
+"""Nodes that are approached in turns for one link that is lost."""
 
 
 class Bypass:
@@ -42,10 +46,7 @@ class Bypass:
         self, neighbour: str, own: NodeRecord, known: KnownRecords, reached: Collection[str]
     ) -> NodeRecord | None:
         """Return the node to approach as the link to a neighbour is lost; None if there is none for now."""
-        between = known.get(neighbour)
-        links = () if between is None else between.links
-        others = [known.get(link.neighbour) for link in links if link.neighbour not in reached]
-        missed = [one for one in others if one is not None and one.address and not one.leaf]
+        missed = self._missed(neighbour, known, reached)
         if not missed:
             self._tries[neighbour] = 0
             return None
@@ -55,6 +56,18 @@ class Bypass:
         if is_smallest and tried == 0:
             return None  # the others come here
         return missed[(tried - is_smallest) % len(missed)]
+
+    def _missed(self, neighbour: str, known: KnownRecords, reached: Collection[str]) -> list[NodeRecord]:
+        """Return the nodes out of reach that can be approached: ring by ring round a neighbour."""
+        found: list[NodeRecord] = []
+        seen, ring = {self._node, neighbour}, [neighbour]
+        while ring and len(found) < APPROACHED_MAX:
+            beyond = {link.neighbour for node in ring for link in known.links_of(node)}
+            ring = sorted(beyond.difference(seen, reached))
+            seen.update(ring)
+            records = [record for node in ring if (record := known.get(node)) is not None]
+            found += [one for one in records if one.address and not one.leaf]
+        return found[:APPROACHED_MAX]
 
 
 def _loses(known: KnownRecords, node: str, neighbour: str) -> bool:

@@ -48,9 +48,12 @@ class KnownRecords:
 
     def link(self, node: str, neighbour: str) -> LinkRecord | None:
         """Return the link of a node to a neighbour, as the node says; None if it does not name it."""
+        return next((link for link in self.links_of(node) if link.neighbour == neighbour), None)
+
+    def links_of(self, node: str) -> tuple[LinkRecord, ...]:
+        """Return the links that a node names; none of one that is not known."""
         record = self._records.get(node)
-        links = () if record is None else record.links
-        return next((link for link in links if link.neighbour == neighbour), None)
+        return () if record is None else record.links
 
     def names(self, nodes: Collection[str]) -> dict[str, str | None]:
         """Return the ids of some nodes by their names; None for a name that several have."""
