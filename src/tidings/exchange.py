@@ -102,6 +102,7 @@ class NodeSubscription:
         "later",
         "origin",
         "owner",
+        "parts",
         "passive",
         "sink",
         "user",
@@ -128,6 +129,7 @@ class NodeSubscription:
         self.owner = owner
         self.later = later
         self.is_local = False
+        self.parts: tuple[Filter, ...] = ()  # filters that together are `filter`, to be indexed one by one
         self.channel = ""
 
 
@@ -221,7 +223,11 @@ class Exchange:
             self.later[later] = self.later.get(later, 0) + 1
             self.unindexed.add(subscription, user, subscription.filter, is_later=True)
         else:
-            self._index.add(subscription, subscription.filter)
+            if subscription.parts:
+                for part in subscription.parts:
+                    self._index.extend(subscription, part)
+            else:
+                self._index.add(subscription, subscription.filter)
             if self._index.is_unindexed(subscription):
                 self.unindexed.add(subscription, user, subscription.filter)
         if not subscription.passive:

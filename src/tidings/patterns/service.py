@@ -70,14 +70,24 @@ Report = Callable[[list[Event], list[tuple[Row, str]]], None]
 class Watch(EventSink):
     """A pattern at work: what comes for it is gathered until the tick ends."""
 
-    def __init__(self, service: PatternService, pattern: Pattern, filter: Filter, matcher: Matcher) -> None:
+    def __init__(
+        self, service: PatternService, pattern: Pattern, granted: list[Filter], matcher: Matcher
+    ) -> None:
         self.pattern, self.matcher = pattern, matcher
-        self.subscription = NodeSubscription(filter, self, asked=pattern.filter)
+        self.subscription = NodeSubscription(pattern.filter, self)
+        self.allow(granted)
         self._service = service
         self._gathered: list[tuple[Batch, Rows, Positions]] = []
         self.changed: dict[bytes, None] = {}
         self.more: dict[str, Any] = {}  # further attributes of its matches
         self.delivery = "transient"
+
+    def allow(self, granted: list[Filter]) -> None:
+        """Let each step have the events of its filter; each is indexed by itself."""
+        whole = granted[0]
+        for filter in granted[1:]:
+            whole = whole | filter
+        self.subscription.filter, self.subscription.parts = whole, tuple(granted)
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Keep what is some step until the tick ends."""
@@ -168,10 +178,10 @@ class StandingWatch(Watch):
     """A pattern with a name and an owner: it is stored, and its matches are published."""
 
     def __init__(
-        self, service: PatternService, key: StandingKey, record: StandingRecord, filter: Filter
+        self, service: PatternService, key: StandingKey, record: StandingRecord, granted: list[Filter]
     ) -> None:
         pattern, broker = Pattern(record.pattern), service.broker
-        super().__init__(service, pattern, filter, Matcher(pattern, broker.now, record.watermark_us))
+        super().__init__(service, pattern, granted, Matcher(pattern, broker.now, record.watermark_us))
         self.key, self.record = key, record
         self.subscription.passive = record.passive
         self.subscription.owner = key[0]
@@ -259,7 +269,7 @@ class PatternService(Service):
     def _restore(self) -> None:
         state = self.broker.state
         for key, record in PATTERNS.known(state).items():
-            watch = StandingWatch(self, key, record, Pattern(record.pattern).filter)
+            watch = StandingWatch(self, key, record, _filters(Pattern(record.pattern)))
             self._begin(watch)
             self._standing[key] = watch
         for (owner, name, key_text), kept in KEYS.taken(state).items():
@@ -275,8 +285,8 @@ class PatternService(Service):
     def open(self, session: Session, text: str, consumer: Consumer, passive: bool) -> Callable[[], None]:
         """Let a session have the matches of a pattern, as far as its steps were granted; what ends that."""
         pattern = Pattern(text)
-        filter = self._narrowed(session, pattern)
-        watch = SessionWatch(self, pattern, filter, Matcher(pattern, self.broker.now))
+        granted = self._narrowed(session, pattern)
+        watch = SessionWatch(self, pattern, granted, Matcher(pattern, self.broker.now))
         watch.consumer = consumer
         subscription = watch.subscription
         subscription.passive, subscription.user, subscription.owner = passive, session.bound, session
@@ -288,7 +298,7 @@ class PatternService(Service):
         """Have a pattern stand under a name, unless it does; the filter of its matches."""
         pattern, key = Pattern(text), (session.owner, name)
         self._check_published(session.principal, pattern)
-        filter = self._narrowed(session, pattern)
+        granted = self._narrowed(session, pattern)
         watch = self._standing.get(key)
         if watch is not None:
             if watch.pattern != pattern:
@@ -296,7 +306,7 @@ class PatternService(Service):
             return watch.wanted
         check_readable(name, "the name of a durable subscription")
         record = StandingRecord(str(pattern), session.principal.user, passive)
-        watch = StandingWatch(self, key, record, filter)
+        watch = StandingWatch(self, key, record, granted)
         watch.subscription.user = session.bound
         self._begin(watch)
         self._standing[key] = watch
@@ -312,13 +322,12 @@ class PatternService(Service):
                 self.broker.store(operation)
             self._before = deque(one for one in self._before if one.watch is not watch)
 
-    def _narrowed(self, session: Session, pattern: Pattern) -> Filter:
-        """Return the filter of all steps as far as it was granted; NotAllowed if some step is not at all."""
-        for step in pattern.steps:
-            session.narrow("subscribe", step.filter)
-        narrowed = session.narrow("subscribe", pattern.filter)
-        self.broker.exchange.unindexed.check(session.bound or "", narrowed)
-        return narrowed
+    def _narrowed(self, session: Session, pattern: Pattern) -> list[Filter]:
+        """Return the filters of steps as far as they were granted; NotAllowed if one is not at all."""
+        granted = [session.narrow("subscribe", filter) for filter in _filters(pattern)]
+        for filter in granted:
+            self.broker.exchange.unindexed.check(session.bound or "", filter)
+        return granted
 
     def _check_published(self, principal: Principal, pattern: Pattern) -> None:
         """Raise NotAllowed for one who may not publish the matches of a standing pattern."""
@@ -349,11 +358,12 @@ class PatternService(Service):
             principal = (authenticator.principal_of(user) or NOBODY) if user else OWNER
             try:
                 self._check_published(principal, watch.pattern)
-                granted = principal.reach(watch.pattern.filter)
+                granted = [principal.reach(filter) for filter in _filters(watch.pattern)]
             except NotAllowed:
-                granted = ~Filter()
+                granted = [~Filter()]
             self.broker.exchange.unsubscribe(subscription)
-            subscription.filter, subscription.user = granted, principal.bound
+            watch.allow(granted)
+            subscription.user = principal.bound
             self.broker.exchange.subscribe(subscription)
 
     def status(self) -> dict[str, Any]:
@@ -406,6 +416,10 @@ class PatternService(Service):
         for watch in (*self._sessions, *self._standing.values()):
             if watch.matcher.wake_at() <= now:
                 self.note(watch)
+
+
+def _filters(pattern: Pattern) -> list[Filter]:
+    return [step.filter for step in pattern.steps]
 
 
 def _is_not_set(operation: Operation, standing: dict[StandingKey, StandingWatch]) -> bool:
