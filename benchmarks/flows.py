@@ -1,5 +1,5 @@
 """How fast a back-test counts: on two tasks, from bytes and from sealed files, on one executor and on two.
-How much memory a state of many keys takes, and how many bytes a collapse at the node saves.
+How much memory a state of many keys takes, what a collapse at the node saves, and what patterns cost.
 
 Events and filters are those of `tidings bench matching`: ten ranges out of twenty attributes. Everything is
 measured after Spark has started and its workers have loaded compiled code, and each ratio in one run. Before
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import neighbours, peers
+from benchmarks import neighbours, patterns, peers
 from benchmarks.figures import Figure, Report, gather
 from benchmarks.matching import SEED, range_event, range_texts
 from benchmarks.processor import busiest_s
@@ -131,6 +131,7 @@ def _all(part: int) -> Iterator[Figure]:
             with running(f"local[{CORES}]", home) as spark:
                 yield from _two_tasks(stage, spark)
                 yield _state(spark, home / "state", part)
+        yield from patterns.figures(part > 1)
         yield collapsed_bytes(home / "upstream", part > 1, has_compiled)
         yield from _executors(stage)
 

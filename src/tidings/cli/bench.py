@@ -25,7 +25,7 @@ BENCHMARKS = {
     "and the speed of forwarding and searching between nodes.",
     "gateway": "Measure how many readings and sensor networks a gateway carries, beside Mosquitto.",
     "pipeline": "Measure speed, size and latency of readings written to the log and read by Spark.",
-    "flows": "Measure back-tests of very many filters, states of many keys and collapses at nodes.",
+    "flows": "Measure back-tests of very many filters, states of many keys, collapses at nodes and patterns.",
     "overlay": "Measure the cost of routing between nodes: filters that come over links, and their covers.",
 }
 """Benchmarks that print one line after the other, with the help of their commands."""
