@@ -1,5 +1,4 @@
 """A budget of copies, from the wanted reliability and the meetings seen; purged by acknowledgements.
-acknowledgements.
 
 If a host meets a given other one at a rate of λ, then a message with L carriers is delivered within T seconds
 with the probability 1 − exp(−λ L T). So the sender gives a message as many copies as the wanted `reliability`
