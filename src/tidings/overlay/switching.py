@@ -51,9 +51,9 @@ class Stop(SwitchMessage, frozen=True):
 
 
 class Last(SwitchMessage, frozen=True):
-    """Nothing follows on the old tree; `tree` has the edges of the new one, if it was found on the way."""
+    """Nothing follows on the old tree; `tree` has each node's neighbours in one that was found on the way."""
 
-    tree: tuple[tuple[str, str], ...] = ()
+    tree: Mapping[str, Collection[str]] = {}
 
 
 class TearDown(SwitchMessage, frozen=True):
@@ -191,7 +191,7 @@ class TreeSwitch:
     def _message(self, kind: type[Stop | TearDown]) -> SwitchMessage:
         if kind is TearDown:
             return TearDown(self.run + 1)
-        return Stop(self.run + 1, tuple(sorted(self._known)) if self._finds else ())
+        return Stop(self.run + 1, tuple(self._known) if self._finds else ())
 
     def _centre(self, kind: type[Stop | TearDown]) -> list[Post]:
         """Both ends of the edge at which a convergecast has met know that; the smaller one goes on."""
@@ -199,18 +199,18 @@ class TreeSwitch:
             return self._resume("")
         return self._last("", self._found())
 
-    def _found(self) -> tuple[tuple[str, str], ...]:
+    def _found(self) -> dict[str, set[str]]:
         """Return the minimum spanning tree of all links that were brought here."""
-        if not self._finds:
-            return ()
-        ranked = enumerate(sorted(self._known))
-        edges = [(rank, one, other) for rank, (_, one, other) in ranked]
-        return tuple(edge[1:] for edge in spanning_tree(edges))
+        found: dict[str, set[str]] = {}
+        ranked = enumerate(sorted(self._known)) if self._finds else ()
+        for _, one, other in spanning_tree((rank, *key[1:]) for rank, key in ranked):
+            found.setdefault(one, set()).add(other)
+            found.setdefault(other, set()).add(one)
+        return found
 
-    def _last(self, neighbour: str, tree: tuple[tuple[str, str], ...]) -> list[Post]:
+    def _last(self, neighbour: str, tree: Mapping[str, Collection[str]]) -> list[Post]:
         if self._finds:
-            ends = (edge for edge in tree if self.node in edge)
-            self._next = frozenset(other for edge in ends for other in edge if other != self.node)
+            self._next = frozenset(tree.get(self.node, ()))
         self._has_sent.add(Last)
         posts = [Post(one, Last(self.run + 1, tree)) for one in sorted(self.tree - {neighbour})]
         return [*posts, *self._converge(TearDown, self._torn)]

@@ -141,8 +141,8 @@ class Group:
         self._graph = graph
         self._strategy = strategy
         self.members: set[str] = set()
-        base = spanning_tree(edges_of_graph(graph)) if strategy == "tree" else []
-        self._base = {name: dict.fromkeys(beside(base).get(name, ()), 1) for name in graph}
+        base = beside(spanning_tree(edges_of_graph(graph))) if strategy == "tree" else {}
+        self._base = {name: dict.fromkeys(base.get(name, ()), 1) for name in graph}
         self._trees: dict[str, dict[str, set[str]]] = {}  # by sender, or "" for one that all share
         for member in members:
             self.join(member)
