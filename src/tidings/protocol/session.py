@@ -271,8 +271,9 @@ class Session(SessionWorker, IncomingStream):
         if not self.is_closed:
             if self.counter > self.accepted:
                 self.send_accepted()
-            for stream in self.streams.values():
-                stream.send_accepted()
+            if self.streams:  # those of other nodes that forward
+                for stream in self.streams.values():
+                    stream.send_accepted()
 
     def depends_on(self, mark: int) -> bool:
         """Whether anything it has to say, now or with more credit, waits for this commit or a later one."""
