@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from effort import IS_SOAK
 from node.peers import run
 from overlay.network import Network
 from overlay.real import Line
@@ -17,6 +18,9 @@ from tidings.protocol.connection import Connection
 from tidings.protocol.frames import FrameReader, encode
 from tidings.protocol.messages import Accepted, Bye, Notice, ProtocolMessage, Publish, Welcome
 from tidings.protocol.subscriber import Wanted
+
+
+LINE = ["ab", "bc", "cd", "de"]
 
 
 def drained(net: Network, node: str) -> dict[str, Any]:
@@ -86,6 +90,42 @@ def test_a_node_stays_between_neighbours_that_cannot_reach_each_other() -> None:
     net.app("a").publish(1)
     net.run()
     assert got.values == [1]
+
+
+@pytest.mark.parametrize("links", [LINE, [*LINE, "ea"]] if IS_SOAK else [[*LINE, "ea"]])
+def test_all_nodes_are_drained_and_restarted_in_turn_while_events_flow(links: list[str]) -> None:
+    net = Network(*((one[0], one[1]) for one in links))
+    got = {name: net.app(name).subscribe(durable="d") for name in net.names}
+    apps = {name: net.app(name) for name in net.names}
+    net.run()
+    sent = 0
+
+    def flow(seconds: float) -> None:
+        nonlocal sent
+        for _ in range(int(seconds / 0.5)):
+            for number, app in enumerate(apps.values()):
+                app.publish(sent * 10 + number)
+            sent += 1
+            net.run(0.5)
+
+    for name in net.names:
+        progress = drained(net, name)
+        for _ in range(40):
+            if not progress["between"]:
+                break
+            flow(0.5)
+            progress = drained(net, name)
+        assert progress["between"] == [], name
+        net[name].crash()
+        flow(1.0)
+        net[name].start()
+        flow(6.0)
+    net.run(30.0)
+    for name, one in got.items():
+        for number in range(len(apps)):
+            assert [value for value in one.values if value % 10 == number] == [
+                n * 10 + number for n in range(sent)
+            ], name
 
 
 # The client
