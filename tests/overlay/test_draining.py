@@ -19,7 +19,6 @@ from tidings.protocol.frames import FrameReader, encode
 from tidings.protocol.messages import Accepted, Bye, Notice, ProtocolMessage, Publish, Welcome
 from tidings.protocol.subscriber import Wanted
 
-
 LINE = ["ab", "bc", "cd", "de"]
 
 

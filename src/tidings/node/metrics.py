@@ -47,6 +47,7 @@ HELP = {
     "neighbours_slow": "Neighbour nodes that were suspected, and heard again.",
     "neighbours_dead": "Neighbour nodes that were given up for their silence, by what is dead.",
     "bypassed": "Links that were begun round lost nodes and links.",
+    "twins_refused": "Links that were refused to nodes with the id of another that has one.",
     "announcements_refused": "Announcements that neighbour nodes have not taken.",
     "handed_out": "Messages delivered to consumers.",
     "acknowledged": "Messages that were acknowledged.",

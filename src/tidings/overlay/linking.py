@@ -9,6 +9,7 @@ refuses the greeting on the other, which goes on as that of an ordinary client.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated, Any
@@ -31,6 +32,10 @@ from tidings.protocol.session import Session
 
 VERSION = 1
 """Version of what nodes say to each other on links."""
+TWINS_MAX = 5
+"""Times within TWIN_S that a node may make a link in place of one that is alive."""
+TWIN_S = 60.0
+"""See TWINS_MAX."""
 
 
 class Greeting(Struct, frozen=True):
@@ -55,6 +60,7 @@ class Linking:
         self._known = known
         self._system = system
         self._links: dict[Session, tuple[NeighbourLink, Neighbour]] = {}  # by the near session
+        self._twins: dict[str, deque[float]] = {}  # when links of a node were replaced that were alive
         self._declined: dict[Session, None] = {}  # of links that were not made
         self.on_up: Callable[[Neighbour], None] = lambda _neighbour: None
         self.on_answer: Callable[[Neighbour], None] = lambda _neighbour: None
@@ -191,6 +197,7 @@ class Linking:
         if former is not None:
             if former.is_dialled and self._broker.node < greeting.node:
                 raise Refused("exists", "this node has dialled too, and its id is the smaller one")
+            self._check_twins(neighbour, former)
             self.part(neighbour)
             if not former.is_dialled:
                 former.hang_up()
@@ -201,6 +208,19 @@ class Linking:
         return self._enter(
             neighbour, NeighbourLink(tunnel.connection, session, tunnel, tunnel.flush, hang_up)
         )
+
+    def _check_twins(self, neighbour: Neighbour, former: NeighbourLink) -> None:
+        """Refuse a node that comes again and again while its former link is alive: two nodes have one id."""
+        now = self._broker.now
+        if now - former.received_at > TWIN_S / TWINS_MAX:
+            return  # it has started again, or its connection was cut
+        met = self._twins.setdefault(neighbour.node, deque(maxlen=TWINS_MAX))
+        if len(met) == TWINS_MAX and now - met[0] <= TWIN_S:
+            if self._broker.tallies["twins_refused", ""] == 0:
+                self._log("error", "two neighbours have one id: a copied directory", neighbour)
+            self._broker.count("twins_refused")
+            raise Refused("exists", "another node with this id has a link; one is a copy of the other")
+        met.append(now)
 
     def _connection(self, session: Session) -> Connection:
         """A connection to a node that has dialled this one; TLS has shown it who this is."""
@@ -253,6 +273,7 @@ class Linking:
     def forget(self, neighbour: Neighbour) -> None:
         """A neighbour is gone for good."""
         self._peering.forget_linked(neighbour.name)
+        self._twins.pop(neighbour.node, None)
 
     def part(self, neighbour: Neighbour) -> None:
         """The link to a neighbour is gone; what it wants is kept for it."""

@@ -1,0 +1,47 @@
+"""Two nodes with one id, as a copied directory has it."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+from overlay.network import Network
+
+from tidings.node.assembly import CoreSettings
+from tidings.overlay.linking import TWINS_MAX
+from tidings.peers.registry import Neighbours
+from tidings.simulator.node import SimulatedNode, address_of
+from tidings.transport.credentials import Credentials
+
+
+def test_of_two_nodes_with_one_id_one_is_linked_and_both_and_their_neighbour_report_it() -> None:
+    net = Network(("b", "a"), ("c", "a"))
+    got = net.app("c").subscribe(durable="d")
+    app = net.app("a")
+    net.run()
+    peers = Neighbours({"a": address_of("a")}, Credentials())
+    copy = SimulatedNode(net.world, "copy", settings=CoreSettings(name="b", peers=peers))
+    copy.crash()
+    copy.disk = deepcopy(net["b"].disk)
+    copy.start()
+    assert copy.broker.node == net["b"].broker.node
+    for value in range(10):
+        app.publish(value)
+        net.run(1.0)
+    assert got.values == list(range(10))
+    assert net.count("a", "twins_refused") > 0
+    linked = net.count("a", "links_up")
+    assert linked <= 2 + TWINS_MAX + 2
+    net.run(30.0)
+    assert net.count("a", "links_up") == linked
+    assert sum("two neighbours have one id" in note for note in net.world.notes) == 1
+
+
+def test_a_node_that_is_restarted_often_is_no_twin() -> None:
+    net = Network(("b", "a"), suspect_s=0.0)
+    for _ in range(2 * TWINS_MAX):
+        net["b"].crash()
+        net.run(1.0)
+        net["b"].start()
+        net.run(15.0)
+    assert net.neighbour("a", "b").is_up
+    assert net.count("a", "twins_refused") == 0
