@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tidings.adhoc.strategies.prophet import AGEING, FIRST, INHERITED, UNIT_S
 from tidings.adhoc.strategies.spray import COPIES
 from tidings.errors import UserError
+from tidings.matching.instructions import count_zeros
 from tidings.simulator.contacts import ContactTrace
 
 Array = NDArray[Any]
@@ -63,12 +64,9 @@ def _flood(steps: Array, pairs: Array, hosts: int, arrived: Array) -> None:
 
 @njit(nogil=True, cache=True)
 def _note(arrived: Array, host: int, word: int, bits: np.uint64, step: int) -> None:
-    sender = word * 64
     while bits:
-        if bits & np.uint64(1):
-            arrived[host, sender] = step
-        bits >>= np.uint64(1)
-        sender += 1
+        arrived[host, word * 64 + count_zeros(bits)] = step
+        bits &= bits - np.uint64(1)
 
 
 def flood(trace: ContactTrace) -> NDArray[np.int64]:

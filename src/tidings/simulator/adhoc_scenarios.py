@@ -2,7 +2,8 @@
 
 `one` is the default of the ONE: 80 hosts on foot, 40 cars and 6 trams, a range of 10 m and 250 kB/s, for 12
 hours; a message of 0.5 to 1 MB every 25 to 35 s, with a life of 300 min; buffers of 5 MB. Instead of
-Helsinki, whose streets are not ours to ship, it has a grid of streets in the same 4500 × 3400 m.
+Helsinki, whose streets are not ours to ship, it has streets 400 m apart in the same 4500 × 3400 m: with them,
+direct delivery reaches what is published for Helsinki.
 
 `vahdat` is the one of Vahdat and Becker: 50 hosts at random way-points in 1500 × 300 m, with up to 20 m/s;
 1,980 messages of 1 KB, from each of 45 hosts to each other, one a second.
@@ -61,7 +62,7 @@ class AdhocScenario(Struct, frozen=True):
 
 SCENARIOS = {
     "one": AdhocScenario(
-        terrain=Terrain(4_500.0, 3_400.0, 100.0),
+        terrain=Terrain(4_500.0, 3_400.0, 400.0),
         groups=(
             Movers(80, (0.5, 1.5)),
             Movers(40, (2.7, 13.9)),

@@ -32,8 +32,14 @@ class Sent(Struct):
     persistent: bool
     priority: int
     reliability: float | None
+    ttl_s: float
     delivered_at: float = inf
     hops: int = 0
+
+
+def _share(sent: list[Sent]) -> float | None:
+    """The share of messages that were delivered."""
+    return sum(one.delivered_at < inf for one in sent) / len(sent) if sent else None
 
 
 class TimedRun:
@@ -76,7 +82,13 @@ class TimedRun:
         host = self.hosts[sender]
         message = host.compose((self.hosts[recipient].name,), **options)
         self.messages[message.id] = Sent(
-            sender, recipient, self.now, message.persistent, message.priority, message.reliability
+            sender,
+            recipient,
+            self.now,
+            message.persistent,
+            message.priority,
+            message.reliability,
+            message.ttl_s,
         )
         self.carriers[message.id] = []
         self._do(sender, [*host.wake(self.now), *host.send(message, self.now)])
@@ -158,10 +170,12 @@ class TimedRun:
         sent = list(self.messages.values())
         delays = sorted(one.delivered_at - one.sent_at for one in sent if one.delivered_at < inf)
         delivered = len(delays)
+        ended = [one for one in sent if one.sent_at + one.ttl_s <= self.now]
         return {
             "sent": len(sent),
             "delivered": delivered,
-            "delivery": delivered / len(sent) if sent else 0.0,
+            "delivery": _share(sent),
+            "delivery_ended": _share(ended),
             "delay_s": sum(delays) / delivered if delivered else None,
             "delay_median_s": delays[delivered // 2] if delivered else None,
             "copies": self.carried,
