@@ -102,3 +102,13 @@ def test_contacts_of_a_scenario_are_written_and_read_as_a_trace(tmp_path: Path) 
     assert "delivery" in out
     assert svg.read_text().startswith("<svg")
     assert "8 hosts" in run("--trace", str(trace), kind="adhoc")[1]
+
+
+def test_a_grid_runs_scenarios_of_hosts_that_move(tmp_path: Path) -> None:
+    fixed = ("--grid", "scenario=emma", "--grid", "hosts=8", "--grid", "duration=0.05")
+    arguments = (*fixed, "--grid", "range=50,150", "--seeds", "2", "--out", str(tmp_path), "--json")
+    code, out, _ = run(*arguments, kind="adhoc")
+    assert code == 0
+    rows = [msgspec.json.decode(line) for line in out.splitlines()]
+    assert sorted((row["range"], row["seed"]) for row in rows) == [(50, 0), (50, 1), (150, 0), (150, 1)]
+    assert (tmp_path / "delivery.svg").exists()

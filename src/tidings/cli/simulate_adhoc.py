@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from tidings.cli.experiments import OUT, Grid, OnSpark, Out, Seeds, experiment
 from tidings.cli.options import Json, option
 from tidings.cli.printing import print_result
 from tidings.errors import UserError
@@ -73,14 +74,24 @@ def run_adhoc(
     reliability: Reliability = 0.0,
     svg: Svg = None,
     write: Write = None,
+    grid: Grid = None,
+    seeds: Seeds = 5,
+    spark: OnSpark = False,
+    out: Out = OUT,
     json: Json = False,
 ) -> None:
     """Simulate messages between hosts that meet by chance, without a server and without a path.
 
     Over a trace every host sends to all others at the start, and the share of ordered pairs that are reached
     is given for each of the times. Within a step a message crosses all that is connected. In a scenario
-    hosts move, and messages take time; delivery, delay and overhead are given.
+    hosts move, and messages take time; delivery, delay and overhead are given. A grid runs a scenario with
+    many values of scenario, strategy, range, buffer, hosts, duration, reliability and copies.
     """
+    if grid:
+        from tidings.simulator.adhoc_scenarios import adhoc_run
+
+        experiment(adhoc_run, grid, seeds, seed, spark, out, json)
+        return
     if (trace is None) == (scenario is None):
         raise UserError("contacts come from --trace FILE or from --scenario NAME: give one of the two")
     if scenario is not None:
