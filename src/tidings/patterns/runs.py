@@ -271,7 +271,9 @@ class KeyRuns:
     def expire(self, until_us: int, found: list[Found]) -> None:
         """End the runs whose time has passed: matches by absence, and time-outs."""
         within, runs = self._pattern.within_us, self._runs
-        while runs and within is not None:
+        if not runs or within is None or runs[0].events[0][1].time_us + within > until_us:
+            return
+        while runs:
             start = runs[0].events[0][1]
             if start.time_us + within > until_us:
                 return

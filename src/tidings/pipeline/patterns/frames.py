@@ -23,6 +23,7 @@ from tidings.pipeline.patterns.lifting import (
     NODE,
     POSITION,
     TIME_US,
+    TIMES,
     UNTIL,
     Shape,
     lifted,
@@ -103,11 +104,12 @@ def _rows(shape: Shape, batches: Batches) -> Iterator[_Read]:
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
         keys = _tuples(columns, "k", len(shape.key), batch.num_rows)
         values = _tuples(columns, "v", len(shape.values), batch.num_rows)
-        place = (columns[TIME_US], columns[NODE], columns[POSITION], columns[MASK], columns[UNTIL])
-        for key, value, (time_us, node, position, mask, until_us) in zip(
-            keys, values, zip(*place, strict=True), strict=True
-        ):
-            yield key, Row(time_us, node or "", position or 0, mask, plain(shape.values, value)), until_us
+        if not TIMES.isdisjoint(shape.values):
+            values = [plain(shape.values, one) for one in values]
+        nodes = [node or "" for node in columns[NODE]]
+        positions = [position or 0 for position in columns[POSITION]]
+        rows = map(Row, columns[TIME_US], nodes, positions, columns[MASK], values)
+        yield from zip(keys, rows, columns[UNTIL], strict=True)
 
 
 def _tuples(columns: dict[str, list[Any]], letter: str, width: int, rows: int) -> Sequence[tuple[Any, ...]]:

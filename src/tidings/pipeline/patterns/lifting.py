@@ -36,7 +36,8 @@ _KINDS: tuple[tuple[tuple[type[st.DataType], ...], str], ...] = (
     ((st.BinaryType,), "binary"),
 )
 _KEYS = ("string", "boolean", "bigint", "time", "date")
-_TIMES = frozenset(("time", "date"))
+TIMES = frozenset(("time", "date"))
+"""Kinds of columns that are moments, and travel as microseconds."""
 
 
 class Shape(Struct, frozen=True):
@@ -104,10 +105,10 @@ def _value(name: str, kind: str) -> Column:
 
 def plain(kinds: Sequence[str], values: Sequence[Any]) -> tuple[Any, ...]:
     """Return values as events have them."""
-    if _TIMES.isdisjoint(kinds):
+    if TIMES.isdisjoint(kinds):
         return tuple(values)
     pairs = zip(kinds, values, strict=True)
-    return tuple(time_from_us(one) if kind in _TIMES and one is not None else one for kind, one in pairs)
+    return tuple(time_from_us(one) if kind in TIMES and one is not None else one for kind, one in pairs)
 
 
 def unusable_key(key: Sequence[Any]) -> str | None:
@@ -134,7 +135,7 @@ def spoken(pattern: Pattern, shape: Shape, key: Sequence[Any], found: Found) -> 
     for n, (step, name) in enumerate(pattern.returns):
         place, taken = pattern.columns.index(name), last.get(numbers[step])
         value: Any = None if taken is None else taken.values[place]
-        row[f"r{n}"] = us_from_time(value) if shape.values[place] in _TIMES and value is not None else value
+        row[f"r{n}"] = us_from_time(value) if shape.values[place] in TIMES and value is not None else value
     return row
 
 
@@ -155,7 +156,7 @@ def result_schema(pattern: Pattern, shape: Shape) -> str:
 
 
 def _wire(kind: str) -> str:
-    return "bigint" if kind in _TIMES else kind
+    return "bigint" if kind in TIMES else kind
 
 
 def named(pattern: Pattern, shape: Shape, rows: DataFrame) -> DataFrame:
@@ -175,4 +176,4 @@ def named(pattern: Pattern, shape: Shape, rows: DataFrame) -> DataFrame:
 
 
 def _read(name: str, kind: str) -> Column:
-    return sf.timestamp_micros(name) if kind in _TIMES else sf.col(name)
+    return sf.timestamp_micros(name) if kind in TIMES else sf.col(name)
