@@ -287,3 +287,13 @@ def _told(event: Event) -> tuple[Any, ...]:
     counts = {name: value for name, value in event.attributes.items() if name.endswith(".count")}
     start_us = (event["start"] - datetime(1970, 1, 1, tzinfo=UTC)) // MICROSECOND
     return event.type == "match.timeout", event["k"], start_us, event.time_us, sorted(counts.items())
+
+
+def test_events_that_are_not_stored_count_one_by_one_though_they_have_one_time() -> None:
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    bob.subscribe(pattern=NO_B)
+    ann.publish(at(1, "A", 0), at(2, "A", 0))
+    rig.run()
+    rig.pass_time(301)
+    assert found(bob) == [("match", 0, 300), ("match", 0, 300)]

@@ -98,13 +98,13 @@ class Watch(EventSink):
         """Deliver what a tick has brought."""
         raise NotImplementedError
 
-    def run(self, now: float, node: str, position: int) -> None:
-        """Use what has come and what is due; `position` is that of the last stored event of this node."""
+    def run(self, now: float, node: str) -> None:
+        """Use what has come and what is due; `node` is the id of this node."""
         gathered, self._gathered = self._gathered, []
         unused: list[tuple[Row, str]] = []
         for batch, rows, positions in gathered:
             for row in rows:
-                self._offer(batch, int(row), positions, now, (node, position), unused)
+                self._offer(batch, int(row), positions, now, node, unused)
         matches: list[Event] = []
         for key, found in self.matcher.advance(now):
             self.changed[key] = None
@@ -124,15 +124,17 @@ class Watch(EventSink):
         row: int,
         positions: Positions,
         now: float,
-        own: tuple[str, int],
+        own: str,
         unused: list[tuple[Row, str]],
     ) -> None:
         event, pattern = batch[row], self.pattern
         if isinstance(batch, RelayedBatch):
-            node, number = batch.first.node, int(batch.numbers[row])
+            first = batch.first
+            node, number = f"{first.node}~" if first.is_volatile else first.node, int(batch.numbers[row])
+        elif positions is None or (stored := positions[row]) is None:
+            node, number = f"{own}~", self._service.arrived()
         else:
-            stored = None if positions is None else positions[row]
-            node, number = own[0], own[1] if stored is None else stored
+            node, number = own, stored
         taken = Row(event.time_us, node, number, pattern.mask(event), pattern.values(event))
         key = pattern.key(event)
         if isinstance(key, str):
@@ -259,7 +261,7 @@ class PatternService(Service):
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         broker.patterns = self
-        self._count = 0
+        self._count = self._arrivals = 0
         self._noted: dict[Watch, None] = {}
         self._sessions: dict[SessionWatch, None] = {}
         self._standing: dict[StandingKey, StandingWatch] = {}
@@ -377,6 +379,11 @@ class PatternService(Service):
 
     # Ticks and time
 
+    def arrived(self) -> int:
+        """Return the next number of an event that is not stored: no two have one, also after a restart."""
+        self._arrivals += 1
+        return self.broker.boot << 40 | self._arrivals
+
     def note(self, watch: Watch) -> None:
         """Something has come for a pattern, or is due."""
         self._noted[watch] = None
@@ -388,7 +395,7 @@ class PatternService(Service):
         noted, self._noted = self._noted, {}
         broker = self.broker
         for watch in noted:
-            watch.run(broker.now, broker.node, broker.position)
+            watch.run(broker.now, broker.node)
         for watch in noted:
             if isinstance(watch, StandingWatch):
                 self._before.extend(watch.store())
