@@ -1,4 +1,4 @@
-"""How Java is started where it lives for seconds, as in tests."""
+"""How Java and Spark are started where they live for seconds, as in tests."""
 
 from __future__ import annotations
 
@@ -10,3 +10,5 @@ COMPILED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """To compile well, and to tidy up in threads, takes longer than it saves."""
 QUICK_JAVA = f"{COMPILED} -XX:SharedArchiveFile={CLASSES} -Xlog:disable" if CLASSES.exists() else COMPILED
 """Without the file, or with one that does not fit, Java reads the classes as ever and says nothing."""
+QUICK_SPARK = f"--properties-file {Path(__file__).with_name('quick_spark.conf')} pyspark-shell"
+"""Arguments for the Spark of a Python program; what the program sets itself takes precedence."""

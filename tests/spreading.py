@@ -11,13 +11,15 @@ groups into, and without a word no group is kept together (pytest-dev/pytest-xdi
 from __future__ import annotations
 
 import pytest
+from effort import IS_SOAK
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 SHARING = "tests/pipeline/"
 """Where the files are whose tests share a Spark."""
 LONGEST = (
-    "::test_the_declarative_project",  # two of them, one after the other: they need Spark Connect's port
+    # In the long run two of them, one after the other: they need Spark Connect's port.
+    "::test_the_declarative_project" if IS_SOAK else "::test_the_declarative_project_of_a_graph",
     "tests/pipeline/test_tutorial.py",
     "tests/pipeline/test_cluster.py",
     "tests/pipeline/test_ending.py::test_a_driver_killed_within",

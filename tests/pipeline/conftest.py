@@ -1,5 +1,7 @@
 """One Spark for the tests of this folder in a process: to start it takes longer than most of them together.
 
+It is also a Spark Connect server, for programs that tests start.
+
 Under pytest-xdist, `-p tests.spreading` sends the tests of this folder to one worker, so that one Spark is
 started and not one for each worker. `--dist loadgroup` does not: `tests/spreading.py` says why.
 """
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from ports import free_port
 
 from tidings.pipeline.session import spark_session
 
@@ -37,13 +40,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             **{
                 "spark.ui.enabled": "false",
                 "spark.sql.shuffle.partitions": 2,
-                # To write Java for a query and compile it takes longer than to work off some hundred rows.
+                # As quick_spark.conf has it, and in the long run too.
                 "spark.sql.codegen.wholeStage": "false",
-                # Else Spark looks through the Python stack at every operator of every Column.
                 "spark.python.sql.dataFrameDebugging.enabled": "false",
+                "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+                "spark.connect.grpc.binding.address": "127.0.0.1",
+                "spark.connect.grpc.binding.port": free_port(),
                 "spark.sql.warehouse.dir": folder / "warehouse",
                 "spark.local.dir": folder / "local",
             },
         )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def server(spark: SparkSession) -> str:
+    """Address of that Spark, for programs that use Spark Connect."""
+    return f"sc://127.0.0.1:{spark.sparkContext.getConf().get('spark.connect.grpc.binding.port')}"

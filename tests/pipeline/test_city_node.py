@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from effort import patience
+from effort import IS_SOAK, lasting, patience
 
 pytest.importorskip("pyspark")
 from pipeline.nodes import Running, running, wait_until
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
+QUOTES = str(ROOT / "examples" / "flows" / "quotes.toml")
+"""A pipeline that needs fewer processes of Spark than the city."""
 BEGIN = datetime(2026, 5, 1, tzinfo=UTC)
 STORE = "spark.sql.streaming.stateStore.providerClass"
 RULES = """
@@ -62,6 +64,12 @@ def reading(at_s: float, value: float, sensor: str = "a") -> Event:
     attributes = {"sensing-id": "north", "name": sensor, "value": value, "posx": 1500.0, "posy": 200.0}
     time = BEGIN + timedelta(seconds=at_s)
     return Event("air.pm10", attributes, time=time, delivery="persistent")
+
+
+def trade(price: float) -> Event:
+    """For the other pipeline."""
+    attributes = {"symbol": "A", "price": price, "volume": 5_000}
+    return Event("trade", attributes, time=BEGIN, delivery="persistent")
 
 
 def minutes(first: int, last: int, value: float, sensor: str = "a") -> list[Event]:
@@ -110,13 +118,13 @@ def test_the_sink_has_the_same_name_for_the_same_checkpoint_and_else_a_new_one(t
 # -- as real processes
 
 
-def command(*arguments: str) -> subprocess.Popen[str]:
-    """`tidings pipeline run city` in a process of its own."""
+def command(*arguments: str, pipeline: str = "city") -> subprocess.Popen[str]:
+    """`tidings pipeline run` in a process of its own."""
     code = "from tidings.cli import main; main()"
     environment = {name: value for name, value in os.environ.items() if name != "SPARK_REMOTE"}
     environment |= {"PYTHONPATH": str(ROOT / "src"), "SPARK_LOCAL_IP": "127.0.0.1"}
     return subprocess.Popen(
-        [sys.executable, "-c", code, "pipeline", "run", "city", *arguments, "--json"],
+        [sys.executable, "-c", code, "pipeline", "run", pipeline, *arguments, "--json"],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -125,14 +133,17 @@ def command(*arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_a_query_that_is_told_to_end_says_goodbye_to_the_node(node: Running, rules: str) -> None:
-    arguments = ("--continuous", "--node", node.address, "--rules", rules, "--trigger", "1 s")
-    with command(*arguments) as process:
+@pytest.mark.parametrize(
+    "pipeline", ["city", QUOTES] if IS_SOAK else [QUOTES], ids=lambda path: Path(path).stem
+)
+def test_a_query_that_is_told_to_end_says_goodbye_to_the_node(node: Running, pipeline: str) -> None:
+    arguments = ("--continuous", "--node", node.address, "--trigger", "1 s")
+    with command(*arguments, pipeline=pipeline) as process:
         try:
             assert process.stdout is not None
             assert json.loads(process.stdout.readline()) == {"state": "running"}
             wait_until(lambda: len(node.readers) == 1)
-            node.publish(*minutes(0, 3, 60.0))
+            node.publish(*minutes(0, 3, 60.0), *(trade(price) for price in (1.0, 2.0, 3.0)))
             rows = 0
             while rows < 3:
                 rows += json.loads(process.stdout.readline())["rows"]
@@ -146,14 +157,26 @@ def test_a_query_that_is_told_to_end_says_goodbye_to_the_node(node: Running, rul
     assert node.readers == []
 
 
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
+    """Where the project runs: on the Spark that tests share, and in the long run on one of its own."""
+    if IS_SOAK:
+        yield ()
+        return
+    spark: SparkSession = request.getfixturevalue("spark")
+    yield "--master", request.getfixturevalue("server")
+    for table in spark.sql("SHOW TABLES").where("NOT isTemporary").collect():
+        spark.sql(f"DROP TABLE {table.tableName}")
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(patience(900))
+@pytest.mark.timeout(lasting(900))
 def test_the_declarative_project_goes_on_where_the_last_run_ended(
-    node: Running, rules: str, tmp_path: Path
+    node: Running, rules: str, place: tuple[str, ...], tmp_path: Path
 ) -> None:
     def run() -> dict[str, Any]:
         folder = str(tmp_path / "tables")
-        with command("--node", node.address, "--rules", rules, "--checkpoint", folder) as process:
+        with command("--node", node.address, "--rules", rules, "--checkpoint", folder, *place) as process:
             output, _ = process.communicate(timeout=patience(600))
         assert process.returncode == 0, output
         return dict(json.loads(output.splitlines()[-1]))
