@@ -27,7 +27,7 @@ from tidings.patterns import Pattern
 from tidings.patterns.matcher import Matcher, encode_key
 from tidings.patterns.runs import Row
 from tidings.pipeline.patterns.frames import finder
-from tidings.pipeline.patterns.lifting import Shape
+from tidings.pipeline.patterns.lifting import RowShape
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Hello, Publish, Request
 from tidings.protocol.session import Session
@@ -138,7 +138,7 @@ def _node(count: int) -> Figure:
 def _batch(count: int) -> Figure:
     """A task over the sorted rows that are steps, one in ten, beside one that reads all rows."""
     pattern = Pattern(text(1))
-    shape = Shape(str(pattern), ("bigint",), ("double",))
+    shape = RowShape(str(pattern), ("bigint",), ("double",))
     chance = random.Random(SEED)
     rows = sorted((chance.randrange(KEYS), number * 1_000_000) for number in range(count))
     table = pa.table(

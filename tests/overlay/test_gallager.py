@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidings.overlay.gallager import Accept, Connect, Here, Message, Report, TreeBuilder, Weigh
+from tidings.overlay.gallager import Accept, Connect, Here, Report, TreeBuilder, TreeMessage, Weigh
 from tidings.simulator.message_network import MessageNetwork
 
 Weights = dict[tuple[str, str], float]
@@ -21,7 +21,7 @@ graphs = st.dictionaries(
 )
 
 
-def network(weights: Weights, seed: int = 0) -> MessageNetwork[Message]:
+def network(weights: Weights, seed: int = 0) -> MessageNetwork[TreeMessage]:
     links: dict[str, dict[str, float]] = {}
     for (one, other), weight in weights.items():
         links.setdefault(one, {})[other] = weight
@@ -32,12 +32,12 @@ def network(weights: Weights, seed: int = 0) -> MessageNetwork[Message]:
     return MessageNetwork(cores, seed, lambda *ends: delays[ends])
 
 
-def start(net: MessageNetwork[Message]) -> None:
+def start(net: MessageNetwork[TreeMessage]) -> None:
     for node, core in net.cores.items():
         net.do(node, core.start(0.0))
 
 
-def tree(net: MessageNetwork[Message]) -> set[tuple[str, str]]:
+def tree(net: MessageNetwork[TreeMessage]) -> set[tuple[str, str]]:
     """The edges by what both ends say."""
     said = {(node, other) for node, core in net.cores.items() for other in core.branches}
     assert all((other, node) in said for node, other in said if not {node, other} & net.silent)
@@ -112,7 +112,7 @@ def test_a_ring_is_built_without_a_node_that_falls_silent_after_its_connect() ->
     assert {tuple(sorted((one, two))) for one, core in others.items() for two in core.branches} == expected
 
 
-def _has_sent_connect(net: MessageNetwork[Message], node: str) -> bool:
+def _has_sent_connect(net: MessageNetwork[TreeMessage], node: str) -> bool:
     return any(one[2] == node and isinstance(one[4], Connect) for one in net._under_way)
 
 
@@ -142,7 +142,7 @@ def test_a_run_that_others_have_begun_is_joined() -> None:
 
 
 @pytest.mark.parametrize("message", [Report(1, (1, "a", "b")), Connect(1, 9), Accept(1)])
-def test_messages_that_do_not_fit_raise_nothing(message: Message) -> None:
+def test_messages_that_do_not_fit_raise_nothing(message: TreeMessage) -> None:
     core = TreeBuilder("a", {"b": 1, "c": 2})
     core.start(0.0)
     assert core.hear("z", message, 0.0) == []

@@ -12,7 +12,7 @@ from patterns.reference import Given, Said, matches
 from tidings import Event
 from tidings.errors import PatternError
 from tidings.event.values import EPOCH
-from tidings.patterns import KeyRuns, Outcome, Pattern, Row
+from tidings.patterns import KeyRuns, Pattern, Row, RunOutcome
 
 TYPES = "ABCD"
 S = 1_000_000
@@ -111,7 +111,7 @@ def said(pattern: Pattern, key: object, outcomes: Iterable[object]) -> set[Said]
     """Return what the core says in the words of the reference."""
     found = set()
     for outcome in outcomes:
-        assert isinstance(outcome, Outcome), outcome
+        assert isinstance(outcome, RunOutcome), outcome
         names = tuple(
             (pattern.steps[step].name, row.time_us, row.node, row.number) for step, row in outcome.events
         )

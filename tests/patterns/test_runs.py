@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from patterns.reference import Given, Said
 from patterns.samples import S, event_of, events, expected, patterns, row_of, run, said
-from tidings.patterns import KeyRuns, Outcome, Pattern
+from tidings.patterns import KeyRuns, Pattern, RunOutcome
 from tidings.patterns.runs import RUNS_MAX, RefusedRow
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "patterns.md"
@@ -61,7 +61,7 @@ def test_absence_fires_when_all_events_up_to_its_end_have_come_though_the_key_is
     assert runs.advance(299_999_999) == []
     assert runs.wake_us == 300 * S
     (match,) = runs.advance(300 * S)
-    assert isinstance(match, Outcome)
+    assert isinstance(match, RunOutcome)
     assert (match.end_us, match.is_timeout) == (300 * S, False)
     assert runs.is_idle
 

@@ -27,7 +27,7 @@ from tidings.errors import UserError
 from tidings.event.values import EPOCH, us_from_time
 from tidings.pipeline.patterns import matches
 from tidings.pipeline.patterns.frames import finder
-from tidings.pipeline.patterns.lifting import Shape
+from tidings.pipeline.patterns.lifting import RowShape
 from tidings.pipeline.patterns.stream import PatternProcessor
 from tidings.pipeline.running import STATE_STORE
 
@@ -40,8 +40,8 @@ def moved(given: Iterable[Given]) -> list[Given]:
     return [one._replace(time=one.time + BEGIN_S * S) for one in given]
 
 
-def shape_of(pattern: Pattern) -> Shape:
-    return Shape(str(pattern), ("string",), tuple("bigint" for _ in pattern.columns))
+def shape_of(pattern: Pattern) -> RowShape:
+    return RowShape(str(pattern), ("string",), tuple("bigint" for _ in pattern.columns))
 
 
 def steps_of(pattern: Pattern, given: list[Given]) -> list[Given]:

@@ -9,7 +9,7 @@ import networkx as nx
 import pytest
 from effort import SEED
 
-from tidings.simulator.overlay_costs import Group, nearest, overlay_costs, random_graph
+from tidings.simulator.overlay_costs import MemberGroup, nearest, overlay_costs, random_graph
 from tidings.simulator.overlay_pictures import overlay_picture
 
 
@@ -46,7 +46,7 @@ def test_an_event_of_one_sender_takes_the_shortest_ways() -> None:
     graph = random_graph(random, 60, 4)
     known = nx.Graph([(one, two, {"weight": w}) for one, links in graph.items() for two, w in links.items()])
     members = random.sample(sorted(graph), 12)
-    group = Group(graph, "sender", members)
+    group = MemberGroup(graph, "sender", members)
     for sender in group.senders():
         lengths = nx.single_source_dijkstra_path_length(known, sender)
         assert group.event(sender)[1] == max(lengths[member] for member in members)
@@ -55,7 +55,7 @@ def test_an_event_of_one_sender_takes_the_shortest_ways() -> None:
 def test_nothing_is_left_when_all_have_left() -> None:
     graph = random_graph(Random(SEED), 40, 4)
     for strategy in ("tree", "sender", "insertion"):
-        group = Group(graph, strategy, sorted(graph)[:10])
+        group = MemberGroup(graph, strategy, sorted(graph)[:10])
         assert group.state > 0
         for member in sorted(graph)[:10]:
             group.leave(member)

@@ -17,7 +17,7 @@ from tidings.cli.options import Fields, Json, argument, option
 from tidings.cli.printing import print_json, print_result, shown
 from tidings.client import Bus
 from tidings.event import Event
-from tidings.overlay.changes import Sight
+from tidings.overlay.changes import NetworkSight
 from tidings.overlay.drawing import svg, text
 from tidings.overlay.records import NodeRecord
 
@@ -46,7 +46,7 @@ async def topology(
     async with bus_of() as bus:
         reply = await bus.topology()
         if watches:
-            await _watch(bus, Sight(reply), json)
+            await _watch(bus, NetworkSight(reply), json)
     records = msgspec.convert(reply["records"], list[NodeRecord])
     if draw_to is not None:
         draw_to.write_text(svg(records, reply["node"]))
@@ -58,14 +58,14 @@ async def topology(
             typer.echo(line)
 
 
-async def _watch(bus: Bus, before: Sight, json: bool) -> None:
+async def _watch(bus: Bus, before: NetworkSight, json: bool) -> None:
     """Print how much there is, and then what changes, for ever."""
     nodes = sum(len(ends) == 1 for ends in before.states)
     links = len(before.states) - nodes
     print_result({"nodes": nodes, "links": links}, f"watching {nodes} nodes and {links} links", json)
     while True:
         await asyncio.sleep(LOOK_S)
-        sight = Sight(await bus.topology())
+        sight = NetworkSight(await bus.topology())
         for change in sight.since(before):
             now = datetime.now(UTC)
             if json:

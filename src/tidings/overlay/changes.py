@@ -31,7 +31,7 @@ class Change(Struct, frozen=True):
         return f"{self.kind} {' – '.join(self.names)}: {self.was} → {self.now}"
 
 
-class Sight:
+class NetworkSight:
     """The state of each node and link in one reply to `topology`."""
 
     def __init__(self, reply: Mapping[str, Any]) -> None:
@@ -53,7 +53,7 @@ class Sight:
             if status.get("suspected") and ends in self.states:
                 self.states[ends] = "suspected"
 
-    def since(self, before: Sight) -> Iterator[Change]:
+    def since(self, before: NetworkSight) -> Iterator[Change]:
         """Yield what has changed since an earlier look."""
         names = before.names | self.names
         for ends in sorted(before.states.keys() | self.states.keys(), key=lambda ends: (len(ends), ends)):

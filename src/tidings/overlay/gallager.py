@@ -35,25 +35,25 @@ WAIT_S = 5.0
 """How long a node hears nothing before it asks its neighbours, and how long it waits for their answers."""
 
 
-class Message(Struct, frozen=True, tag=True):
+class TreeMessage(Struct, frozen=True, tag=True):
     """Message between neighbours in a run."""
 
     run: int
 
 
-class Weigh(Message, frozen=True):
+class Weigh(TreeMessage, frozen=True):
     """What this end has measured."""
 
     weight: float
 
 
-class Connect(Message, frozen=True):
+class Connect(TreeMessage, frozen=True):
     """Join the fragments at the ends of this edge."""
 
     level: int
 
 
-class Initiate(Message, frozen=True):
+class Initiate(TreeMessage, frozen=True):
     """Belong to this fragment; find its lightest edge to another, if `is_finding`."""
 
     level: int
@@ -61,40 +61,40 @@ class Initiate(Message, frozen=True):
     is_finding: bool
 
 
-class Test(Message, frozen=True):
+class Test(TreeMessage, frozen=True):
     """Tell whether the other end is in another fragment."""
 
     level: int
     fragment: Key
 
 
-class Accept(Message, frozen=True):
+class Accept(TreeMessage, frozen=True):
     """It is."""
 
 
-class Reject(Message, frozen=True):
+class Reject(TreeMessage, frozen=True):
     """It is not: the edge is not in the tree."""
 
 
-class Report(Message, frozen=True):
+class Report(TreeMessage, frozen=True):
     """The lightest edge to another fragment that was found here and behind here."""
 
     best: Key
 
 
-class ChangeRoot(Message, frozen=True):
+class ChangeRoot(TreeMessage, frozen=True):
     """The lightest edge of the fragment is here, or behind here: connect over it."""
 
 
-class Ready(Message, frozen=True):
+class Ready(TreeMessage, frozen=True):
     """The tree is built."""
 
 
-class Ask(Message, frozen=True):
+class Ask(TreeMessage, frozen=True):
     """Tell whether you are there and take part."""
 
 
-class Here(Message, frozen=True):
+class Here(TreeMessage, frozen=True):
     """I am, in the run of this message; whether the link is part of it."""
 
     is_used: bool
@@ -104,7 +104,7 @@ class Send(Struct, frozen=True):
     """Send a neighbour a message."""
 
     neighbour: str
-    message: Message
+    message: TreeMessage
 
 
 EdgeState = Literal["basic", "branch", "rejected"]
@@ -132,7 +132,7 @@ class TreeBuilder:
         self._key: dict[str, Key] = {}
         self._awake = self._is_finding = False
         self._level, self._fragment = 0, NONE
-        self._waiting: deque[tuple[str, Message]] = deque()
+        self._waiting: deque[tuple[str, TreeMessage]] = deque()
         self._find_count = 0
         self._test_edge: str | None = None
         self._best_edge: str | None = None
@@ -159,7 +159,7 @@ class TreeBuilder:
         self._wake_up()
         return self._taken()
 
-    def hear(self, neighbour: str, message: Message, now: float) -> list[Send]:
+    def hear(self, neighbour: str, message: TreeMessage, now: float) -> list[Send]:
         """Take a message of a neighbour; one of an older run, or of a neighbour left out, changes nothing."""
         if neighbour not in self._links or neighbour in self.left_out or message.run < self.run:
             return []
@@ -198,7 +198,7 @@ class TreeBuilder:
         self._asked = waits_for
         return [Send(one, Ask(self.run)) for one in sorted(waits_for)]
 
-    def _send(self, neighbour: str, message: Message) -> None:
+    def _send(self, neighbour: str, message: TreeMessage) -> None:
         self._out.append(Send(neighbour, message))
 
     def _taken(self) -> list[Send]:
@@ -216,7 +216,7 @@ class TreeBuilder:
             if not self._waiting or not self._has_changed:
                 return
 
-    def _take(self, neighbour: str, message: Message) -> None:
+    def _take(self, neighbour: str, message: TreeMessage) -> None:
         if isinstance(message, Weigh):
             self._agree(neighbour, message.weight)
             return
@@ -252,7 +252,7 @@ class TreeBuilder:
         basic = [one for one, state in self._state.items() if state == "basic"]
         return min(basic, key=self._key.__getitem__, default=None)
 
-    def _do(self, neighbour: str, message: Message) -> bool:
+    def _do(self, neighbour: str, message: TreeMessage) -> bool:
         """Do what a message says; return whether that was possible yet."""
         match message:
             case Connect(level=level):

@@ -6,6 +6,6 @@ I/O: the service of a node, a batch and a stream in Spark all drive that one cla
 """
 
 from tidings.patterns.pattern import Pattern, step
-from tidings.patterns.runs import KeyRuns, Outcome, Row
+from tidings.patterns.runs import KeyRuns, Row, RunOutcome
 
-__all__ = ["KeyRuns", "Outcome", "Pattern", "Row", "step"]
+__all__ = ["KeyRuns", "Pattern", "Row", "RunOutcome", "step"]

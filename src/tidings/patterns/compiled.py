@@ -18,7 +18,7 @@ from tidings.patterns.alternatives import Alternative, Element
 Values = tuple[Value | None, ...]
 
 
-class Sight:
+class RowSight:
     """What a condition with references reads: the values of the event, and of the last event of each step."""
 
     __slots__ = ("bound", "values")
@@ -27,7 +27,7 @@ class Sight:
     bound: Sequence[Values | None]
 
 
-StepTest = Callable[[Sight], bool | None]
+StepTest = Callable[[RowSight], bool | None]
 
 
 class CompiledElement:
@@ -121,7 +121,7 @@ def step_test(
         is_own = any(one is not None and numbers[one[0]] == own for one in found)
         (recurring if is_own else plain).append(cast("StepTest", tests.condition(condition)))
 
-    def holds(sight: Sight) -> bool:
+    def holds(sight: RowSight) -> bool:
         for test in plain:
             if test(sight) is not True:
                 return False
@@ -135,7 +135,7 @@ def step_test(
 
 
 class _SightTests(Tests):
-    """Conditions as functions of a `Sight`, with all the rules that filters have."""
+    """Conditions as functions of a `RowSight`, with all the rules that filters have."""
 
     def __init__(self, numbers: Mapping[str, int], columns: Mapping[str, int]) -> None:
         self._numbers, self._columns = numbers, columns
@@ -147,7 +147,7 @@ class _SightTests(Tests):
             return cast("Read", lambda sight: sight.values[column])
         step, column = self._numbers[found[0]], self._columns[found[1]]
 
-        def read(sight: Sight) -> Value | None:
+        def read(sight: RowSight) -> Value | None:
             bound = sight.bound[step]
             return None if bound is None else bound[column]
 

@@ -32,7 +32,7 @@ from tidings.patterns.text import (
     STEP_NAME,
     TIME_S_MAX,
     Clauses,
-    Draft,
+    PatternDraft,
     read,
 )
 from tidings.patterns.tree import Absent, All, Either, Node, StepNode, Then, joined, steps_in, write_node
@@ -80,7 +80,7 @@ class Pattern:
         if isinstance(expression, Part):
             if values:
                 raise PatternError("values are bound where a step is made")
-            draft = Draft(expression.node, Clauses(), {})
+            draft = PatternDraft(expression.node, Clauses(), {})
         elif isinstance(expression, str):
             draft = read(expression, values or {})
         else:
@@ -113,7 +113,7 @@ class Pattern:
         self.type = TYPE if given.type is None else given.type
         """Type of the events by which matches are delivered."""
 
-    def _check(self, draft: Draft) -> None:
+    def _check(self, draft: PatternDraft) -> None:
         """Refuse what could never match or never end; divide conditions into filters and references."""
         nodes = list(steps_in(self.node))
         known = _check_names(nodes, draft)
@@ -135,7 +135,7 @@ class Pattern:
         self._readers = [event_reader(name) for name in self.columns]
         self._key_readers = [event_reader(name) for name in self.by]
 
-    def _check_end(self, draft: Draft) -> None:
+    def _check_end(self, draft: PatternDraft) -> None:
         if self.within_us is not None:
             return
         for node in steps_in(self.node):
@@ -321,11 +321,11 @@ def step(name: str, condition: str | Filter = "", /, **values: Any) -> StepPart:
 # Checks
 
 
-def _error(problem: str, step: str, draft: Draft) -> PatternError:
+def _error(problem: str, step: str, draft: PatternDraft) -> PatternError:
     return PatternError(problem, *draft.places.get(step, (None, None)))
 
 
-def _check_names(nodes: list[StepNode], draft: Draft) -> dict[str, None]:
+def _check_names(nodes: list[StepNode], draft: PatternDraft) -> dict[str, None]:
     """Return the names of steps; PatternError if two have one name."""
     known: dict[str, None] = {}
     for node in nodes:
@@ -374,7 +374,11 @@ def _ends_absent(node: Node) -> bool:
 
 
 def _divided(
-    node: StepNode, known: dict[str, None], earlier: frozenset[str], absent: frozenset[str], draft: Draft
+    node: StepNode,
+    known: dict[str, None],
+    earlier: frozenset[str],
+    absent: frozenset[str],
+    draft: PatternDraft,
 ) -> PatternStep:
     """Return a step with its filter and references; PatternError if it is never true."""
     alone: list[Condition] = []

@@ -13,7 +13,7 @@ from typing import Any
 from tidings.event.model import Event
 from tidings.event.values import EPOCH, MICROSECOND, RESERVED, Value
 from tidings.patterns.pattern import Pattern
-from tidings.patterns.runs import Outcome, Row
+from tidings.patterns.runs import Row, RunOutcome
 
 TIMEOUT, LATE_TYPE = ".timeout", ".late"
 """What the types of time-outs, and of events that were not used, end with."""
@@ -24,7 +24,7 @@ def time_of(time_us: int) -> datetime:
     return EPOCH + time_us * MICROSECOND
 
 
-def values_of(pattern: Pattern, key: tuple[object, ...], outcome: Outcome) -> dict[str, Any]:
+def values_of(pattern: Pattern, key: tuple[object, ...], outcome: RunOutcome) -> dict[str, Any]:
     """Return the attributes of a match; header fields of its key are in the subject only."""
     keyed = zip(pattern.by, key, strict=True)
     values: dict[str, Any] = {name: part for name, part in keyed if name not in RESERVED}
@@ -65,7 +65,7 @@ def subject_of(key: tuple[object, ...]) -> str | None:
 
 
 def match_event(
-    pattern: Pattern, key: tuple[object, ...], outcome: Outcome, more: dict[str, Any], delivery: str
+    pattern: Pattern, key: tuple[object, ...], outcome: RunOutcome, more: dict[str, Any], delivery: str
 ) -> Event:
     """Return a match or a time-out as an event; `more` are further attributes."""
     kind = pattern.type + TIMEOUT if outcome.is_timeout else pattern.type

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from tidings.event.values import Value
-from tidings.patterns.compiled import CompiledAlternative, CompiledPattern, Sight
+from tidings.patterns.compiled import CompiledAlternative, CompiledPattern, RowSight
 
 RUNS_MAX = 1_000
 """Runs of one key: events that would start more of them start none."""
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     values: tuple[Value | None, ...] = ()
 
 
-class Outcome(Struct, frozen=True):
+class RunOutcome(Struct, frozen=True):
     """A match, or a run that timed out: the events of each step, in their order.
 
     `end_us` is the time of the last event, or the end of the time within which something was absent.
@@ -64,12 +64,12 @@ class RefusedRow(NamedTuple):
     reason: str
 
 
-Found = Outcome | RefusedRow
+Found = RunOutcome | RefusedRow
 
 _ORDER = attrgetter("time_us", "node", "number")
 
 
-class _Run:
+class _PartialMatch:
     """A partial match: the alternative, the element it is at, the events of that, and all events."""
 
     __slots__ = ("alternative", "at", "bound", "count", "events")
@@ -130,9 +130,9 @@ class KeyRuns:
 
     def __init__(self, pattern: CompiledPattern) -> None:
         self._pattern = pattern
-        self._runs: list[_Run] = []  # by their start, then in the order of alternatives
+        self._runs: list[_PartialMatch] = []  # by their start, then in the order of alternatives
         self._waiting: list[Row] = []
-        self._sight = Sight()
+        self._sight = RowSight()
 
     @property
     def wake_us(self) -> int | None:
@@ -202,7 +202,7 @@ class KeyRuns:
                 continue
             verdict = self._step(run, row)
             if verdict is None:
-                found.append(Outcome(tuple(run.events), row.time_us))
+                found.append(RunOutcome(tuple(run.events), row.time_us))
                 if not overlapping:
                     self._runs = []
                     return True
@@ -214,7 +214,7 @@ class KeyRuns:
         self._runs = kept
         return False
 
-    def _step(self, run: _Run, row: Row) -> bool | None:
+    def _step(self, run: _PartialMatch, row: Row) -> bool | None:
         """Offer an event to a run: None if that completes it, False if it ends it."""
         alternative, at = run.alternative, run.at
         elements, mask = alternative.elements, row.mask
@@ -235,7 +235,7 @@ class KeyRuns:
                     return False
         return True
 
-    def _holds(self, step: int, row: Row, run: _Run) -> bool:
+    def _holds(self, step: int, row: Row, run: _PartialMatch) -> bool:
         test = self._pattern.tests[step]
         if test is None:
             return True
@@ -250,16 +250,16 @@ class KeyRuns:
         if len(self._runs) >= RUNS_MAX:
             found.append(RefusedRow(row, TOO_MANY_RUNS))
             return
-        begun: list[_Run] = []
+        begun: list[_PartialMatch] = []
         for alternative in pattern.alternatives:
             first = alternative.elements[0]
             if not row.mask & first.bit:
                 continue
-            run = _Run(alternative, [None] * pattern.steps)
+            run = _PartialMatch(alternative, [None] * pattern.steps)
             if not self._holds(first.step, row, run):
                 continue
             if run.take(0, row):
-                found.append(Outcome(tuple(run.events), row.time_us))
+                found.append(RunOutcome(tuple(run.events), row.time_us))
                 if not pattern.overlapping:
                     self._runs = []
                 return
@@ -281,13 +281,13 @@ class KeyRuns:
             group, runs = runs[:count], runs[count:]
             whole = next((run for run in group if run.is_complete_in_time), None)
             if whole is not None:
-                found.append(Outcome(tuple(whole.events), start.time_us + within))
+                found.append(RunOutcome(tuple(whole.events), start.time_us + within))
                 if not self._pattern.overlapping:
                     end = _ORDER(whole.events[-1][1])
                     runs = [run for run in runs if _ORDER(run.events[0][1]) > end]
             elif self._pattern.timeouts:
                 longest = max(group, key=lambda run: len(run.events))
-                found.append(Outcome(tuple(longest.events), start.time_us + within, is_timeout=True))
+                found.append(RunOutcome(tuple(longest.events), start.time_us + within, is_timeout=True))
             self._runs = runs
 
     # Storage
@@ -317,7 +317,7 @@ class KeyRuns:
         state, made = _decoder.decode(data), cls(pattern)
         rows = [Row(*row[:4], tuple(row[4])) for row in state.rows]
         for stored in state.runs:
-            run = _Run(pattern.alternatives[stored.alternative], [None] * pattern.steps)
+            run = _PartialMatch(pattern.alternatives[stored.alternative], [None] * pattern.steps)
             run.at, run.count = stored.at, stored.count
             for step, place in stored.events:
                 run.events.append((step, rows[place]))

@@ -27,7 +27,7 @@ from tidings.filters import Filter
 from tidings.patterns.matcher import Matcher, decode_key, encode_key
 from tidings.patterns.pattern import Pattern
 from tidings.patterns.reporting import LATE_TYPE, TIMEOUT, late_event, match_event
-from tidings.patterns.runs import Outcome, Row
+from tidings.patterns.runs import Row, RunOutcome
 from tidings.protocol.access import NOBODY, OWNER, Principal
 from tidings.protocol.arguments import check_readable
 from tidings.protocol.broker import Broker
@@ -67,7 +67,7 @@ Report = Callable[[list[Event], list[tuple[Row, str]]], None]
 """Takes the matches of a tick, and the events that could not be used, with the reasons."""
 
 
-class Watch(EventSink):
+class PatternWatch(EventSink):
     """A pattern at work: what comes for it is gathered until the tick ends."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Watch(EventSink):
         for key, found in self.matcher.advance(now):
             self.changed[key] = None
             for one in found:
-                if isinstance(one, Outcome):
+                if isinstance(one, RunOutcome):
                     name = decode_key(key)
                     matches.append(match_event(self.pattern, name, one, self.more, self.delivery))
                 else:
@@ -148,7 +148,7 @@ class Watch(EventSink):
             unused.append((taken, reason))
 
 
-class SessionWatch(Watch):
+class SessionWatch(PatternWatch):
     """A pattern of a session, whose consumer gets the matches."""
 
     consumer: Consumer
@@ -176,7 +176,7 @@ class Before(NamedTuple):
     state: bytes | int | None
 
 
-class StandingWatch(Watch):
+class StandingWatch(PatternWatch):
     """A pattern with a name and an owner: it is stored, and its matches are published."""
 
     def __init__(
@@ -262,7 +262,7 @@ class PatternService(Service):
         self.broker = broker
         broker.patterns = self
         self._count = self._arrivals = 0
-        self._noted: dict[Watch, None] = {}
+        self._noted: dict[PatternWatch, None] = {}
         self._sessions: dict[SessionWatch, None] = {}
         self._standing: dict[StandingKey, StandingWatch] = {}
         self._before: deque[Before] = deque()
@@ -338,13 +338,13 @@ class PatternService(Service):
             if granted is not None and not granted.covers(Filter("type = :kind", kind=kind)):
                 raise NotAllowed(f"{principal.user!r} may not publish {kind!r}, as this pattern does")
 
-    def _begin(self, watch: Watch) -> None:
+    def _begin(self, watch: PatternWatch) -> None:
         if self._count >= PATTERNS_MAX:
             raise Refused("limit", f"a node has at most {PATTERNS_MAX} patterns")
         self._count += 1
         self.broker.exchange.subscribe(watch.subscription)
 
-    def _end(self, watch: Watch) -> None:
+    def _end(self, watch: PatternWatch) -> None:
         self._count -= 1
         self._noted.pop(watch, None)
         if isinstance(watch, SessionWatch):
@@ -384,7 +384,7 @@ class PatternService(Service):
         self._arrivals += 1
         return self.broker.boot << 40 | self._arrivals
 
-    def note(self, watch: Watch) -> None:
+    def note(self, watch: PatternWatch) -> None:
         """Something has come for a pattern, or is due."""
         self._noted[watch] = None
 

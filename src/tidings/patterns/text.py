@@ -80,7 +80,7 @@ class Clauses(Struct):
     type: str | None = None
 
 
-class Draft(Struct):
+class PatternDraft(Struct):
     """A pattern as it was read, with the place of each step for errors that are found later."""
 
     node: Node
@@ -88,7 +88,7 @@ class Draft(Struct):
     places: dict[str, tuple[int, int]]
 
 
-def read(text: str, parameters: Mapping[str, Any]) -> Draft:
+def read(text: str, parameters: Mapping[str, Any]) -> PatternDraft:
     """Read a pattern; PatternError has the line and column of a mistake."""
     if len(text) > LENGTH_MAX:
         raise PatternError(f"the pattern has {len(text)} characters, more than {LENGTH_MAX}")
@@ -111,7 +111,7 @@ class _Reader:
 
     # The grammar
 
-    def pattern(self) -> Draft:
+    def pattern(self) -> PatternDraft:
         node = self.sequence()
         clauses, seen = Clauses(), set[str]()
         while not self.is_over():
@@ -123,7 +123,7 @@ class _Reader:
                 raise self.error(f"{word} stands twice", begun)
             seen.add(word)
             _CLAUSES[word](self, clauses)
-        return Draft(node, clauses, self.places)
+        return PatternDraft(node, clauses, self.places)
 
     def sequence(self) -> Node:
         if self.comes("NO"):

@@ -21,7 +21,7 @@ from math import inf, log2
 from random import Random
 from typing import Literal
 
-from tidings.overlay.gallager import Message, TreeBuilder
+from tidings.overlay.gallager import TreeBuilder, TreeMessage
 from tidings.overlay.switching import SwitchMessage, TreeSwitch
 from tidings.overlay.tree import Edge, spanning_tree
 from tidings.simulator.message_network import MessageNetwork
@@ -82,10 +82,10 @@ def beside(edges: Iterable[Edge]) -> dict[str, set[str]]:
 # Building and switching
 
 
-def build(graph: Graph, seed: int) -> MessageNetwork[Message]:
+def build(graph: Graph, seed: int) -> MessageNetwork[TreeMessage]:
     """Build the minimum spanning tree by messages; AssertionError if it is another, or costs too much."""
     cores = {name: TreeBuilder(name, links, PATIENCE_S) for name, links in graph.items()}
-    net: MessageNetwork[Message] = MessageNetwork(cores, seed, lambda a, b: DELAY_S * graph[a][b])
+    net: MessageNetwork[TreeMessage] = MessageNetwork(cores, seed, lambda a, b: DELAY_S * graph[a][b])
     for name, core in cores.items():
         net.do(name, core.start(0.0))
     while net.step():
@@ -132,7 +132,7 @@ def switch(graph: Graph, before: Iterable[Edge], seed: int) -> MessageNetwork[Sw
 # Using trees
 
 
-class Group:
+class MemberGroup:
     """Members of a group, and the links on which their events travel."""
 
     def __init__(self, graph: Graph, strategy: Strategy, members: Iterable[str]) -> None:
@@ -264,7 +264,7 @@ def overlay_costs(
     built = build(graph, seed)
     switched = switch(reweighed(random, graph), spanning_tree(edges_of_graph(graph)), seed)
     names = sorted(graph)
-    group = Group(graph, strategy, random.sample(names, max(1, round(members * nodes))))
+    group = MemberGroup(graph, strategy, random.sample(names, max(1, round(members * nodes))))
     of_first = group.joined
     moves = round(churn * len(group.members))
     for _ in range(moves):

@@ -25,7 +25,7 @@ from tidings.pipeline.patterns.lifting import (
     TIME_US,
     TIMES,
     UNTIL,
-    Shape,
+    RowShape,
     lifted,
     named,
     plain,
@@ -77,7 +77,7 @@ def matches(pattern: Pattern, frame: DataFrame, until: datetime | None = None) -
     return named(pattern, shape, ordered.mapInArrow(finder(shape), result_schema(pattern, shape)))
 
 
-def finder(shape: Shape) -> Callable[[Batches], Batches]:
+def finder(shape: RowShape) -> Callable[[Batches], Batches]:
     """Return the function of a task, which gets rows sorted by key, time, node and position."""
 
     def find(batches: Batches) -> Batches:
@@ -98,7 +98,7 @@ def finder(shape: Shape) -> Callable[[Batches], Batches]:
 _Read = tuple[tuple[Any, ...], Row, int]
 
 
-def _rows(shape: Shape, batches: Batches) -> Iterator[_Read]:
+def _rows(shape: RowShape, batches: Batches) -> Iterator[_Read]:
     """Yield the key, the row and the end of time of each row."""
     for batch in batches:
         columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
@@ -137,7 +137,7 @@ def _found(pattern: Pattern, key: tuple[Any, ...], rows: Iterator[_Read]) -> Ite
     yield from found
 
 
-def arrow_schema(pattern: Pattern, shape: Shape) -> pa.Schema:
+def arrow_schema(pattern: Pattern, shape: RowShape) -> pa.Schema:
     """Return the schema of results for Arrow."""
     kinds = {
         "string": pa.string(),

@@ -17,7 +17,7 @@ from tidings.errors import UserError
 from tidings.event.values import time_from_us, us_from_time
 from tidings.patterns import Pattern
 from tidings.patterns.pattern import KEY_LENGTH_MAX, KEY_TOO_LONG, NO_KEY
-from tidings.patterns.runs import Found, Outcome, Row
+from tidings.patterns.runs import Found, Row, RunOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -40,7 +40,7 @@ TIMES = frozenset(("time", "date"))
 """Kinds of columns that are moments, and travel as microseconds."""
 
 
-class Shape(Struct, frozen=True):
+class RowShape(Struct, frozen=True):
     """Kinds of the key and of the values of a pattern in one DataFrame; sent to the workers with it."""
 
     pattern: str
@@ -48,7 +48,7 @@ class Shape(Struct, frozen=True):
     values: tuple[str, ...]
 
 
-def shape_of(pattern: Pattern, frame: DataFrame) -> Shape:
+def shape_of(pattern: Pattern, frame: DataFrame) -> RowShape:
     """Return the kinds of the columns that a pattern reads; UserError if one can't be used."""
     types = {field.name: field.dataType for field in frame.schema.fields}
     for name in (*PLACE, *pattern.by):
@@ -59,7 +59,7 @@ def shape_of(pattern: Pattern, frame: DataFrame) -> Shape:
         if kind not in _KEYS:
             raise UserError(f"column {name!r}: a key is a string, an integer, a boolean or a time")
     values = tuple(_kind(name, types[name]) if name in types else "string" for name in pattern.columns)
-    return Shape(str(pattern), key, values)
+    return RowShape(str(pattern), key, values)
 
 
 def _kind(name: str, type: st.DataType) -> str:
@@ -69,7 +69,7 @@ def _kind(name: str, type: st.DataType) -> str:
     raise UserError(f"column {name!r}: a pattern can't read {type.simpleString()}")
 
 
-def lifted(pattern: Pattern, frame: DataFrame, shape: Shape) -> DataFrame:
+def lifted(pattern: Pattern, frame: DataFrame, shape: RowShape) -> DataFrame:
     """Return the rows that are some step: k0, k1 … for the key, its place, its steps, v0, v1 … for values."""
     bits = [
         sf.when(step.filter.to_spark(frame), sf.lit(1 << number)).otherwise(sf.lit(0))
@@ -120,10 +120,10 @@ def unusable_key(key: Sequence[Any]) -> str | None:
     return None
 
 
-def spoken(pattern: Pattern, shape: Shape, key: Sequence[Any], found: Found) -> dict[str, Any]:
+def spoken(pattern: Pattern, shape: RowShape, key: Sequence[Any], found: Found) -> dict[str, Any]:
     """Return a match, a time-out or an event that was not used as a row of `RESULT` columns."""
     row: dict[str, Any] = {f"k{n}": part for n, part in enumerate(key)}
-    if not isinstance(found, Outcome):
+    if not isinstance(found, RunOutcome):
         unused, reason = found
         row |= {"kind": "unused", "start": unused.time_us, "end": unused.time_us, "reason": reason}
         return row | {"events": [_placed("", unused)]}
@@ -143,7 +143,7 @@ def _placed(step: str, row: Row) -> dict[str, Any]:
     return {"step": step, "time_us": row.time_us, "node": row.node, "position": row.number}
 
 
-def result_schema(pattern: Pattern, shape: Shape) -> str:
+def result_schema(pattern: Pattern, shape: RowShape) -> str:
     """Return the schema of the rows that `spoken` makes."""
     keys = [f"k{n} {_wire(kind)}" for n, kind in enumerate(shape.key)]
     events = "events array<struct<step: string, time_us: bigint, node: string, position: bigint>>"
@@ -159,7 +159,7 @@ def _wire(kind: str) -> str:
     return "bigint" if kind in TIMES else kind
 
 
-def named(pattern: Pattern, shape: Shape, rows: DataFrame) -> DataFrame:
+def named(pattern: Pattern, shape: RowShape, rows: DataFrame) -> DataFrame:
     """Return the rows of `result_schema` with names and times as people want them."""
     keys = [_read(f"k{n}", kind).alias(name) for n, (name, kind) in _numbered(pattern.by, shape.key)]
     kinds = [shape.values[pattern.columns.index(name)] for _, name in pattern.returns]

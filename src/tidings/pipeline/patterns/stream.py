@@ -22,7 +22,7 @@ from tidings.pipeline.patterns.lifting import (
     NODE,
     POSITION,
     TIME_US,
-    Shape,
+    RowShape,
     plain,
     result_schema,
     spoken,
@@ -51,7 +51,7 @@ _PACKED = pa.schema(
 )
 
 
-def stream_found(pattern: Pattern, rows: DataFrame, shape: Shape) -> DataFrame:
+def stream_found(pattern: Pattern, rows: DataFrame, shape: RowShape) -> DataFrame:
     """Return what a pattern finds in a stream of lifted rows, as rows of `result_schema`."""
     delay_ms = pattern.late_us // 1000 + 1  # Spark's watermark is late by its own time, ours just before it
     timed = rows.mapInArrow(_packer(shape), PACKED).withColumn("time", sf.timestamp_micros(TIME_US))
@@ -61,7 +61,7 @@ def stream_found(pattern: Pattern, rows: DataFrame, shape: Shape) -> DataFrame:
     )
 
 
-def _packer(shape: Shape) -> Any:
+def _packer(shape: RowShape) -> Any:
     keys = [f"k{number}" for number in range(len(shape.key))]
     values = [f"v{number}" for number in range(len(shape.values))]
 
@@ -88,7 +88,7 @@ def _rows(columns: list[pa.Array], count: int) -> list[tuple[Any, ...]]:
 class PatternProcessor(StatefulProcessor):
     """Partial matches of each key; a timer wakes it when the watermark reaches its next event or deadline."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowShape) -> None:
         self._shape = shape
 
     def init(self, handle: StatefulProcessorHandle) -> None:
