@@ -25,7 +25,7 @@ from tidings.cli.app import app
 from tidings.cli.printing import add_row, new_table, shown, values_text
 from tidings.cli.queue import create
 from tidings.errors import TidingsError
-from tidings.queues.description import TOLD, Description
+from tidings.queues.description import REPORTED, Description
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_every_field_of_a_description_can_be_asked_for(tidings: Commands) -> Non
 
 
 def test_no_field_of_a_description_is_without_its_option() -> None:
-    assert set(Description.__struct_fields__) - TOLD <= set(create.__annotations__)
+    assert set(Description.__struct_fields__) - REPORTED <= set(create.__annotations__)
 
 
 def test_what_is_not_said_is_left_to_the_node(tidings: Commands) -> None:
