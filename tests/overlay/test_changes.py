@@ -5,7 +5,7 @@ from __future__ import annotations
 from overlay.network import App, Network
 from overlay.test_moving import network
 
-from tidings.overlay.changes import Sight
+from tidings.overlay.changes import NetworkSight
 
 
 class Watching:
@@ -16,10 +16,10 @@ class Watching:
         self._app: App = net.app(node, "watching")
         self._last = self._look()
 
-    def _look(self) -> Sight:
+    def _look(self) -> NetworkSight:
         told = self._app.ask("topology")
         self._net.run(0.05)
-        return Sight(told[0])
+        return NetworkSight(told[0])
 
     def run(self, seconds: float) -> list[str]:
         """What has changed meanwhile, line by line."""
