@@ -17,6 +17,7 @@ from tidings import Event
 from tidings.client import blocking, opening
 from tidings.client.advertisements import Interest, Offers
 from tidings.client.bus import Bus
+from tidings.client.channels import Channel
 from tidings.client.listener import Listener
 from tidings.client.log import Log, Sink
 from tidings.client.message import Message, Take
@@ -29,6 +30,7 @@ from tidings.client.worker import Messages
 
 CLASSES = [
     Bus,
+    Channel,
     Interest,
     Lease,
     Listener,

@@ -27,11 +27,6 @@ MORE = 20
 """Events of each publisher that have to arrive before the next thing happens."""
 PAUSE_S = 0.02
 
-pytestmark = [
-    pytest.mark.skipif(not IS_SOAK, reason="a matter of the long run"),
-    pytest.mark.skipif(IS_SOAK and not are_allowed(), reason="network namespaces can't be made here"),
-]
-
 
 class Checker:
     """What each publisher has sent, and what each subscriber has got of it."""
@@ -94,6 +89,8 @@ def logged(net: NetworkOfNamespaces, *numbers: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not IS_SOAK, reason="a matter of the long run")
+@pytest.mark.skipif(IS_SOAK and not are_allowed(), reason="network namespaces can't be made here")
 @pytest.mark.timeout(600)
 def test_the_log_of_a_checker_is_clean_whatever_is_killed_cut_or_parted(tmp_path: Path) -> None:
     net = NetworkOfNamespaces(tmp_path, NODES)

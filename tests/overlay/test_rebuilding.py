@@ -198,7 +198,8 @@ def test_nodes_agree_on_a_tree_that_no_link_beats_by_the_threshold(weights: Weig
     for (one, other), weight in weights.items():
         way = nx.shortest_path(graph, one, other)
         heaviest = max(weights[min(pair), max(pair)] for pair in pairwise(way))
-        assert weight >= int(2 * heaviest * 0.7) / 2, (one, other)
+        # Of links that save just as much, the ids decide.
+        assert 2 * weight >= int(2 * heaviest * 0.7) - 1, (one, other)
 
 
 # The switch of whole nodes under load

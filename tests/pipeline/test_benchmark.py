@@ -80,6 +80,9 @@ def test_a_small_run_of_back_tests_measures_every_workload(
         "back-test by two tasks, over one process that builds the index",
         "back-test of sealed files, over a live log",
         "memory of a state after ten times as many events",
+        "100 patterns at a node, rate over that of plain subscriptions",
+        "a pattern in a task, one row in ten a step, over an idle task",
+        "memory of 100,000 keys of a pattern after ten times as many events",
         "bytes to Spark of a collapse by the minute, over those of its readings",
         "back-test of sealed files on two executors, over one",
     ]

@@ -143,7 +143,6 @@ class Overlay(Service):
         self.liveness.on_lost = self._lose
         self._weighing = Weighing(settings, broker, self.linking, self.liveness.pinging, self.topology)
         self._weighing.tell, self._weighing.report = self._weighed, self._disagree
-        self._weighing.begin(self.later)
         self._draining = Draining(broker, *around, self._is_of_use)
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, TOLERATE - 1))
         broker.open_link = self._open_link
@@ -202,6 +201,7 @@ class Overlay(Service):
             return
         if neighbour.link is not None:
             self.liveness.link_up(neighbour, neighbour.link)
+        self._weighing.begin(self.later)
         if self.topology.is_active(neighbour.node) and not neighbour.is_in_tree:
             self.routing.follow_tree()
         elif neighbour.is_in_tree:

@@ -116,16 +116,21 @@ class Weighing:
         self._topology = topology
         self._meters: dict[str, LinkMeter] = {}
         self._disagreeing: set[str] = set()
+        self._is_weighing = False
 
     def begin(self, later: Later) -> None:
-        """Weigh all links from now on, as often as the settings say."""
+        """Weigh all links, as often as the settings say, for as long as there are any; a link is there."""
+        if self._is_weighing or not self._settings.weigh_s:
+            return
 
         def again() -> None:
             self._weigh_all()
-            later(self._settings.weigh_s, again)
+            self._is_weighing = bool(self._meters)
+            if self._is_weighing:
+                later(self._settings.weigh_s, again)
 
-        if self._settings.weigh_s:
-            later(self._settings.weigh_s, again)
+        self._is_weighing = True
+        later(self._settings.weigh_s, again)
 
     def _weigh_all(self) -> None:
         links = {neighbour.node: (link, neighbour) for link, neighbour in self._links if link.is_up}
