@@ -136,6 +136,11 @@ class Filter:
         made._set(condition, normal, exact)
         return made
 
+    @classmethod
+    def from_normal(cls, normal: Normal) -> Filter:
+        """Return the filter that has this normal form."""
+        return cls._of(condition_of(normal), normal)
+
     # Matching and comparing
 
     def matches(self, event: Event) -> bool:

@@ -47,7 +47,7 @@ class Box:
         self.lists: list[list[Point]] = []  # attributes that must have one of a few
         self.is_exact = not alternative.residues
         for name in self.names:
-            kind, line = _only_line(constraints[name])
+            kind, line = only_line(constraints[name])
             if line is None:
                 lows.append(LOWEST)
                 highs.append(HIGHEST)
@@ -90,8 +90,8 @@ class Box:
 _BOOLEANS = (None, points([1]), points([2]), None)  # by the bits of a constraint
 
 
-def _only_line(constraint: Constraint) -> tuple[int, Intervals | None]:
-    """Return the one kind of value that a constraint admits, and which; None if it admits several."""
+def only_line(constraint: Constraint) -> tuple[int, Intervals | None]:
+    """Return the one kind of value that a constraint admits, and which; None if it admits several kinds."""
     found: tuple[int, Intervals | None] | None = None
     for kind, line in enumerate(constraint.lines):
         if line.cuts or line.inside:

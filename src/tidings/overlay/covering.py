@@ -1,22 +1,23 @@
 """Covering set: as few filters as possible, announced to one neighbour so that everything wanted is covered.
 
-Wanted filters that are equal are one *entry*. The entries form a forest. An entry is announced if it is a
-root; each other one has a parent that covers it, so the root of its tree does. Only roots are searched when
-an entry comes (`candidates.py`). It becomes a child of a root that covers it, or else a root, and the roots
-that it covers become its children. When a root goes, its children are placed anew; when another entry goes,
-its children become those of its parent. A root that becomes a child keeps its own children, so covering much
-costs little.
+Wanted filters that are equal are one *entry*. The entries form a forest. Each entry that is no root has a
+parent that covers it, so the root of its tree does. The roots are announced, those merged that differ in one
+attribute only (`merging.py`). Only roots are searched when an entry comes (`candidates.py`). It becomes a
+child of a root that covers it, or else a root, and the roots that it covers become its children. When a root
+goes, its children are placed anew; when another entry goes, its children become those of its parent. A root
+that becomes a child keeps its own children, so covering much costs little.
 
 A parent of many entries has few children. Two of the same rank and with the same value (`candidates.py`: the
 anchor) are compared, and the covered one becomes a child of the other, whose rank grows, as in a binomial
 heap: of n filters `value > x` a root has about log n children, one of which is the next root.
 
-The rules kept: each wanted filter is covered by an announced one, and a passive one never stands for a
-demanding one. No announced filter covers another one, as far as `Filter.covers` finds, unless comparing them
-or searching would take too long. Of filters that cover each other the one with the shortest text is
-announced, of several the first in order of text, so the result does not depend on the order in which they
-came. Changes are returned between two operations only: a filter that goes and those which it covered are in
-the same `AnnouncedChanges`.
+The rules kept: each wanted filter is covered by an announced one, what is announced matches nothing else, and
+a passive one never stands for a demanding one. No root covers another one, as far as `Filter.covers` finds,
+unless comparing them or searching would take too long; a merged filter may cover a root that none of its own
+covers. Of filters that cover each other the one with the shortest text is a root, of several the first in
+order of text, so the result does not depend on the order in which they came. Changes are returned between
+two rounds of operations only: a filter that goes and those which it covered are in the same
+`AnnouncedChanges`, and so are a merged filter and the one in its place.
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ from tidings.filters.relations import covers_singly, simplify
 from tidings.interest.demand import COMPARED_MAX, MERGED_ALTERNATIVES_MAX, Weight, comparing, weigh
 from tidings.overlay.boxes import Box
 from tidings.overlay.candidates import Candidates, anchor_of
+from tidings.overlay.merging import Merging, Unit
 from tidings.steps import Steps
 
 STEP: Final = 8
 """Comparisons, or nodes of the index, in one step."""
 SEARCH_MAX: Final = 20_000
 """Comparisons and nodes without result in one search; past this nothing more is found."""
+ROUND_MIN: Final = 1_000
+"""Operations after which roots are merged and changes can be taken, though more operations are noted; in a
+larger set, as many as it has entries, so that each merged filter is made anew a few times only."""
 DIGEST_BITS: Final = 128
 
 
@@ -66,8 +71,8 @@ class _Entry:
     """Wanted filter, however many keys have it."""
 
     __slots__ = (
-        "box", "children", "home", "keys", "latest", "normal", "number", "parent",
-        "passive", "rank", "simple", "wanted", "weight",
+        "box", "children", "home", "keys", "latest", "normal", "parent",
+        "passive", "rank", "simple", "unit", "wanted", "weight",
     )  # fmt: skip
 
     def __init__(self, wanted: Filter, passive: bool) -> None:
@@ -85,11 +90,7 @@ class _Entry:
         self.children: dict[_Entry, None] = {}
         self.latest: dict[tuple[object, int], _Entry] = {}  # children by home and rank
         self.rank = 0
-        self.number = 0  # in the digest, of a root
-
-    @property
-    def name(self) -> _Name:
-        return str(self.wanted), self.passive
+        self.unit: Unit | None = None  # of a root that is announced
 
     def stands_for(self, other: _Entry) -> bool:
         """Whether the other need not be announced if this one is, for all that is known without doubt."""
@@ -181,12 +182,15 @@ class CoveringSet:
         self._wanted: dict[Hashable, _Entry | None] = {}
         self._entries: dict[tuple[Filter, bool], list[_Entry]] = {}
         self._roots: dict[bool, Candidates[_Entry]] = {False: Candidates(), True: Candidates()}  # by passive
+        self._turned: dict[_Entry, bool] = {}  # roots that are new (True) or none any more, in this round
+        self._merging = Merging()
+        self._units: dict[str, dict[Unit, None]] = {}  # that are to be announced, by their text
         self._announced: dict[_Name, Announced] = {}
         self._added: dict[_Name, Announced] = {}
         self._removed: dict[_Name, Announced] = {}
-        self._sum = 0  # of the roots
+        self._sum = 0  # of the numbers of what is to be announced
         self._digest = 0  # as of the last change that was taken
-        self._is_between = True  # no operation is under way
+        self._is_between = True  # no round is under way
         self._working = self._work()
 
     def __len__(self) -> int:
@@ -220,6 +224,7 @@ class CoveringSet:
         if not is_wanted:
             raise KeyError(key)
         self._noted[key] = None
+        self._noted.move_to_end(key)  # behind what was noted to take its place
 
     def take_changes(self) -> AnnouncedChanges:
         """Return what has changed since the last call: nothing while one change is half done."""
@@ -240,17 +245,22 @@ class CoveringSet:
             yield
 
     def _work(self) -> Iterator[None]:
-        """Do what is noted, for ever, one key after another."""
+        """Do what is noted, for ever, one key after another, in rounds."""
         while True:
-            if self._noted:
+            for _ in range(max(ROUND_MIN, len(self._entries))):
+                if not self._noted:
+                    break
+                self._is_between = False
                 key, noted = self._noted.popitem(last=False)
                 former = self._wanted.pop(key, None)
-                self._is_between = False
                 if noted is not None:  # first, so that what the former one covered finds a cover
                     yield from self._come(key, *noted)
                 if former is not None:
                     yield from self._go(former)
-                self._is_between = True
+                if self._noted:
+                    yield
+            yield from self._merge()
+            self._is_between = True
             yield
 
     def _come(self, key: Hashable, filter: Filter, passive: bool) -> Iterator[None]:
@@ -329,18 +339,64 @@ class CoveringSet:
 
     def _announce(self, entry: _Entry) -> None:
         """Make an entry a root."""
-        name = entry.name
-        announced = Announced(entry.wanted, entry.passive)
-        if self._removed.pop(name, None) is None:
-            self._added[name] = announced
-        entry.number = number_of(announced)
-        self._sum += entry.number
+        if self._turned.pop(entry, None) is None:
+            self._turned[entry] = True
         self._roots[entry.passive].add(entry, entry.normal, entry.simple, entry.box)
 
     def _conceal(self, entry: _Entry) -> None:
         """Make an entry a root no longer."""
-        name = entry.name
+        if self._turned.pop(entry, None) is None:
+            self._turned[entry] = False
+        self._roots[entry.passive].remove(entry)
+
+    def _merge(self) -> Iterator[None]:
+        """Merge the roots of this round with all others, and note what is to be announced then."""
+        turned, self._turned = self._turned, {}
+        for is_new in (False, True):  # an entry that went may have come again
+            for number, entry in enumerate(one for one, is_root in turned.items() if is_root is is_new):
+                if is_new:
+                    entry.unit = Unit(entry.wanted, entry.simple, entry.passive)
+                    self._merging.add(entry.unit)
+                else:
+                    assert entry.unit is not None
+                    self._merging.remove(entry.unit)
+                    entry.unit = None
+                if number % STEP == STEP - 1:
+                    yield
+        for number, emitted in enumerate(self._merging.settle()):
+            if emitted is not None:
+                self._show(*emitted)
+            if number % STEP == STEP - 1:
+                yield
+
+    def _show(self, unit: Unit, is_new: bool) -> None:
+        """Announce the filter of a unit, or no longer; a text is announced once, as demanding if any is."""
+        text = str(unit.filter)
+        units = self._units.setdefault(text, {})
+        before = _announced_of(units)
+        if is_new:
+            units[unit] = None
+        else:
+            del units[unit]
+        after = _announced_of(units)
+        if not units:
+            del self._units[text]
+        if before is not None and (after is None or after.passive is not before.passive):
+            self._take_back(before)
+        if after is not None and (before is None or after.passive is not before.passive):
+            name = text, after.passive
+            if self._removed.pop(name, None) is None:
+                self._added[name] = after
+            self._sum += number_of(after)
+
+    def _take_back(self, announced: Announced) -> None:
+        name = str(announced.filter), announced.passive
         if self._added.pop(name, None) is None:
             self._removed[name] = self._announced[name]
-        self._sum -= entry.number
-        self._roots[entry.passive].remove(entry)
+        self._sum -= number_of(announced)
+
+
+def _announced_of(units: dict[Unit, None]) -> Announced | None:
+    """Return what is announced for units of the same text."""
+    first = min(units, key=lambda unit: unit.passive, default=None)
+    return None if first is None else Announced(first.filter, first.passive)

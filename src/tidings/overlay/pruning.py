@@ -2,8 +2,9 @@
 
 A node announces to each neighbour what may be published at it and at all nodes behind it, in the same way as
 what is wanted (`announcing.py`): an *offer*. A filter is announced to a neighbour only if it overlaps one of
-its offers. By default a node offers everything, as its clients may publish without advertising; a node that
-is set to offer what is declared offers the advertisements of its clients.
+its offers; of a merged one (`merging.py`), the pieces that do. By default a node offers everything, as its
+clients may publish without advertising; a node that is set to offer what is declared offers the
+advertisements of its clients.
 
 Until a neighbour has told its offers nothing is announced to it, and nothing taken back.
 """
@@ -14,9 +15,11 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from tidings.filters import Filter
+from tidings.filters.normal import ALWAYS
 from tidings.matching.overlaps import Overlaps
 from tidings.overlay.announcing import Announcer
 from tidings.overlay.covering import digest_of, number_of_text
+from tidings.overlay.merging import taken_apart
 
 OFFERS_MAX = 100_000
 """Offers of one neighbour, which stand for all advertisements behind it."""
@@ -36,9 +39,10 @@ class Pruning:
         self._announcer = announcer
         self._wants: dict[Hashable, NeighbourWant] = {}
         self._wanted: Overlaps[Hashable] = Overlaps()
-        self._announced: dict[Hashable, None] = {}
+        self._announced: dict[Hashable, dict[Hashable, Filter]] = {}  # what overlaps, by the announcer's keys
         self._offers: dict[str, Filter] = {}
         self._offered: Overlaps[str] = Overlaps()
+        self._offers_all = 0  # offers that overlap everything
         self._sum = 0  # of the numbers of all offers
 
     @property
@@ -63,22 +67,35 @@ class Pruning:
             self._wanted.remove(key)
         self._wants[key] = NeighbourWant(filter, passive)
         self._wanted.add(key, filter)
-        if self._is_offered(filter):
-            self._announced[key] = None
-            self._announcer.add(key, filter, passive)
-        else:
-            self._conceal(key)
+        self._show(key, is_new=True)
 
     def remove(self, key: Hashable) -> None:
         """Want it no longer."""
         del self._wants[key]
         self._wanted.remove(key)
-        self._conceal(key)
+        for shown in self._announced.pop(key, ()):
+            self._announcer.remove(shown)
 
-    def _conceal(self, key: Hashable) -> None:
-        if key in self._announced:
-            del self._announced[key]
-            self._announcer.remove(key)
+    def _show(self, key: Hashable, is_new: bool = False) -> None:
+        """Announce what overlaps an offer, and nothing else, under a key; all of it, if it is new."""
+        want, before = self._wants[key], self._announced.pop(key, {})
+        due = self._overlapping(key, want.filter)
+        if due:
+            self._announced[key] = due
+        for shown, filter in due.items():
+            if is_new or shown not in before:
+                self._announcer.add(shown, filter, want.passive)
+        for shown in before:
+            if shown not in due:
+                self._announcer.remove(shown)
+
+    def _overlapping(self, key: Hashable, filter: Filter) -> dict[Hashable, Filter]:
+        """Return the filter if all its pieces overlap offers, or those of them that do."""
+        if self._offers_all:
+            return {key: filter} if filter.normal else {}
+        pieces = taken_apart(filter)
+        due = {(key, place): piece for place, piece in enumerate(pieces) if self._is_offered(piece)}
+        return {key: filter} if len(due) == len(pieces) else dict(due)
 
     def _is_offered(self, filter: Filter) -> bool:
         return any(self._offers[text].overlaps(filter) for text in self._offered.candidates(filter))
@@ -93,11 +110,10 @@ class Pruning:
         self._offers[text] = filter
         self._offered.add(text, filter)
         self._sum += number_of_text(text, False)
+        self._offers_all += filter.normal == ALWAYS
         for key in self._wanted.candidates(filter):
-            want = self._wants[key]
-            if key not in self._announced and filter.overlaps(want.filter):
-                self._announced[key] = None
-                self._announcer.add(key, want.filter, want.passive)
+            if key not in self._announced.get(key, ()):
+                self._show(key)
         return True
 
     def withdraw(self, text: str) -> bool:
@@ -107,9 +123,10 @@ class Pruning:
             return False
         self._offered.remove(text)
         self._sum -= number_of_text(text, False)
+        self._offers_all -= filter.normal == ALWAYS
         for key in self._wanted.candidates(filter):
-            if key in self._announced and not self._is_offered(self._wants[key].filter):
-                self._conceal(key)
+            if key in self._announced:
+                self._show(key)
         return True
 
     def clear(self) -> None:

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from tidings.filters import Filter
 from tidings.node.assembly import CoreSettings
-from tidings.overlay.covering import CoveringSet
+from tidings.overlay.covering import Announced
+from tidings.overlay.merging import taken_apart
 from tidings.overlay.relaying import LinkCursor
 from tidings.peers.registry import Neighbours
 from tidings.protocol.cursors import Cursor
@@ -214,30 +215,26 @@ class OverlayStorm:
                 assert neighbour.is_active is is_in_tree, f"{neighbour.name} is active at {node.name}, or not"
 
     def _check_tables(self) -> None:
-        """Check that each table has the covering set of all subscriptions behind the neighbour, no more."""
+        """Check that each table has the filters of all subscriptions behind the neighbour, no more."""
         names = {node.broker.node: node.name for node in self.nodes}
         for node in self.nodes:
             for neighbour in node.core.overlay:
                 behind = {names[one] for one in node.core.overlay.topology.behind(neighbour.node)}
                 wanted = self._wanted_at(behind)
-                found: set[tuple[str, bool]] = set()
+                found: list[Announced] = []
                 if neighbour.table is not None:
-                    found = {(text, entry.passive) for text, entry in neighbour.table.entries.items()}
-                told = f"{sorted(found)}; it is {sorted(wanted)}"
-                assert found == wanted, f"{node.name} believes that {neighbour.name} wants {told}"
+                    known = neighbour.table.entries.items()
+                    found = [Announced(Filter(text), entry.passive) for text, entry in known]
+                told = f"{[*map(str, found)]}; it is {[*map(str, wanted)]}"
+                assert _match_the_same(found, wanted), (
+                    f"{node.name} believes that {neighbour.name} wants {told}"
+                )
 
-    def _wanted_at(self, names: set[str]) -> set[tuple[str, bool]]:
-        covering = CoveringSet()
-        for one in self.account.subscriptions:
-            if one.node in names:
-                covering.add(one, Filter(one.wanted.filter), one.wanted.passive)
-        for cursor in self._revived:
-            if cursor.broker.name in names:
-                covering.add(cursor, cursor.filter, cursor.subscription.passive)
-        for _ in covering.steps():
-            pass
-        covering.take_changes()
-        return {(str(one.filter), one.passive) for one in covering}
+    def _wanted_at(self, names: set[str]) -> list[Announced]:
+        known = [one for one in self.account.subscriptions if one.node in names]
+        wanted = [Announced(Filter(one.wanted.filter), one.wanted.passive) for one in known]
+        revived = [one for one in self._revived if one.broker.name in names]
+        return wanted + [Announced(one.filter, one.subscription.passive) for one in revived]
 
     @property
     def _revived(self) -> list[Cursor]:
@@ -306,6 +303,17 @@ class OverlayStorm:
             steps=self.world.clock.steps,
             faults=self.weather.faults,
         )
+
+
+def _match_the_same(found: Sequence[Announced], wanted: Sequence[Announced]) -> bool:
+    """Whether filters match what others match, and demand what these demand, however they are merged."""
+    for kinds in ((False,), (False, True)):  # those that demand, and all
+        ours, theirs = ([one.filter for one in each if one.passive in kinds] for each in (found, wanted))
+        for some, others in ((ours, theirs), (theirs, ours)):
+            united = Filter.from_normal(tuple(part for one in others for part in one.normal))
+            if not all(united.covers(piece) for one in some for piece in taken_apart(one)):
+                return False
+    return True
 
 
 def overlay_storm(seed: int, duration_s: float = STORM_S, nodes: int = 0) -> OverlayVerdict:
