@@ -24,6 +24,8 @@ from tidings.simulator import overlay_storm, peer_storm, queue_storm, storm
 from tidings.simulator.city import city
 from tidings.simulator.overlay_costs import overlay_costs
 from tidings.simulator.overlay_pictures import overlay_picture
+from tidings.simulator.overlay_routes import overlay_routes
+from tidings.simulator.overlay_storm import NAMES
 
 app = typer.Typer(no_args_is_help=True)
 app.command("adhoc")(run_adhoc)
@@ -32,10 +34,21 @@ DRAWN = 24
 
 Seed = Annotated[int, option("The seed of the first storm; the others follow.")]
 Runs = Annotated[int, option("The number of storms.", min=1)]
+StormsOrNetworks = Annotated[
+    int | None,
+    option("The number of storms, without it 10; of networks of more than 7 nodes, 1.", min=1),
+]
 Duration = Annotated[float, option("--duration-s", "The simulated seconds of each storm.", min=0.1)]
 Nodes = Annotated[int, option("N", "The number of nodes; clients use the queues of all.", min=1, max=5)]
 LinkedNodes = Annotated[
-    int | None, option("--nodes", "N", "The number of nodes; without it, 3 to 7.", min=2, max=7)
+    int | None,
+    option(
+        "--nodes",
+        "N",
+        "The number of nodes; without it, 3 to 7. More than 7 have tables alone: see above.",
+        min=2,
+        max=10_000,
+    ),
 ]
 Picture = Annotated[
     Path | None,
@@ -88,7 +101,7 @@ def run_queue_storms(
 @app.command("overlay")
 def run_overlay_storms(
     seed: Seed = 0,
-    runs: Runs = 10,
+    runs: StormsOrNetworks = None,
     duration_s: Duration = 15.0,
     nodes: LinkedNodes = None,
     svg: Picture = None,
@@ -103,6 +116,10 @@ def run_overlay_storms(
     A durable subscription in force gets each reliable event once and in order, wherever it was published;
     then everything is healed: all nodes must agree on one tree and on what is wanted, and keep nothing.
 
+    With more than 7 nodes there is no storm, and only routing is simulated: ten subscriptions for each node,
+    to as many types as there are nodes. The sizes of all tables are compared with those of flooding, and the
+    links that events pass with those that an oracle needs, which knows every subscription.
+
     With --grid the costs of trees are measured instead: messages to build and to switch them, and to join
     and leave a group, and the weights of links that an event takes. Parameters: nodes, degree (links of a
     node), members (part of the nodes), churn (part of the members that change), strategy (tree, sender,
@@ -114,7 +131,11 @@ def run_overlay_storms(
     if svg is not None:
         write_picture(svg, overlay_picture(seed, nodes or DRAWN))
         return
-    _run(partial(overlay_storm, nodes=nodes or 0), seed, runs, duration_s, json)
+    if nodes is None or nodes <= len(NAMES):
+        _run(partial(overlay_storm, nodes=nodes or 0), seed, runs or 10, duration_s, json)
+        return
+    with progress_line(not json) as show:
+        _run(lambda one, _: overlay_routes(one, nodes, show), seed, runs or 1, duration_s, json)
 
 
 def _run(run: Callable[[int, float], object], first: int, runs: int, duration_s: float, json: bool) -> None:

@@ -205,6 +205,11 @@ class CoveringSet:
         return digest_of(self._digest)
 
     @property
+    def unmerged(self) -> int:
+        """How many filters would be announced if none were merged."""
+        return sum(map(len, self._roots.values()))
+
+    @property
     def is_due(self) -> bool:
         """Whether steps are left."""
         return bool(self._noted) or not self._is_between
