@@ -12,7 +12,7 @@ from operator import ge, le
 from typing import Any
 
 from tidings.filters.constraint import Constraint
-from tidings.filters.intervals import Intervals, points
+from tidings.filters.intervals import NOTHING, Intervals, points
 from tidings.filters.normal import Conjunction
 from tidings.filters.relations import TRIED_MAX
 
@@ -92,6 +92,11 @@ _BOOLEANS = (None, points([1]), points([2]), None)  # by the bits of a constrain
 
 def only_line(constraint: Constraint) -> tuple[int, Intervals | None]:
     """Return the one kind of value that a constraint admits, and which; None if it admits several kinds."""
+    if (
+        constraint.strings is constraint.times is constraint.blobs is NOTHING is not constraint.numbers
+        and not (constraint.booleans or constraint.nan or constraint.missing)
+    ):
+        return 0, constraint.numbers  # the usual case, taken quickly
     found: tuple[int, Intervals | None] | None = None
     for kind, line in enumerate(constraint.lines):
         if line.cuts or line.inside:

@@ -8,7 +8,7 @@ and the runs depend on the filters alone, not on the order in which they came.
 
 All filters are merged along the first of their attributes, then the results along the second, and so on; the
 type comes last. A filter that has several separate pieces of an attribute is not merged along it: so lists
-do not grow from hop to hop. One with several alternatives is not merged at all.
+do not grow from hop to hop. One with several alternatives or very many attributes is not merged at all.
 
 The rules kept: what is announced matches what was wanted, no more and no less; a passive filter is merged
 with passive ones only.
@@ -34,8 +34,8 @@ RUN_MAX = 128
 """Filters in a run that are merged; those of a longer one are announced one by one."""
 TEXT_LENGTH_MAX = 16_384
 """Characters of a merged filter; where it would be longer, its filters are announced one by one."""
-ATTRIBUTES_MAX = 8
-"""Attributes of a filter along which it is merged, the first in order of their names."""
+ATTRIBUTES_MAX = 6
+"""Attributes of a filter that is merged; those with more hardly ever differ in one only."""
 CROWD_MAX = 1_024
 """Filters in a run, which only an attack can make as long; further ones are not put into it."""
 GOLDEN: Final = 0x9E3779B1
@@ -62,9 +62,9 @@ class Unit:
         self.names: list[str] = []
         self._hashes: dict[str, int] = {}
         self._sum = 0
-        if len(normal) == 1:
-            constraints = self.alternative.constraints
-            self.names = sorted(constraints, key=lambda name: (name == "type", name))[:ATTRIBUTES_MAX]
+        constraints = self.alternative.constraints
+        if len(normal) == 1 and len(constraints) <= ATTRIBUTES_MAX:
+            self.names = sorted(constraints, key=lambda name: (name == "type", name))
             self._hashes = {name: hash((name, one)) for name, one in constraints.items()}
             self._sum = sum(self._hashes.values(), hash(self.alternative.residues))
 
