@@ -17,14 +17,15 @@ with passive ones only.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from tidings.filters import Filter
 from tidings.filters.constraint import Constraint
-from tidings.filters.intervals import Intervals
+from tidings.filters.intervals import NOTHING, Intervals
 from tidings.filters.normal import Conjunction, Normal
 from tidings.overlay.boxes import BOOLEAN_KIND, End, only_line
 
@@ -43,10 +44,12 @@ GOLDEN: Final = 0x9E3779B1
 PIECES_MAX = 64
 """Filters into which one is taken apart; one that has more pieces stays whole."""
 
-KINDS: Final = ("numbers", "strings", "times", "blobs")
-"""Ordered kinds of values, by the numbers that ends have."""
+APART_KEPT: Final = 1_024
+"""Filters whose pieces are kept."""
+KINDS: Final = BOOLEAN_KIND
+"""Number of the ordered kinds of values: numbers, strings, times, bytes."""
 
-Span = tuple[End, End] | tuple[()]
+Span = tuple[End, ...]
 """Ends of the one piece that an attribute must lie in: the place of a filter in a row."""
 
 
@@ -279,11 +282,11 @@ def span_of(constraint: Constraint) -> Span:
     kind, line = only_line(constraint)
     if line is None or kind == BOOLEAN_KIND:
         return ((kind, constraint.booleans), (kind, constraint.booleans)) if line is not None else ()
-    cuts = line.cuts
-    if len(cuts) > 2 or (line.inside and len(cuts) == 2):
+    cuts, count = line.cuts, len(line.cuts)
+    if count > 2 or (line.inside and count == 2):
         return ()
     low: End = (kind,) if line.inside else (kind, *cuts[0])
-    is_endless = line.inside ^ bool(len(cuts) & 1)
+    is_endless = line.inside ^ bool(count & 1)
     return low, (kind + 0.5,) if is_endless else (kind, *cuts[-1])
 
 
@@ -301,19 +304,23 @@ def _united(spans: Iterable[Span]) -> Constraint:
             pieces[-1][1] = max(pieces[-1][1], high)
         else:
             pieces.append([low, high])
-    cuts = {
-        KINDS[kind]: Intervals(
-            len(pieces[0][0]) == 1, tuple([end[1:] for piece in pieces for end in piece if len(end) > 1])
-        )
-        for kind, pieces in lines.items()
-    }
-    return Constraint(**cuts, booleans=booleans)
+    numbers, strings, times, blobs = (
+        Intervals(len(some[0][0]) == 1, tuple([end[1:] for piece in some for end in piece if len(end) > 1]))
+        if (some := lines.get(kind))
+        else NOTHING
+        for kind in range(KINDS)
+    )
+    return Constraint(numbers, strings, times, blobs, booleans)
 
 
-def taken_apart(filter: Filter) -> list[Filter]:
-    """Return filters of one piece each that match together what one does; itself if these are too many."""
+@lru_cache(APART_KEPT)
+def taken_apart(filter: Filter) -> Sequence[Filter]:
+    """Return filters of one piece each that match together what one does; itself if these are too many.
+
+    They are kept for the next call: a filter is pruned for each neighbour in turn.
+    """
     if len(filter.normal) != 1:
-        return [filter]
+        return (filter,)
     (alternative,) = filter.normal
     count = 1
     choices: list[list[tuple[str, Constraint]]] = []
@@ -322,12 +329,12 @@ def taken_apart(filter: Filter) -> list[Filter]:
         choices.append([(name, piece) for piece in pieces])
         count *= len(pieces)
         if count > PIECES_MAX:
-            return [filter]
+            return (filter,)
     if count == 1:
-        return [filter]
-    return [
+        return (filter,)
+    return tuple(
         Filter.from_normal((Conjunction(dict(chosen), alternative.residues),)) for chosen in product(*choices)
-    ]
+    )
 
 
 def _pieces_of(constraint: Constraint) -> list[Constraint]:
@@ -335,10 +342,9 @@ def _pieces_of(constraint: Constraint) -> list[Constraint]:
     kind, line = only_line(constraint)
     if line is None or kind == BOOLEAN_KIND:
         return [constraint]
-    kinds = ("numbers", "strings", "times", "blobs")
-    return [
-        Constraint(
-            **{kinds[kind]: Intervals(low is None, tuple(cut for cut in (low, high) if cut is not None))}
-        )
-        for low, high in line.spans()
-    ]
+    found: list[Constraint] = []
+    for low, high in line.spans():
+        piece = Intervals(low is None, tuple(cut for cut in (low, high) if cut is not None))
+        numbers, strings, times, blobs = (piece if one == kind else NOTHING for one in range(KINDS))
+        found.append(Constraint(numbers, strings, times, blobs))
+    return found

@@ -94,8 +94,10 @@ class Pruning:
         if self._offers_all:
             return {key: filter} if filter.normal else {}
         pieces = taken_apart(filter)
-        due = {(key, place): piece for place, piece in enumerate(pieces) if self._is_offered(piece)}
-        return {key: filter} if len(due) == len(pieces) else dict(due)
+        due: dict[Hashable, Filter] = {
+            (key, place): piece for place, piece in enumerate(pieces) if self._is_offered(piece)
+        }
+        return {key: filter} if len(due) == len(pieces) else due
 
     def _is_offered(self, filter: Filter) -> bool:
         return any(self._offers[text].overlaps(filter) for text in self._offered.candidates(filter))
