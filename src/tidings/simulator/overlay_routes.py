@@ -29,7 +29,7 @@ from tidings.overlay.covering import digest_of, number_of_text
 from tidings.overlay.pruning import Pruning
 from tidings.overlay.routing import TableChange
 from tidings.overlay.tree import Edge, spanning_tree
-from tidings.replies import Deferred
+from tidings.replies import Deferred, ignore
 from tidings.steps import finish
 
 LINKS_EACH = 2
@@ -43,8 +43,6 @@ BOUNDS = 100
 SUBSCRIPTIONS_EACH = 10
 """Subscriptions for each node; there are as many types as nodes."""
 EVENTS = 2_000
-SHOWN_EVERY = 2_000
-"""Subscriptions that are announced together, with a line of progress."""
 
 Show = Callable[[str], None]
 
@@ -312,9 +310,10 @@ class RoutedNetwork:
         self._busy[name] = None
         return self.nodes[name]
 
-    def settle(self) -> None:
+    def settle(self, show: Show = ignore) -> None:
         """Pass on requests until nobody has anything to announce."""
         while self._busy or self._waiting:
+            show(f"{self.requests:,} requests, {self.entries:,} entries in tables")
             busy, self._busy = self._busy, {}
             for name in busy:
                 self.nodes[name].work()
@@ -396,7 +395,7 @@ def random_tree(random: Random, count: int) -> list[tuple[str, str]]:
     return [(one, other) for _, one, other in spanning_tree(edges)]
 
 
-def overlay_routes(seed: int, nodes: int, show: Show = lambda _line: None) -> RoutesVerdict:
+def overlay_routes(seed: int, nodes: int, show: Show = ignore) -> RoutesVerdict:
     """Let nodes announce what they want, and send events; AssertionError if one does not arrive."""
     random = Random(seed)
     edges = random_tree(random, nodes)
@@ -411,7 +410,7 @@ def overlay_routes(seed: int, nodes: int, show: Show = lambda _line: None) -> Ro
             network.touch(name).advertise(f"type = '{kind}'")
     for name in everywhere:
         network.touch(name).advertise("")
-    network.settle()
+    network.settle(show)
     show(f"{nodes:,} nodes have offered {len(types):,} types: {network.requests:,} requests")
     wanted = nodes * SUBSCRIPTIONS_EACH
     filters: dict[str, Filter] = {}
@@ -420,10 +419,7 @@ def overlay_routes(seed: int, nodes: int, show: Show = lambda _line: None) -> Ro
         bound = random.randrange(BOUNDS)
         text = f"type = '{kind}' AND value >= {bound / BOUNDS}" if bound else f"type = '{kind}'"
         network.touch(random.choice(names)).subscribe(number, filters.setdefault(text, Filter(text)))
-        if number % SHOWN_EVERY == SHOWN_EVERY - 1:
-            network.settle()
-            show(f"{number + 1:,} subscriptions: {network.entries:,} entries, {network.requests:,} requests")
-    network.settle()
+    network.settle(show)
     deliveries = passed = needed = 0
     for number in range(EVENTS):
         kind = random.choices(types, cum_weights=weights)[0]
