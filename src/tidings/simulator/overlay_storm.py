@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from tidings.filters import Filter
 from tidings.node.assembly import CoreSettings
-from tidings.overlay.covering import Announced
-from tidings.overlay.merging import taken_apart
+from tidings.overlay.covering import CoveringSet
 from tidings.overlay.relaying import LinkCursor
 from tidings.peers.registry import Neighbours
 from tidings.protocol.cursors import Cursor
@@ -54,6 +53,8 @@ TRIMS = (1, 20, 1_000)
 
 Edge = tuple[str, str]
 """Names of the node that dials and of the one that is dialled."""
+AnnouncedText = tuple[str, bool]
+"""A filter in a table, and whether it is passive."""
 
 
 class OverlayWeather(Weather):
@@ -215,26 +216,40 @@ class OverlayStorm:
                 assert neighbour.is_active is is_in_tree, f"{neighbour.name} is active at {node.name}, or not"
 
     def _check_tables(self) -> None:
-        """Check that each table has the filters of all subscriptions behind the neighbour, no more."""
-        names = {node.broker.node: node.name for node in self.nodes}
+        """Check that each table is what its neighbour must announce, hop by hop, for all behind it."""
         for node in self.nodes:
             for neighbour in node.core.overlay:
-                behind = {names[one] for one in node.core.overlay.topology.behind(neighbour.node)}
-                wanted = self._wanted_at(behind)
-                found: list[Announced] = []
+                found: set[AnnouncedText] = set()
                 if neighbour.table is not None:
-                    known = neighbour.table.entries.items()
-                    found = [Announced(Filter(text), entry.passive) for text, entry in known]
-                told = f"{[*map(str, found)]}; it is {[*map(str, wanted)]}"
-                assert _match_the_same(found, wanted), (
-                    f"{node.name} believes that {neighbour.name} wants {told}"
-                )
+                    found = {(text, entry.passive) for text, entry in neighbour.table.entries.items()}
+                wanted: set[AnnouncedText] = set()
+                if neighbour.node in node.core.overlay.topology.tree.neighbours:
+                    wanted = self._announced(neighbour.node, node.broker.node)
+                values = f"{sorted(found)}; it is {sorted(wanted)}"
+                assert found == wanted, f"{node.name} believes that {neighbour.name} wants {values}"
 
-    def _wanted_at(self, names: set[str]) -> list[Announced]:
-        known = [one for one in self.account.subscriptions if one.node in names]
-        wanted = [Announced(Filter(one.wanted.filter), one.wanted.passive) for one in known]
-        revived = [one for one in self._revived if one.broker.name in names]
-        return wanted + [Announced(one.filter, one.subscription.passive) for one in revived]
+    def _announced(self, node: str, to: str) -> set[AnnouncedText]:
+        """Return what a node announces to a neighbour: the covering set of its own wants and of all others'.
+
+        Filters are merged at each hop with those that come together there, so what is announced follows from
+        the subscriptions and the tree.
+        """
+        near = next(one for one in self.nodes if one.broker.node == node)
+        covering = CoveringSet()
+        for one in self.account.subscriptions:
+            if one.node == near.name:
+                covering.add(one, Filter(one.wanted.filter), one.wanted.passive)
+        for cursor in self._revived:
+            if cursor.broker is near.broker:
+                covering.add(cursor, cursor.filter, cursor.subscription.passive)
+        for other in near.core.overlay.topology.tree.neighbours:
+            if other != to:
+                for text, passive in self._announced(other, node):
+                    covering.add((other, text), Filter(text), passive)
+        for _ in covering.steps():
+            pass
+        covering.take_changes()
+        return {(str(one.filter), one.passive) for one in covering}
 
     @property
     def _revived(self) -> list[Cursor]:
@@ -303,17 +318,6 @@ class OverlayStorm:
             steps=self.world.clock.steps,
             faults=self.weather.faults,
         )
-
-
-def _match_the_same(found: Sequence[Announced], wanted: Sequence[Announced]) -> bool:
-    """Whether filters match what others match, and demand what these demand, however they are merged."""
-    for kinds in ((False,), (False, True)):  # those that demand, and all
-        ours, theirs = ([one.filter for one in each if one.passive in kinds] for each in (found, wanted))
-        for some, others in ((ours, theirs), (theirs, ours)):
-            united = Filter.from_normal(tuple(part for one in others for part in one.normal))
-            if not all(united.covers(piece) for one in some for piece in taken_apart(one)):
-                return False
-    return True
 
 
 def overlay_storm(seed: int, duration_s: float = STORM_S, nodes: int = 0) -> OverlayVerdict:
