@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidings.event import Batch, Event
 from tidings.exchange import NodeSubscription, Rows
+from tidings.filters import Filter
 
 if TYPE_CHECKING:
     from tidings.errors import TidingsError
@@ -21,6 +22,8 @@ MARK = "~channel."
 """How the header field `channel` begins in the events of channels."""
 MARK_BYTES = MARK.encode()
 """The same in a batch: one without these bytes has no such event."""
+CHANNEL_EVENTS = Filter("STARTS_WITH(channel, :mark)", mark=MARK)
+"""All events of channels."""
 
 
 class Channels(Protocol):
@@ -61,5 +64,5 @@ def may_hear(member: NodeSubscription, event: Event) -> bool:
 
 
 def is_of_channel(filter: str) -> bool:
-    """Whether a filter, as the table of a neighbour has it, is that of a channel."""
-    return filter.startswith(f"channel = '{MARK}")
+    """Whether a filter, as the table of a neighbour has it, is that of channels, and of nothing else."""
+    return MARK in filter and CHANNEL_EVENTS.covers(Filter(filter))
