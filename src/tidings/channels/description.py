@@ -10,8 +10,6 @@ from tidings.filters import Filter
 from tidings.protocol.channels import MARK
 from tidings.store.interface import RecordKind
 
-NAME_LENGTH_MAX = 255
-"""Characters of a channel's name."""
 TYPES_MAX = 1_000
 """Types of events that a channel may name."""
 

@@ -12,7 +12,6 @@ from msgspec import Struct, structs
 
 from tidings.channels.description import (
     CHANNELS,
-    NAME_LENGTH_MAX,
     TYPES_MAX,
     ChannelDelivery,
     ChannelDescription,
@@ -37,7 +36,7 @@ from tidings.exchange import NodeSubscription, Rows
 from tidings.overlay.neighbours import Neighbour
 from tidings.overlay.relaying import LinkCursor
 from tidings.overlay.service import Overlay
-from tidings.protocol.arguments import check_readable
+from tidings.protocol.arguments import NAME_LENGTH_MAX, check_readable
 from tidings.protocol.broker import Broker
 from tidings.protocol.channels import MARK, channels_in
 from tidings.protocol.consumer import Consumer
@@ -296,8 +295,8 @@ class ChannelService(Service):
 
     def _compared(self, found: FoundChannels) -> FoundChannels:
         """Name the nodes that were not asked: behind cut links, or as the tree was changing its shape."""
-        topology = self._overlay.topology
-        missing = [topology.name_of(node) or node for node in topology.tree.nodes if node not in found.nodes]
+        topology, asked = self._overlay.topology, set(found.nodes)
+        missing = [topology.name_of(node) or node for node in topology.tree.nodes if node not in asked]
         return structs.replace(found, missing=sorted(missing))
 
     def _find_behind(self, asked: IncomingRequest, request: FindChannels) -> Deferred[Any]:

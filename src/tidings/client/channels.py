@@ -14,14 +14,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal, Self, get_args
 
-import msgspec
 from msgspec import Struct, structs
 
 from tidings.channels.description import ChannelDelivery, ChannelDescription
 from tidings.client.get import Where, check_time, condition
 from tidings.client.put import event_of
+from tidings.client.sessions import read_as
 from tidings.client.subscription import Subscription
-from tidings.errors import CodecError, UserError
+from tidings.errors import UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.typed import Typed
@@ -178,7 +178,7 @@ class BusChannels(ABC):
         _check(delivery, ChannelDelivery, "delivery")
         asked = {"name": name, "delivery": delivery, "types": list(types), "private": private}
         reply = await self._link.call("channel.create", asked, check_time(timeout_s))
-        return Channel(self._link, _read(reply, ChannelDescription), "", None, timeout_s)
+        return Channel(self._link, read_as(reply, ChannelDescription, "$.channel"), "", None, timeout_s)
 
     async def channel(
         self,
@@ -199,23 +199,15 @@ class BusChannels(ABC):
             raise UserError("a channel is found by its name, or else by its reference")
         query = {"name": name} if reference is None else {"reference": reference}
         reply = await self._link.call("channel.find", query, check_time(timeout_s), "again")
-        found = _read(reply, ChannelDescription)
+        found = read_as(reply, ChannelDescription, "$.channel")
         return Channel(self._link, found, condition(where) or "", durable, timeout_s)
 
     async def channels(self, name: str = "", *, timeout_s: float | None = None) -> list[ChannelInfo]:
         """Return all channels that are not private, or those of a name, at all nodes in reach."""
         reply = await self._link.call("channel.list", {"name": name}, check_time(timeout_s), "again")
-        found: list[ChannelInfo] = _read(reply, list[ChannelInfo])
-        return found
+        return read_as(reply, list[ChannelInfo], "$.channel")
 
 
 def _check(value: str, allowed: Any, what: str) -> None:
     if value not in get_args(allowed):
         raise UserError(f"{what} is {' or '.join(map(repr, get_args(allowed)))}, not {value!r}")
-
-
-def _read(reply: Any, kind: type[Any]) -> Any:
-    try:
-        return msgspec.convert(reply, kind)
-    except msgspec.ValidationError as error:
-        raise CodecError("$.channel", str(error)) from None

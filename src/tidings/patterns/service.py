@@ -10,6 +10,7 @@ stored, its partial matches are there after a restart, and its matches are publi
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -63,9 +64,6 @@ StandingKey = tuple[str, str]
 PATTERNS: RecordKind[StandingKey, StandingRecord] = RecordKind("pattern", StandingRecord)
 KEYS: RecordKind[tuple[str, str, str], KeyRecord] = RecordKind("pattern-key", KeyRecord)
 
-Report = Callable[[list[Event], list[tuple[Row, str]]], None]
-"""Takes the matches of a tick, and the events that could not be used, with the reasons."""
-
 
 class PatternWatch(EventSink):
     """A pattern at work: what comes for it is gathered until the tick ends."""
@@ -94,9 +92,9 @@ class PatternWatch(EventSink):
         self._gathered.append((batch, rows, positions))
         self._service.note(self)
 
+    @abstractmethod
     def report(self, matches: list[Event], unused: list[tuple[Row, str]]) -> None:
         """Deliver what a tick has brought."""
-        raise NotImplementedError
 
     def run(self, now: float, node: str) -> None:
         """Use what has come and what is due; `node` is the id of this node."""

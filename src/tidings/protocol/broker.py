@@ -69,7 +69,7 @@ from tidings.timers import Alarms, Leases, deadline
 from tidings.turns import SLICE_S, Share, Turns, adapted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 
     from tidings.protocol.service import (
         FrameHandler,
@@ -626,7 +626,8 @@ class Broker:
         waits: bool,
     ) -> Steps[None] | None:
         """Store what must be stored of events, and deliver them to those that match."""
-        if self.routes is not None or MARK_BYTES in batch.raw:
+        has_mark = MARK_BYTES in batch.raw
+        if self.routes is not None or has_mark:
             matches = self.routed(batch, matches)
         if not isinstance(self.authenticator, OpenAuthenticator):
             matches = self.answers.heard(batch, matches)
@@ -640,7 +641,8 @@ class Broker:
             if batch.origin is not stream.origin:
                 self.ledger.keep(stream.origin)  # the events themselves count for nobody
         self.count("published", len(batch))
-        self._show(batch, checked.is_plain, positions)
+        hidden = channels_in(batch) if has_mark else {}
+        self._show(batch, checked.is_plain, positions, hidden)
         published = PublishedEvents(batch, checked.counters, stream, checked.deliveries)
         if positions is None and len(matches) > DELIVERIES_FEW:
             total = DELIVERIES_FEW * len(matches) + sum(map(len, map(_rows_of, matches)))
@@ -652,9 +654,10 @@ class Broker:
         batch.forget()
         return None
 
-    def _show(self, batch: Batch, is_plain: bool, positions: list[int | None] | None) -> None:
-        """Let those have events who look at them later; what is for the members of channels they may not."""
-        hidden = channels_in(batch) if MARK_BYTES in batch.raw else {}
+    def _show(
+        self, batch: Batch, is_plain: bool, positions: list[int | None] | None, hidden: Collection[int]
+    ) -> None:
+        """Let those have events who look at them later, save the rows for the members of channels."""
         if hidden:
             rows = [row for row in range(len(batch)) if row not in hidden]
             if not rows:
