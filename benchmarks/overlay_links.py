@@ -152,7 +152,7 @@ def warm(chain: Chain, has_compiled: bool) -> None:
             broker.wait_log(peers.COMPILED)
 
 
-def _wait(is_so: Callable[[], bool], seconds: float = 10 * load.WAIT_S_MAX) -> None:
+def _wait(is_so: Callable[[], bool], seconds: float = 3 * load.WAIT_S_MAX) -> None:
     deadline = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > deadline:
@@ -261,7 +261,7 @@ def _long(one: Chain, has_compiled: bool, count: int) -> Figure:
 
 
 def _announced(size: int, has_compiled: bool) -> Iterator[Figure]:
-    """Filters, none of which covers another, announced over a new link; and what a cut costs afterwards."""
+    """Filters that neither cover one another nor merge, announced over a new link; then what a cut costs."""
     with ExitStack() as stack:
         far = stack.enter_context(neighbours.node(peers.free_port(), name="far", compiled=has_compiled))
         channels = [stack.enter_context(one) for one in _subscribed(far.port, size)]
@@ -291,8 +291,9 @@ def _announced(size: int, has_compiled: bool) -> Iterator[Figure]:
 def _subscribed(port: int, size: int) -> list[socket.socket]:
     """Connections that have so many filters together."""
     wire, step = TidingsWire(port), SUBSCRIBER_FILTERS
-    parts = [range(start, min(start + step, size)) for start in range(0, size, step)]
-    return [load.call(wire, wire.subscribe(part)) for part in parts]
+    filters = [f"station = 's{place}' AND value > {place}" for place in range(size)]
+    parts = [filters[start : start + step] for start in range(0, size, step)]
+    return [load.call(wire, wire.subscribe_to(part)) for part in parts]
 
 
 def _alive(channels: list[socket.socket]) -> bool:

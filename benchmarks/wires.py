@@ -112,7 +112,10 @@ class TidingsWire(Wire):
 
     def subscribe(self, topics: Sequence[int] | None) -> list[Step]:
         """Subscriptions of one connection."""
-        filters = [""] if topics is None else [f"station = 's{topic:04d}'" for topic in topics]
+        return self.subscribe_to([""] if topics is None else [f"station = 's{one:04d}'" for one in topics])
+
+    def subscribe_to(self, filters: Sequence[str]) -> list[Step]:
+        """Subscriptions of one connection, by their filters."""
         requests = [
             Request(number, "subscribe", {"number": number, "filter": text, "credit": CREDIT})
             for number, text in enumerate(filters)
