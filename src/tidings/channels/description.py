@@ -70,7 +70,7 @@ class ChannelPlace(Struct, frozen=True):
 
 
 class FoundChannels(Struct, frozen=True):
-    """The outcome of a search: `nodes` has the ids of those that were asked, `missing` names the others."""
+    """The outcome of a search: `nodes` has the ids of those that were asked, `missing` of the others."""
 
     places: list[ChannelPlace] = []
     nodes: list[str] = []

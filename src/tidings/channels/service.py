@@ -72,10 +72,10 @@ class NamedChannel(Struct, frozen=True):
 
 
 class JoinChannel(Struct, frozen=True):
-    """The arguments of `link.channel.join`."""
+    """The arguments of `link.channel.join`: the nodes that lie behind the one asked, and take part."""
 
     channel: ChannelDescription
-    towards: str
+    towards: tuple[str, ...]
     through: bool = False
 
 
@@ -166,7 +166,8 @@ class ChannelService(Service):
             channels = {place.channel.id: place.channel for place in found.places}
             name = query.name or query.reference or query.id
             if not channels:
-                missing = f"; not reached: {', '.join(found.missing)}" if found.missing else ""
+                names = sorted(map(self._named, found.missing))
+                missing = f"; not reached: {', '.join(names)}" if names else ""
                 raise ChannelNotFound(name, f"there is no such channel{missing}")
             if len(channels) > 1:
                 nodes = ", ".join(sorted(f"{one.name}@{one.node}" for one in channels.values()))
@@ -185,11 +186,16 @@ class ChannelService(Service):
                 about = msgspec.to_builtins(place.channel)
                 del about["reference"]
                 one = channels.setdefault(place.channel.id, {**about, "members": {}})
-                name = self._overlay.topology.name_of(place.node) or self._broker.name
-                one["members"][name] = place.members
+                one["members"][self._named(place.node)] = place.members
             return sorted(channels.values(), key=lambda one: (one["name"], one["id"]))
 
         return self.find(query).map(listed)
+
+    def _named(self, node: str) -> str:
+        """Return the name of a node, its id if it has none."""
+        if node == self._broker.node:
+            return self._broker.name
+        return self._overlay.topology.name_of(node) or node
 
     def _delete(self, asked: IncomingRequest, request: NamedChannel) -> Deferred[None]:
         """Delete a channel in which this node takes part, or another."""
@@ -285,7 +291,7 @@ class ChannelService(Service):
         if channel is None or subscription.channel == channel:
             return True
         cursor, part = subscription.owner, self.trees.get(channel)
-        return isinstance(cursor, LinkCursor) and part is not None and cursor.name in part.neighbours
+        return isinstance(cursor, LinkCursor) and part is not None and part.is_shared_with(cursor.name)
 
     # Searching
 
@@ -296,7 +302,7 @@ class ChannelService(Service):
     def _compared(self, found: FoundChannels) -> FoundChannels:
         """Name the nodes that were not asked: behind cut links, or as the tree was changing its shape."""
         topology, asked = self._overlay.topology, set(found.nodes)
-        missing = [topology.name_of(node) or node for node in topology.tree.nodes if node not in asked]
+        missing = [node for node in topology.tree.nodes if node not in asked]
         return structs.replace(found, missing=sorted(missing))
 
     def _find_behind(self, asked: IncomingRequest, request: FindChannels) -> Deferred[Any]:
@@ -398,6 +404,22 @@ class _Links:
         """Whether events go over the link to a neighbour, now or when it is there again."""
         neighbour = self._overlay.neighbours.get(node)
         return neighbour is not None and neighbour.is_in_tree
+
+    def is_kept(self, node: str) -> bool:
+        """Whether events are stored for a neighbour, whose link may be lost."""
+        neighbour = self._overlay.neighbours.get(node)
+        return neighbour is not None and neighbour.is_active
+
+    def is_up(self, node: str) -> bool:
+        """Whether a neighbour can be asked."""
+        neighbour = self._overlay.neighbours.get(node)
+        return neighbour is not None and neighbour.is_up
+
+    def lend(self, node: str, channel: ChannelDescription) -> None:
+        """Have the events of a channel stored for a neighbour that can't be asked."""
+        neighbour = self._overlay.neighbours.get(node)
+        if neighbour is not None:
+            self._overlay.routing.lend(neighbour, channel.filter)
 
     def want(self, node: str, channel: ChannelDescription) -> Deferred[None]:
         """Want the events of a channel from a neighbour; the reply comes when it knows that."""

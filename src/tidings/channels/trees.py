@@ -11,14 +11,20 @@ channel.
 | leave | the sender does not any more |
 
 A node that has no members and one neighbour leaves. Two neighbours may do so at once: then the one with the
-smaller id stays, as a channel lives until it is deleted, with no members too. When the network's tree
-changes, a node that has lost a neighbour joins again, towards the one with the smallest id of all that take
-part: so do all parts into which the channel was torn.
+smaller id stays, as a channel lives until it is deleted, with no members too.
+
+When the network's tree loses a link, the channel is torn. Both ends of that link search for all nodes that
+take part, and join towards each of them. Until that is done, events that are stored for nodes which are
+reached over other links now wait, and those of the channel are stored for the lost neighbour too, for as
+long as the overlay keeps anything for it: what goes to it now will go the new way. Nodes that can't be asked
+may take part, so they join towards these too: the last node that is reached stores events for what is behind
+it *on loan*, until it can ask. If the tree has only grown, all that take part join towards the one with the
+smallest id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -30,7 +36,7 @@ from tidings.channels.description import (
     StoredChannel,
 )
 from tidings.errors import Refused, TidingsError
-from tidings.replies import Deferred, failed, gathered, resolved
+from tidings.replies import Deferred, failed, gathered, ignore, resolved
 
 AGAIN_S = 0.2
 """How long to wait before a channel is joined again that could not be."""
@@ -49,8 +55,17 @@ class ChannelLinks(Protocol):
     def is_near(self, node: str) -> bool:
         """Whether events go over the link to a neighbour, now or when it is there again."""
 
+    def is_kept(self, node: str) -> bool:
+        """Whether events are stored for a neighbour, whose link may be lost."""
+
     def ask(self, node: str, operation: str, arguments: dict[str, Any]) -> Deferred[Any]:
         """Send a request to a neighbour."""
+
+    def is_up(self, node: str) -> bool:
+        """Whether a neighbour can be asked."""
+
+    def lend(self, node: str, channel: ChannelDescription) -> None:
+        """Have the events of a channel stored for a neighbour that can't be asked."""
 
     def want(self, node: str, channel: ChannelDescription) -> Deferred[None]:
         """Want the events of a channel from a neighbour; the reply comes when it knows that."""
@@ -71,6 +86,8 @@ class Participation:
     def __init__(self, channel: ChannelDescription, neighbours: tuple[str, ...] = ()) -> None:
         self.channel = channel
         self.neighbours: dict[str, None] = dict.fromkeys(neighbours)
+        self.former: set[str] = set()  # neighbours whose links were lost, and for which events are kept
+        self.loans: set[str] = set()  # neighbours that could not be asked whether they take part
         self.members = 0
         self.arriving = 0  # members that wait until events come here
         self.joining: Deferred[None] = resolved(None)  # over when events come from all that take part
@@ -78,6 +95,10 @@ class Participation:
         self.is_begun = False  # it was created here, or has been joined
         self.is_torn = False  # to be joined again, as the network's tree has changed
         self.attempts = 0  # to join it again; as long as these are few, events wait that go other ways now
+
+    def is_shared_with(self, node: str) -> bool:
+        """Whether events of the channel go to a neighbour, or are kept for it."""
+        return node in self.neighbours or node in self.former
 
     @property
     def is_needed(self) -> bool:
@@ -132,7 +153,7 @@ class ChannelTrees:
         if part is None:
             part = self._parts[channel.id] = Participation(channel)
             nearest = min(places, key=lambda place: (place.distance, place.node))
-            part.joining = self._join(part, nearest.node, is_through=False)
+            part.joining = self._join(part, [nearest.node], is_through=False)
         part.arriving += 1
         part.joining.then(partial(self._begun, part), lambda _error: self._arrived(part))
         return part.joining
@@ -172,7 +193,7 @@ class ChannelTrees:
     # Joining
 
     def joined_by(
-        self, node: str, channel: ChannelDescription, towards: str, is_through: bool
+        self, node: str, channel: ChannelDescription, towards: Sequence[str], is_through: bool
     ) -> Deferred[None]:
         """A neighbour takes part; the reply comes when events come to it, and its own are wanted."""
         part = self._parts.get(channel.id)
@@ -180,33 +201,58 @@ class ChannelTrees:
         if part is None:
             part = self._parts[channel.id] = Participation(channel)
         beyond = part.joining
-        if (is_new or is_through) and towards != self._node:
-            if self._links.way(towards) in (node, None):
+        further = [one for one in towards if one != self._node] if is_new or is_through else []
+        if further:
+            if any(self._links.way(one) in (node, None) for one in further):
                 if is_new:
                     del self._parts[channel.id]
                 return failed(Refused("no-way", "the tree has another shape here, for now"))
-            beyond = self._join(part, towards, is_through)
+            beyond = self._join(part, further, is_through)
             if is_new:
                 part.joining = beyond
+        undo = ignore if node in part.neighbours else lambda _error: self._give_up(part, node)
         wanted = self._take_part(part, node)
-        beyond.then(partial(self._begun, part), lambda _error: self._give_up(part, node))
-        return both(beyond, wanted)
+        beyond.then(partial(self._begun, part), undo)
+        return all_of([beyond, wanted])
 
-    def _join(self, part: Participation, towards: str, is_through: bool) -> Deferred[None]:
-        """Join over the link that leads to a node."""
-        step = self._links.way(towards)
-        if step is None:
-            self._prune(part)
-            return failed(Refused("no-way", "no way leads to the node that has the channel"))
+    def _join(self, part: Participation, towards: Sequence[str], is_through: bool) -> Deferred[None]:
+        """Join over the links that lead to some nodes."""
+        steps: dict[str, list[str]] = {}
+        for node in towards:
+            step = self._links.way(node)
+            if step is None:
+                self._prune(part)
+                return failed(Refused("no-way", "no way leads to a node that has the channel"))
+            steps.setdefault(step, []).append(node)
+        return all_of([self._join_over(part, step, nodes, is_through) for step, nodes in steps.items()])
+
+    def _join_over(
+        self, part: Participation, step: str, towards: list[str], is_through: bool
+    ) -> Deferred[None]:
+        """Join over the link to a neighbour; `is_through`: as far as the last node, though it takes part."""
         if step in part.neighbours and not is_through:
             return part.joining
+        if is_through and not self._links.is_up(step):
+            self._lend(part, step)
+            return resolved(None)
         is_new = step not in part.neighbours
         wanted = self._take_part(part, step)
         arguments = {"channel": part.channel, "towards": towards, "through": is_through}
         asked = self._links.ask(step, "link.channel.join", arguments)
         if is_new:
-            asked.then(lambda _told: None, lambda _error: self._give_up(part, step))
-        return both(asked, wanted)
+            asked.then(ignore, lambda _error: self._give_up(part, step))
+        return all_of([asked, wanted])
+
+    def _lend(self, part: Participation, step: str) -> None:
+        """Store events for a neighbour, and ask it later whether it takes part."""
+        if step not in part.neighbours:
+            part.neighbours[step] = None
+            part.loans.add(step)
+            self._links.lend(step, part.channel)
+            self._store(part)
+            if not part.is_torn:
+                part.is_torn = True
+                self._mend_later(part, None)
 
     def _take_part(self, part: Participation, node: str) -> Deferred[None]:
         """Exchange the events of a channel with a neighbour."""
@@ -259,7 +305,7 @@ class ChannelTrees:
             self._keep(part.channel.id, None)
         else:
             self._store(part)
-            part.joining = self._join(part, node, is_through=False)
+            part.joining = self._join(part, [node], is_through=False)
 
     def _has_stayed(self, part: Participation, _error: TidingsError) -> None:
         part.leaving = ""
@@ -269,13 +315,15 @@ class ChannelTrees:
     def follow_tree(self, has_grown: bool) -> None:
         """Go on over the links that there are; `has_grown`: nodes are reached that were not."""
         for part in self:
-            for node in [one for one in part.neighbours if not self._links.is_near(one)]:
+            lost = [one for one in part.neighbours if not self._links.is_near(one)]
+            part.former = {one for one in [*part.former, *lost] if self._links.is_kept(one)}
+            for node in lost:
                 del part.neighbours[node]
                 self._links.unwant(node, part.channel)
-                part.is_torn, part.attempts = True, 1
             for node in part.neighbours:
                 self._links.want(node, part.channel)
-            part.is_torn = part.is_torn or has_grown
+            if lost or has_grown:
+                part.is_torn, part.attempts = True, int(bool(lost or part.former))
             if part.is_torn:
                 self._store(part)
                 self._mend(part)
@@ -287,15 +335,25 @@ class ChannelTrees:
             found.then(partial(self._mended, part), partial(self._mend_later, part))
 
     def _mended(self, part: Participation, found: FoundChannels) -> None:
-        least = min((place.node for place in found.places), default=self._node)
-        joined = resolved(None) if least >= self._node else self._join(part, least, is_through=True)
+        others = {place.node for place in found.places} - {self._node}
+        if part.attempts:
+            others.update(found.missing)
+        else:
+            others = {one for one in others if one == min(others) < self._node}
+        joined = self._join(part, sorted(others), is_through=True)
         joined.then(partial(self._is_whole, part, found), partial(self._mend_later, part))
 
     def _is_whole(self, part: Participation, found: FoundChannels, _none: object) -> None:
+        part.attempts = 0
+        part.former = {one for one in part.former if not self._links.is_near(one)}
         if found.missing:  # others may take part that were not asked
             self._mend_later(part, None)
         else:
-            part.is_torn, part.attempts = False, 0
+            part.is_torn = False
+            ways = {self._links.way(place.node) for place in found.places}
+            for node in part.loans - ways:
+                self._give_up(part, node)
+            part.loans.clear()
             self._prune(part)
 
     def _mend_later(self, part: Participation, _error: TidingsError | None) -> None:
@@ -304,13 +362,13 @@ class ChannelTrees:
         self._links.later(AGAIN_S if is_soon else LATER_S, partial(self._mend, part))
 
     def _store(self, part: Participation) -> None:
-        self._keep(part.channel.id, StoredChannel(part.channel, tuple(part.neighbours)))
+        self._keep(part.channel.id, StoredChannel(part.channel, (*part.neighbours, *part.former)))
 
 
-def both(one: Deferred[Any], other: Deferred[Any]) -> Deferred[None]:
-    """Return a reply that comes when both have come; the first error, if one fails."""
+def all_of(replies: Sequence[Deferred[Any]]) -> Deferred[None]:
+    """Return a reply that comes when all of these have come; the first error, if one fails."""
     reply: Deferred[None] = Deferred()
-    for each in (one, other):
-        each.then(lambda _none: None, reply.fail)
-    gathered([one, other]).then(lambda found: reply.resolve(None) if len(found) == 2 else None)
+    for each in replies:
+        each.then(ignore, reply.fail)
+    gathered(replies).then(lambda found: reply.resolve(None) if len(found) == len(replies) else None)
     return reply

@@ -189,6 +189,12 @@ class Routing:
                     neighbour.table.add(text, entry.passive, self._principal(neighbour))
                     self._announce(neighbour, text)
 
+    def lend(self, neighbour: Neighbour, wanted: Filter) -> None:
+        """Let a neighbour that can't be asked want something more, until it announces what it wants."""
+        if neighbour.table is not None and (text := str(wanted)) not in neighbour.table.entries:
+            neighbour.table.add(text, passive=True, principal=self._principal(neighbour))
+            self._announce(neighbour, text)
+
     def _begin_anew(self, neighbour: Neighbour) -> None:
         """Begin the streams over a link anew, as its sides have changed, and give it what comes again."""
         if neighbour.cursor is not None:

@@ -66,14 +66,19 @@ class Wholeness:
             return heir.link is link and self._places.sides(heir.node) == sides
 
         def answered(_none: object) -> None:
-            if is_same():
+            if self.is_waiting():
+                ask_later()
+            elif is_same():
                 self._is_whole(heir)
 
         def ask_again() -> None:
             if is_same():
                 self.ask(heir)
 
-        self._question(heir, sides).then(answered, lambda _error: self._later(ASK_AGAIN_S, ask_again))
+        def ask_later(_error: object = None) -> None:
+            self._later(ASK_AGAIN_S, ask_again)
+
+        self._question(heir, sides).then(answered, ask_later)
 
     def _question(self, neighbour: Neighbour, sides: Sides) -> Deferred[Any]:
         """Ask a neighbour, behind what was announced to it."""
