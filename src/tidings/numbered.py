@@ -98,7 +98,7 @@ class Outbound(Generic[Item, Refusal]):
 class Inbound(SeenNumbers, Generic[Refusal]):
     """The receiving end, which has come as far as `last`, and after a crash as far as `stored`."""
 
-    __slots__ = ("heard", "pending", "refusals", "stored")
+    __slots__ = ("doubtful", "heard", "pending", "refusals", "stored")
 
     def __init__(self, last: int = 0, refusals: Iterable[Refusal] = ()) -> None:
         super().__init__(last)
@@ -106,6 +106,7 @@ class Inbound(SeenNumbers, Generic[Refusal]):
         self.heard = 0  # up to here the sender has had all answers
         self.refusals = list(refusals)
         self.pending: dict[int, None] = {}  # numbers that are being done elsewhere, in their order
+        self.doubtful: dict[int, int] = {}  # first and last of those that a crash of the receiver loses
 
     def safe(self, number: int) -> int:
         """Up to where all is done of what came up to this number."""
@@ -127,4 +128,5 @@ class Inbound(SeenNumbers, Generic[Refusal]):
         """Forget what came after `stored`, which was not done: it will come again."""
         self.last = self.stored
         self.pending = {one: None for one in self.pending if one <= self.stored}
+        self.doubtful = {first: last for first, last in self.doubtful.items() if first <= self.stored}
         self.refusals = [one for one in self.refusals if one.last <= self.stored]

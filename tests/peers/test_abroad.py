@@ -462,6 +462,24 @@ def test_what_a_client_does_next_does_not_wait_for_ever_for_a_peer_that_is_away(
     assert (ann.accepted, ann.refusals) == (put, [(settled, settled, "away")])
 
 
+def test_a_settlement_under_way_when_the_node_crashed_is_not_accepted_with_what_came_behind(
+    home: Home,
+) -> None:
+    fill(home, 1)
+    ann = home.client()
+    hands = ann.get(AT_KITCHEN)
+    ann.create("here", persistent=True)
+    home.links["kitchen"].cut()
+    settled = ann.settle(DONE, *hands)
+    put = ann.put("here", 1)
+    home.run()
+    ann.come(home.rig.restart())
+    assert ann.welcome.counter == put
+    assert [(one.first, one.last, one.failure.code) for one in ann.welcome.refused] == [
+        (settled, settled, "away")
+    ]
+
+
 def test_a_peer_that_was_restarted_goes_on_where_it_was(home: Home) -> None:
     fill(home, 1, 2, persistent=True)
     ann = home.client()

@@ -24,6 +24,7 @@ class To:
     """The queue `jobs@far`, as clients of the near node put into it."""
 
     address = "jobs@far"
+    stores_puts = True
 
     def __init__(self, near: Site) -> None:
         self._transmission = near.transmission

@@ -51,6 +51,10 @@ class PeerQueue(QueueRef):
     def address(self) -> str:
         return f"{self._queue}@{self._relay.peer.name}"
 
+    @property
+    def stores_puts(self) -> bool:
+        return True
+
     def stand_in(self) -> MessageQueue:
         return self._transmission.outgoing(self._relay.peer.name, self._queue).queue
 

@@ -3,7 +3,8 @@
 Every item of a client is numbered, by its system and in its epoch, so the highest number shows what was done.
 A commit stores that number with the client's items, unless it follows from them; a refusal is kept until the
 client says that it has seen the answer. An item that was counted but is being done elsewhere is *pending*:
-nothing from there on is safe yet.
+nothing from there on is safe yet. A crash ends the waiting for it, so the stored count of a client has a
+refusal for what is pending and not stored here: the client learns that it may have been done, or not.
 
 The user is part of a client's identity: another user that uses the same system counts by itself, so no one
 can count in another's name, nor keep another from counting.
@@ -14,20 +15,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from operator import lt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tidings.errors import CodecError
+from tidings.errors import CodecError, Disconnected
 from tidings.ids import ForwardedOrigin, Origin
 from tidings.numbered import Inbound
-from tidings.protocol.messages import Refusal
+from tidings.protocol.messages import Refusal, failure_of
 from tidings.seen import Producers
 from tidings.store.interface import Counter, CountProducer, Operation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+UNCONFIRMED: Final = failure_of(Disconnected("the node was restarted before this was confirmed to be done"))
+"""How what was pending is refused after a crash."""
 SYSTEMS_MAX = 100_000
 """Systems whose counters are remembered; those not heard of for longest are forgotten."""
 
@@ -67,11 +70,17 @@ class Ledger:
 
     # What is being done elsewhere
 
-    def pend(self, origin: Origin, counter: int) -> None:
-        """Keep what a client has just done with this counter, or did not yet, unsafe until `settle`."""
+    def pend(self, origin: Origin, counter: int, last: int | None = None, is_stored: bool = False) -> None:
+        """Keep what a client has just done with this counter, or did not yet, unsafe until `settle`.
+
+        `last`: the last counter of several that are done together. `is_stored`: it will be done after a
+        crash too.
+        """
         identity = identity_of(origin)
         client = self._pending[identity] = self._pending.get(identity) or self._client(identity)
         client.pending[counter] = None
+        if not is_stored:
+            client.doubtful[counter] = last or counter
 
     def settle(self, origin: Origin, counter: int) -> None:
         """Note that a pending item is done, or was refused."""
@@ -79,6 +88,7 @@ class Ledger:
         client = self._pending.get(identity)
         if client is not None and counter in client.pending:
             del client.pending[counter]
+            client.doubtful.pop(counter, None)
             self._settled[identity] = None
             if not client.pending:
                 del self._pending[identity]
@@ -197,7 +207,7 @@ class Ledger:
         return [
             CountProducer(_counter(identity, client, seen_us))
             for identity, client in clients.items()
-            if due[identity] or client.refusals
+            if due[identity] or client.refusals or client.doubtful
         ]
 
     def durable(self, mark: int) -> None:
@@ -226,7 +236,9 @@ class Ledger:
 
 
 def _counter(identity: ProducerKey, client: Client, seen_us: int) -> Counter:
-    refused = msgspec.msgpack.encode(client.refusals) if client.refusals else b""
+    doubtful = [Refusal(first, last, UNCONFIRMED) for first, last in client.doubtful.items()]
+    refusals = client.refusals + doubtful
+    refused = msgspec.msgpack.encode(refusals) if refusals else b""
     return Counter(*identity, client.last, seen_us, refused)
 
 

@@ -138,6 +138,11 @@ class QueueRef(Protocol):
         problem = f"message {number} has 0 further parts, and no part {index}"
         return failed(QueueError(self.address, problem))
 
+    @property
+    def stores_puts(self) -> bool:
+        """Whether this node stores what is put, so that it is put even after a crash of the node."""
+        return False
+
     def stand_in(self) -> MessageQueue | None:
         """The queue of this node in which what a transaction puts waits for this one; None: it can't put."""
         return None

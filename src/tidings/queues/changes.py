@@ -186,7 +186,8 @@ class Changes:
         origin, ledger = session.origin, self._broker.ledger
         refused: Refusals = []
         awaited: Awaited = []
-        ledger.pend(origin, counters[0])  # nothing is accepted before it is known what is refused
+        # Nothing is accepted before it is known what is refused.
+        ledger.pend(origin, counters[0], counters[-1])
         try:
             for first in range(0, len(handles), AT_ONCE):
                 rows = slice(first, first + AT_ONCE)
@@ -290,7 +291,7 @@ class Changes:
         if isinstance(target, RemoteQueue):
             reply = target.ref.follow(session, message)
             if reply is not None:
-                pend(session, counter, reply)
+                pend(session, counter, reply, is_stored=True)
 
     def _see(self, session: Session, counter: int) -> None:
         assert session.origin is not None

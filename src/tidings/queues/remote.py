@@ -93,7 +93,7 @@ class RemoteQueue:
         if rows:
             replies = self.ref.put(session, batch.take(rows) if len(rows) < len(batch) else batch)
             for counter, reply in zip(counters[: len(rows)], replies, strict=True):
-                pend(session, int(counter), reply)
+                pend(session, int(counter), reply, is_stored=self.ref.stores_puts)
         if refusal is not None:
             raise refusal
 
@@ -188,11 +188,14 @@ class RemoteQueue:
         return self._backend.delete(self.ref)
 
 
-def pend(session: Session, counter: int, reply: Deferred[None]) -> None:
-    """Accept what a client did with this counter when the reply is there, or refuse it by its error."""
+def pend(session: Session, counter: int, reply: Deferred[None], is_stored: bool = False) -> None:
+    """Accept what a client did with this counter when the reply is there, or refuse it by its error.
+
+    `is_stored`: it will be done after a crash of this node too.
+    """
     broker, origin = session.broker, session.origin
     assert origin is not None
-    broker.ledger.pend(origin, counter)
+    broker.ledger.pend(origin, counter, is_stored=is_stored)
 
     def done(_none: None) -> None:
         broker.ledger.settle(origin, counter)
