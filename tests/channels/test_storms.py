@@ -54,6 +54,9 @@ def test_members_get_each_reliable_event_once_and_in_order_in_any_weather(seed: 
     for name, values in got.items():
         for sender, numbers in sent.items():
             assert [one for one in values if one in numbers] == numbers, (edges, name, sender)
+    for name, neighbours in (found := lists(network, channel)).items():
+        assert name in MEMBERS or len(neighbours) > 1, (name, found)
+        assert all(name in found[one] for one in neighbours), (name, found)
 
 
 def graph(chance: random.Random) -> list[tuple[str, str]]:

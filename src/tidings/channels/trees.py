@@ -307,8 +307,10 @@ class ChannelTrees:
             self._store(part)
             part.joining = self._join(part, [node], is_through=False)
 
-    def _has_stayed(self, part: Participation, _error: TidingsError) -> None:
+    def _has_stayed(self, part: Participation, error: TidingsError) -> None:
         part.leaving = ""
+        if not isinstance(error, Refused):  # the link was lost
+            self._links.later(LATER_S, partial(self._prune, part))
 
     # When the network's tree changes
 
@@ -316,10 +318,13 @@ class ChannelTrees:
         """Go on over the links that there are; `has_grown`: nodes are reached that were not."""
         for part in self:
             lost = [one for one in part.neighbours if not self._links.is_near(one)]
+            back = [one for one in part.former if self._links.is_near(one)]
             part.former = {one for one in [*part.former, *lost] if self._links.is_kept(one)}
+            part.former.difference_update(back)
             for node in lost:
                 del part.neighbours[node]
                 self._links.unwant(node, part.channel)
+            part.neighbours.update(dict.fromkeys(back))
             for node in part.neighbours:
                 self._links.want(node, part.channel)
             if lost or has_grown:
