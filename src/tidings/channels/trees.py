@@ -94,6 +94,7 @@ class Participation:
         self.leaving = ""  # the neighbour that was told that this node leaves, until it has answered
         self.is_begun = False  # it was created here, or has been joined
         self.is_torn = False  # to be joined again, as the network's tree has changed
+        self.mending = 0  # the number of the last attempt to join it again
         self.attempts = 0  # to join it again; as long as these are few, events wait that go other ways now
 
     def is_shared_with(self, node: str) -> bool:
@@ -213,7 +214,9 @@ class ChannelTrees:
         undo = ignore if node in part.neighbours else lambda _error: self._give_up(part, node)
         wanted = self._take_part(part, node)
         beyond.then(partial(self._begun, part), undo)
-        return all_of([beyond, wanted])
+        joined = all_of([beyond, wanted])
+        joined.then(lambda _none: self._prune(part), ignore)  # it may have been the last one, without members
+        return joined
 
     def _join(self, part: Participation, towards: Sequence[str], is_through: bool) -> Deferred[None]:
         """Join over the links that lead to some nodes."""
@@ -252,7 +255,7 @@ class ChannelTrees:
             self._store(part)
             if not part.is_torn:
                 part.is_torn = True
-                self._mend_later(part, None)
+                self._mend_later(part, part.mending, None)
 
     def _take_part(self, part: Participation, node: str) -> Deferred[None]:
         """Exchange the events of a channel with a neighbour."""
@@ -325,34 +328,41 @@ class ChannelTrees:
                 del part.neighbours[node]
                 self._links.unwant(node, part.channel)
             part.neighbours.update(dict.fromkeys(back))
+            part.loans.update(back)
             for node in part.neighbours:
                 self._links.want(node, part.channel)
-            if lost or has_grown:
-                part.is_torn, part.attempts = True, int(bool(lost or part.former))
+            if lost or back or has_grown:
+                part.is_torn, part.attempts = True, int(bool(lost or back or part.former))
             if part.is_torn:
                 self._store(part)
                 self._mend(part)
 
     def _mend(self, part: Participation) -> None:
-        """Join the other parts into which a channel was torn."""
+        """Join the other parts into which a channel was torn; what became of former attempts is of no use."""
         if self._parts.get(part.channel.id) is part and part.is_torn:
+            part.mending += 1
             found = self._links.find(ChannelQuery(id=part.channel.id))
-            found.then(partial(self._mended, part), partial(self._mend_later, part))
+            number = part.mending
+            found.then(partial(self._mended, part, number), partial(self._mend_later, part, number))
 
-    def _mended(self, part: Participation, found: FoundChannels) -> None:
+    def _mended(self, part: Participation, number: int, found: FoundChannels) -> None:
+        if number != part.mending:
+            return
         others = {place.node for place in found.places} - {self._node}
         if part.attempts:
             others.update(found.missing)
         else:
             others = {one for one in others if one == min(others) < self._node}
         joined = self._join(part, sorted(others), is_through=True)
-        joined.then(partial(self._is_whole, part, found), partial(self._mend_later, part))
+        joined.then(partial(self._is_whole, part, number, found), partial(self._mend_later, part, number))
 
-    def _is_whole(self, part: Participation, found: FoundChannels, _none: object) -> None:
+    def _is_whole(self, part: Participation, number: int, found: FoundChannels, _none: object) -> None:
+        if number != part.mending:
+            return
         part.attempts = 0
         part.former = {one for one in part.former if not self._links.is_near(one)}
         if found.missing:  # others may take part that were not asked
-            self._mend_later(part, None)
+            self._mend_later(part, number, None)
         else:
             part.is_torn = False
             ways = {self._links.way(place.node) for place in found.places}
@@ -361,10 +371,17 @@ class ChannelTrees:
             part.loans.clear()
             self._prune(part)
 
-    def _mend_later(self, part: Participation, _error: TidingsError | None) -> None:
+    def _mend_later(self, part: Participation, number: int, _error: TidingsError | None) -> None:
+        if number != part.mending:
+            return
         part.attempts += bool(part.attempts)
         is_soon = 0 < part.attempts <= ATTEMPTS_MAX
-        self._links.later(AGAIN_S if is_soon else LATER_S, partial(self._mend, part))
+
+        def again() -> None:
+            if number == part.mending:
+                self._mend(part)
+
+        self._links.later(AGAIN_S if is_soon else LATER_S, again)
 
     def _store(self, part: Participation) -> None:
         self._keep(part.channel.id, StoredChannel(part.channel, (*part.neighbours, *part.former)))
