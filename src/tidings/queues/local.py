@@ -30,7 +30,7 @@ from tidings.queues.inflight import InFlight, identity
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import QueuedMessage, check_length, sight
 from tidings.queues.queue import MessageQueue
-from tidings.queues.schedule import MARK
+from tidings.queues.schedule import MARK_START
 from tidings.queues.serving import AT_ONCE, purge
 from tidings.queues.transactions import Transactions
 from tidings.steps import Steps
@@ -77,7 +77,7 @@ class LocalQueue:
         waits = is_stored or self._waits(session)
         is_bound = granted is not None or session.bound is not None
         events = batch.events if batch.is_decoded else None
-        is_planned = events is None and MARK in batch.raw
+        is_planned = events is None and batch.raw.find(MARK_START) >= 0
         for row, raw in zip(rows, raws_of(batch, rows), strict=True):
             if is_bound:
                 session.check_put(granted, batch, row)

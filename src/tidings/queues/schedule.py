@@ -44,6 +44,8 @@ JITTER = 0.25
 """The part of a pause by which it may be longer."""
 MARK = b"queue_"
 """In the bytes of all messages that have a plan: the fields of the header are called so."""
+MARK_START = MARK[:5]
+"""What of it is searched for in many messages at once: Python takes ten times as long for six bytes."""
 BURST_S = 0.1
 """Seconds whose tokens a bucket holds, at least one token."""
 _ROUNDING = 1e-6
