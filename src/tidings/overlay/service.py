@@ -379,8 +379,6 @@ class Overlay(Service):
         """Announce what has changed, and have the links send."""
         if self.neighbours:
             self._work()
-        else:
-            self._holding.look()
 
     def _work(self) -> None:
         self.routing.work()
@@ -399,8 +397,6 @@ class Overlay(Service):
         if self.neighbours:
             self.routing.durable(mark)
             self._flush()
-        else:
-            self._holding.look()
 
     def failed(self, lost: list[Operation]) -> list[Operation]:
         """Commits were not made: neighbours are to send again what was in them."""
@@ -441,6 +437,7 @@ class Overlay(Service):
                 raise Refused("exists", f"the link to {request.node!r} is there; stop that node first")
             self.routing.forget(neighbour)
             self.neighbours.forget(neighbour.node)
+            self._holding.look()  # nobody has to hold anything for it any more
             self.linking.forget(neighbour)
             self.liveness.forget(neighbour)
             self._carry_out(self.topology.link_removed(neighbour.node, self._broker.now))
