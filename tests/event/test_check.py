@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from strategies import damaged, numbered_events
 
 from tidings.errors import CodecError
@@ -26,7 +27,7 @@ from tidings.event import Batch, Event, Header
 from tidings.event import check_compiled as compiled
 from tidings.event import wire as seam
 from tidings.event.check_compiled import check_certain
-from tidings.event.header import DELIVERIES
+from tidings.event.header import DELIVERIES, NOTED_FIELDS
 from tidings.event.values import ATTRIBUTES_MAX, RESERVED, TIME_US_MAX, TIME_US_MIN
 from tidings.event.wire import (
     HEAD_SIZE,
@@ -73,7 +74,7 @@ def verdict(judge: Callable[[bytes], Checked], raw: bytes) -> Checked | str:
 
 def without_offsets(checked: Checked) -> Checked:
     """What both ways of checking tell: decoding leaves it to others to find where events begin."""
-    return checked._replace(offsets=None)
+    return replace(checked, offsets=None)
 
 
 def assert_same_verdict(raw: bytes) -> None:
@@ -102,12 +103,24 @@ def test_what_is_known_of_events_is_what_they_say(events: list[Event]) -> None:
     assert list(checked.counters) == [event.counter for event in events]
     assert [DELIVERIES[code] for code in checked.deliveries] == [event.delivery for event in events]
     assert checked.is_plain == all(event.delivery == "transient" for event in events)
+    present = {name for name in NOTED_FIELDS for event in events if getattr(event, name) is not None}
+    assert {name for bit, name in enumerate(NOTED_FIELDS) if checked.noted >> bit & 1} == present
     assert check_decoding(raw) == without_offsets(checked)
 
 
 @given(st.lists(numbered_events(), max_size=4))
 def test_the_walk_is_certain_of_everything_that_we_write(events: list[Event]) -> None:
     assert check_certain(encode_events(events)) is not None
+
+
+@pytest.mark.parametrize("values", [(None,), ("a",), ("a", None), (None, "a")])
+def test_of_two_header_fields_with_one_name_the_last_one_is_noted(values: tuple[str | None, ...]) -> None:
+    fields = b"".join(msgspec.msgpack.encode("subject") + msgspec.msgpack.encode(one) for one in values)
+    header = msgspec.Raw(bytes([0x80 | len(values)]) + fields)
+    raw = array_head(1) + packed(changed(4, header))
+    checked = check_certain(raw)
+    assert checked is not None
+    assert checked.noted == check_decoding(raw).noted == (0 if values[-1] is None else 2)
 
 
 def test_many_events_are_checked_in_one_walk() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b32encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -38,7 +38,7 @@ from tidings.overlay.relaying import LinkCursor
 from tidings.overlay.service import Overlay
 from tidings.protocol.arguments import NAME_LENGTH_MAX, check_readable
 from tidings.protocol.broker import Broker
-from tidings.protocol.channels import MARK, channels_in
+from tidings.protocol.channels import MARK
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.cursors import Cursor
 from tidings.protocol.service import IncomingRequest, Service
@@ -258,10 +258,12 @@ class ChannelService(Service):
 
     # Events
 
-    def refusals(self, session: Session, batch: Batch) -> dict[int, TidingsError]:
+    def refusals(
+        self, session: Session, batch: Batch, channels: Mapping[int, str]
+    ) -> dict[int, TidingsError]:
         """Return the rows of a publication that a client may not publish, and why not."""
         refused: dict[int, TidingsError] = {}
-        for row, channel in channels_in(batch).items():
+        for row, channel in channels.items():
             part = self.trees.get(channel)
             if part is None or channel not in session.channels:
                 refused[row] = NotAllowed("only a member of a channel may send to it")
@@ -275,11 +277,8 @@ class ChannelService(Service):
                 refused[row] = Refused("delivery", problem)
         return refused
 
-    def routed(self, batch: Batch, matches: MatchedRows) -> MatchedRows:
+    def routed(self, channels: Mapping[int, str], matches: MatchedRows) -> MatchedRows:
         """Return the matches of a batch, with the events of channels for their members and on their ways."""
-        channels = channels_in(batch)
-        if not channels:
-            return matches
         routed: MatchedRows = []
         for subscription, rows in matches:
             kept = [row for row in map(int, rows) if self._is_for(subscription, channels.get(row))]

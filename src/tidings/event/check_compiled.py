@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from tidings.event.header import DELIVERIES, PRIORITY_MAX, ROUTES
+from tidings.event.header import DELIVERIES, NOTED_FIELDS, PRIORITY_MAX, ROUTES
 from tidings.event.texts import (
     Bytes,
     Int,
@@ -83,6 +83,11 @@ def _table(texts: Iterable[str]) -> TextTable:
     return TextTable(slots, spans, pool, 0)
 
 
+def _noted(name: str) -> int:
+    """Return the bit of a header field in `Checked.noted`, 0 if it has none."""
+    return 1 << NOTED_FIELDS.index(name) if name in NOTED_FIELDS else 0
+
+
 def _shapes() -> Ints:
     """Return `_SHAPES` by first byte, the three numbers in one."""
     shapes = np.full(256, _NOTHING, np.int32)
@@ -109,7 +114,7 @@ def _letters() -> Bytes:
 _RESERVED, _NAMES, _CHOICES, _KINDS, _SHAPE_OF, _SUSPECTS, _LETTERS = 0, 5, 10, 15, 16, 17, 18
 _tables = (_table(sorted(RESERVED)), _table(_FIELDS), _table([*DELIVERIES, *ROUTES]))
 _arrays: tuple[npt.NDArray[Any], ...] = (
-    np.array([*_FIELDS.values()], np.uint8),
+    np.array([kind | _noted(name) << 4 for name, kind in _FIELDS.items()], np.uint8),
     _shapes(),
     _suspects(),
     _letters(),
@@ -130,7 +135,8 @@ def check_certain(raw: bytes) -> Checked | None:
     if found == _DOUBTFUL:
         return None
     offsets, counters = numbers[: count + 1].tobytes(), numbers[count + 1 :].tobytes()
-    return Checked(array("Q", offsets), array("q", counters), deliveries.tobytes(), found == 0)
+    is_plain, noted = found & 0xFF == 0, found >> 8
+    return Checked(array("Q", offsets), array("q", counters), deliveries.tobytes(), is_plain, noted)
 
 
 # Items of msgpack
@@ -353,8 +359,12 @@ def _after_attributes(at: Int, end: Int, facts: Int) -> Int:
 
 @njit(nogil=True, cache=True)
 def _after_header(at: Int, end: Int, facts: Int) -> tuple[Int, Int]:
-    """Return (the end of the header, its delivery); fields of a newer peer must be plain values."""
+    """Return (the end of the header, its delivery and above that byte the noted fields it has).
+
+    Fields of a newer peer must be plain values. Of two fields with one name the last one counts.
+    """
     delivery: Int = 0
+    noted: Int = 0
     count, at = _members(at, end)
     for _ in range(count):
         what, place, size, at = _item(at, end, facts)
@@ -365,18 +375,20 @@ def _after_header(at: Int, end: Int, facts: Int) -> tuple[Int, Int]:
         if field < 0:
             is_good = what == _NIL or _is_value(what, place, size)
         else:
-            kind = byte_at(int64_at(facts + 8 * _KINDS) + field)
+            known = byte_at(int64_at(facts + 8 * _KINDS) + field)
+            kind, bit = known & 15, known >> 4
+            noted = noted & ~bit if what == _NIL else noted | bit
             is_good = _is_field(kind, what, place, size, facts)
             if is_good and kind == _DELIVERY:
                 delivery = find(facts + 8 * _CHOICES, place, size)
         if not is_good:
             return _DOUBTFUL, 0
-    return (_DOUBTFUL if count == _DOUBTFUL else at), delivery
+    return (_DOUBTFUL if count == _DOUBTFUL else at), delivery | noted << 8
 
 
 @njit(nogil=True, cache=True)
 def _event(at: Int, end: Int, facts: Int) -> tuple[Int, Int, Int]:
-    """Return (the end of the event, its counter, its delivery)."""
+    """Return (the end of the event, its counter, its delivery and above that its noted fields)."""
     doubtful = _DOUBTFUL, 0, 0
     if at >= end or byte_at(at) != _SIX_ELEMENTS:
         return doubtful
@@ -412,7 +424,8 @@ def _event(at: Int, end: Int, facts: Int) -> tuple[Int, Int, Int]:
 def _walk(data: Bytes, numbers: Longs, deliveries: Bytes, facts: Longs) -> Int:
     """Write the offsets and behind them the counters into `numbers`, and the deliveries.
 
-    Returns the deliveries joined by OR, so 0 when all events are transient; or -1 when there is a doubt.
+    Returns the deliveries joined by OR, so 0 when all events are transient, and above that byte the noted
+    fields; or -1 when there is a doubt.
     """
     begin, count = data.ctypes.data, len(deliveries)
     at, end = begin + HEAD_SIZE, begin + len(data)
@@ -423,7 +436,7 @@ def _walk(data: Bytes, numbers: Longs, deliveries: Bytes, facts: Longs) -> Int:
         if at == _DOUBTFUL:
             return _DOUBTFUL
         numbers[count + 1 + row] = counter
-        deliveries[row] = delivery
+        deliveries[row] = delivery & 0xFF
         found |= delivery
     numbers[count] = at - begin
     return found if at == end else _DOUBTFUL

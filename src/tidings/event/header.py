@@ -95,6 +95,8 @@ class Header(Struct, frozen=True, omit_defaults=True, gc=False):
 EMPTY_HEADER = Header()
 QUEUE_FIELDS = ("queue_group", "queue_delay_s", "queue_due_us")
 """The fields that are for queues only: an attribute may have such a name, and no filter or JSON has them."""
+NOTED_FIELDS = ("channel", "subject", "keep_s")
+"""The fields by which a node treats an event in another way: `Checked.noted` has a bit for each, in order."""
 SHOWN_FIELDS = tuple(
     name for name in Header.__struct_fields__ if name not in ("id", "received_us", *QUEUE_FIELDS)
 )

@@ -20,15 +20,16 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from itertools import accumulate
-from typing import NamedTuple
+from operator import or_
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from tidings.errors import CodecError, EventError, MissingExtra
 from tidings.event.data import PLACED
-from tidings.event.header import DELIVERIES, EMPTY_HEADER
+from tidings.event.header import DELIVERIES, EMPTY_HEADER, NOTED_FIELDS, Header
 from tidings.event.model import UNREAD, Event
 from tidings.event.values import (
     ATTRIBUTES_MAX,
@@ -232,7 +233,7 @@ def skip(raw: bytes, at: int) -> int:
 _CODES = {delivery: code for code, delivery in enumerate(DELIVERIES)}
 
 
-class Checked(NamedTuple):
+class Checked(msgspec.Struct, frozen=True):
     """Facts about events that were checked."""
 
     offsets: array[int] | None
@@ -242,19 +243,20 @@ class Checked(NamedTuple):
     """One byte each, its place in DELIVERIES: 0 transient, 1 reliable, 2 persistent."""
     is_plain: bool
     """Every event is transient."""
+    noted: int = 0
+    """Which of NOTED_FIELDS some of the events may have: nobody has to search them for the others."""
 
     def slice(self, start: int, end: int) -> Checked:
         """Return the facts about the rows from `start` to before `end`, save their offsets."""
         deliveries = self.deliveries[start:end]
-        return Checked(None, self.counters[start:end], deliveries, not any(deliveries))
+        return Checked(None, self.counters[start:end], deliveries, not any(deliveries), self.noted)
 
     def take(self, rows: Iterable[int]) -> Checked:
         """Return the facts about these rows, save their offsets."""
         wanted = [int(row) for row in rows]
         deliveries = bytes(self.deliveries[row] for row in wanted)
-        return Checked(
-            None, array("Q", (self.counters[row] for row in wanted)), deliveries, not any(deliveries)
-        )
+        counters = array("Q", (self.counters[row] for row in wanted))
+        return Checked(None, counters, deliveries, not any(deliveries), self.noted)
 
 
 _certain: Callable[[bytes], Checked | None] | None = None
@@ -273,8 +275,14 @@ def check_decoding(raw: bytes) -> Checked:
     """Check as `check` does, by decoding every event."""
     events = decode_events(raw)
     counters = array("q", [event.counter for event in events])
-    deliveries = bytes([0 if event.header is None else _CODES[event.header.delivery] for event in events])
-    return Checked(None, counters, deliveries, deliveries == bytes(len(events)))
+    headers = [event.header for event in events]
+    deliveries = bytes([0 if header is None else _CODES[header.delivery] for header in headers])
+    noted = reduce(or_, (_noted(header) for header in headers if header is not None), 0)
+    return Checked(None, counters, deliveries, deliveries == bytes(len(events)), noted)
+
+
+def _noted(header: Header) -> int:
+    return sum(1 << bit for bit, name in enumerate(NOTED_FIELDS) if getattr(header, name) is not None)
 
 
 def use_compiled() -> None:

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct, to_builtins
+from msgspec import Meta, Struct, structs, to_builtins
 
 from tidings.errors import CodecError, EventError, NotAllowed, QueueNotFound, Refused, TidingsError, UserError
 from tidings.event import Batch
@@ -154,7 +154,7 @@ class Forwarded(Service):
             self._broker.accept(stream)  # it has come round a ring of upstreams
             self._broker.count("forwarded_back", len(rows))
             return
-        checked = checked._replace(counters=numbers)
+        checked = structs.replace(checked, counters=numbers)
         if unheld is not None and not had:
             self._broker.refuse(stream, numbers[0], numbers[0], unheld)
             rows = rows[1:]

@@ -25,13 +25,13 @@ from functools import partial
 from itertools import groupby
 from math import inf
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from tidings.errors import NotAllowed, Refused, TidingsError
 from tidings.event import Batch, Event
-from tidings.event.header import DELIVERIES
+from tidings.event.header import DELIVERIES, NOTED_FIELDS
 from tidings.event.relayed import RelayedBatch
 from tidings.event.wire import Checked, check
 from tidings.exchange import Exchange, Need, NodeSubscription, OutwardSink, Rows
@@ -42,13 +42,13 @@ from tidings.protocol.administration import Administration
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.backlog import Backlog
-from tidings.protocol.channels import MARK_BYTES, Channels, channels_in
+from tidings.protocol.channels import Channels, channels_in
 from tidings.protocol.cursors import Cursors
-from tidings.protocol.fading import KEEP, faded
+from tidings.protocol.fading import faded
 from tidings.protocol.frames import encode
 from tidings.protocol.inboxes import Routes
 from tidings.protocol.incoming import IncomingStream
-from tidings.protocol.last_pages import SUBJECT, LastPages
+from tidings.protocol.last_pages import LastPages
 from tidings.protocol.ledger import Ledger, ProducerKey, check_growing, identity_of
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import ProtocolMessage, Refusal, failure_of
@@ -69,7 +69,7 @@ from tidings.timers import Alarms, Leases, deadline
 from tidings.turns import SLICE_S, Share, Turns, adapted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from tidings.protocol.service import (
         FrameHandler,
@@ -91,6 +91,8 @@ DELIVERIES_FEW = 8
 _NOTHING, _RELIABLE, _LOGGED = Need.NOTHING, Need.RELIABLE, Need.LOGGED
 _ELSEWHERE = Need.ELSEWHERE
 _PERSISTENT = DELIVERIES.index("persistent")
+_CHANNEL, _SUBJECT, _KEEP_S = (1 << NOTED_FIELDS.index(one) for one in ("channel", "subject", "keep_s"))
+_NO_CHANNELS: Mapping[int, str] = {}
 _FIRST = "@"  # before the id of a first node: by that the ledger knows its numbers
 _rows_of = itemgetter(1)  # of one of `MatchedRows`
 
@@ -102,7 +104,7 @@ MatchedRows = list[tuple[NodeSubscription, Rows]]
 """Who wants some of a batch, and which rows."""
 
 
-class PublishedEvents(NamedTuple):
+class PublishedEvents(Struct, frozen=True):
     """Events that are being delivered, under which numbers they came, and whose they are."""
 
     batch: Batch
@@ -159,7 +161,9 @@ class Broker:
         self.ledger = Ledger(state.counters)
         self._first_epochs = self.ledger.latest_epochs(_FIRST)
         self.services: list[Service] = []
-        self._ticking: list[Service] = []  # those of them with something to do when a tick ends
+        # Methods of those services that do something then; most do nothing.
+        self._finishing: list[Callable[[], None]] = []
+        self._noting_durable: list[Callable[[int], None]] = []
         self.operations: dict[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]] = {}
         self.frames: dict[type[ProtocolMessage], FrameHandler] = {}
         self.watch: QueueWatch | None = None  # who has queues that can be watched
@@ -202,7 +206,9 @@ class Broker:
             raise ValueError(f"{type(service).__name__} adds what is there already: {twice}")
         self.services.append(service)
         if type(service).finish_tick is not Service.finish_tick:
-            self._ticking.append(service)
+            self._finishing.append(service.finish_tick)
+        if type(service).durable is not Service.durable:
+            self._noting_durable.append(service.durable)
         self.operations.update(operations)
         self.frames.update(frames)
 
@@ -320,8 +326,8 @@ class Broker:
     def finish_tick(self) -> list[Operation]:
         """Return the operations to commit for this tick; none if nothing was stored."""
         self.turns.run()
-        for service in self._ticking:
-            service.finish_tick()
+        for finish_one in self._finishing:
+            finish_one()
         for identity in self.ledger.take_settled():
             for session in self._clients.get(identity, ()):
                 self.owe(session)
@@ -348,8 +354,8 @@ class Broker:
         while self._flying and self._flying[0][0] <= mark:
             self._flying.popleft()
         self.ledger.durable(mark)
-        for service in self.services:
-            service.durable(mark)
+        for note in self._noting_durable:
+            note(mark)
         while self._positions and self._positions[0][0] <= mark:
             _, self.position_durable, logged = self._positions.popleft()
             self.end_logged = logged + 1
@@ -532,17 +538,21 @@ class Broker:
             if stream is not None and len(allowed) < len(batch):
                 self._hand_on_allowed(batch, checked, stream, allowed, waits)
                 return None
-        is_addressed = self.routes is not None or MARK_BYTES in batch.raw
-        if is_addressed and stream is not None and (refused := self._refusals(batch, stream)):
-            self._hand_on_others(batch, checked, stream, refused.get, waits)
-            return None
-        return self._pass_on(batch, checked, matches, stream, waits)
+        channels = channels_in(batch) if checked.noted & _CHANNEL else _NO_CHANNELS
+        if (channels or self.routes is not None) and stream is not None:
+            refused = self._refusals(batch, stream, channels)
+            if refused:
+                self._hand_on_others(batch, checked, stream, refused.get, waits)
+                return None
+        return self._pass_on(batch, checked, matches, stream, waits, channels)
 
-    def _refusals(self, batch: Batch, stream: IncomingStream) -> dict[int, TidingsError]:
+    def _refusals(
+        self, batch: Batch, stream: IncomingStream, channels: Mapping[int, str]
+    ) -> dict[int, TidingsError]:
         """The rows of a publication that can't be sent to inboxes, or to channels, and why not."""
         refused = self._lost_answers(batch, stream)
-        if self.channels is not None:
-            refused |= self.channels.refusals(stream.session, batch)
+        if channels and self.channels is not None:
+            refused |= self.channels.refusals(stream.session, batch, channels)
         return refused
 
     def _lost_answers(self, batch: Batch, stream: IncomingStream) -> dict[int, TidingsError]:
@@ -573,7 +583,8 @@ class Broker:
         batch, checked, matches = self._granted(link, session, batch, checked)
         if not len(batch):
             return None
-        return self._pass_on(batch, checked, matches, None, waits=not checked.is_plain)
+        channels = channels_in(batch) if checked.noted & _CHANNEL else _NO_CHANNELS
+        return self._pass_on(batch, checked, matches, None, not checked.is_plain, channels)
 
     def _granted(
         self, link: Hashable, session: Session, batch: RelayedBatch, checked: Checked
@@ -624,14 +635,17 @@ class Broker:
         matches: MatchedRows,
         stream: IncomingStream | None,
         waits: bool,
+        channels: Mapping[int, str],
     ) -> Steps[None] | None:
-        """Store what must be stored of events, and deliver them to those that match."""
-        has_mark = MARK_BYTES in batch.raw
-        if self.routes is not None or has_mark:
-            matches = self.routed(batch, matches)
+        """Store what must be stored of events, and deliver them to those that match.
+
+        `channels` has the rows that are for the members of channels.
+        """
+        if channels or self.routes is not None:
+            matches = self._routed(batch, matches, channels, is_stored=False)
         if not isinstance(self.authenticator, OpenAuthenticator):
             matches = self.answers.heard(batch, matches)
-        if not checked.is_plain and KEEP in batch.raw:
+        if checked.noted & _KEEP_S and not checked.is_plain:
             checked = faded(batch, checked)
         positions = self._keep(batch, checked, matches)
         if waits and positions is None:
@@ -641,8 +655,7 @@ class Broker:
             if batch.origin is not stream.origin:
                 self.ledger.keep(stream.origin)  # the events themselves count for nobody
         self.count("published", len(batch))
-        hidden = channels_in(batch) if has_mark else {}
-        self._show(batch, checked.is_plain, positions, hidden)
+        self._show(batch, checked, positions, channels)
         published = PublishedEvents(batch, checked.counters, stream, checked.deliveries)
         if positions is None and len(matches) > DELIVERIES_FEW:
             total = DELIVERIES_FEW * len(matches) + sum(map(len, map(_rows_of, matches)))
@@ -655,28 +668,43 @@ class Broker:
         return None
 
     def _show(
-        self, batch: Batch, is_plain: bool, positions: list[int | None] | None, hidden: Collection[int]
+        self, batch: Batch, checked: Checked, positions: list[int | None] | None, hidden: Collection[int]
     ) -> None:
-        """Let those have events who look at them later, save the rows for the members of channels."""
+        """Keep the newest batches, and let those have events who look at them later.
+
+        The rows for the members of channels are left out.
+        """
         if hidden:
             rows = [row for row in range(len(batch)) if row not in hidden]
             if not rows:
                 return
             batch = batch.take(rows)
             positions = None if positions is None else [positions[row] for row in rows]
-        self._remember(batch)
-        if not is_plain and SUBJECT in batch.raw:
+        self.recent.append(batch)
+        memory, size = self.memory, self._recent_size + len(batch.raw)
+        while size > RECENT_SIZE_MAX or size > memory.recent_max:
+            size -= len(self.recent.popleft().raw)
+            self.recent_gone += 1
+        memory.node.used += size - self._recent_size
+        self._recent_size = size
+        if checked.noted & _SUBJECT and not checked.is_plain:
             self.last_pages.remember(batch)
-        for later in self.exchange.later:
-            later.put(batch, positions)
+        if self.exchange.later:
+            for later in self.exchange.later:
+                later.put(batch, positions)
 
     def routed(self, batch: Batch, matches: MatchedRows, is_stored: bool = False) -> MatchedRows:
         """Return the matches of a batch, with answers to inboxes and events of channels on their own ways.
 
         `is_stored`: it was published before, and is read from the store.
         """
-        if self.channels is not None:
-            matches = self.channels.routed(batch, matches)
+        return self._routed(batch, matches, channels_in(batch), is_stored)
+
+    def _routed(
+        self, batch: Batch, matches: MatchedRows, channels: Mapping[int, str], is_stored: bool
+    ) -> MatchedRows:
+        if channels and self.channels is not None:
+            matches = self.channels.routed(channels, matches)
         addresses = {} if self.routes is None else self.answers.addresses(batch)
         if self.routes is None or not addresses:
             return matches
@@ -777,6 +805,12 @@ class Broker:
         That reliable events were counted is stored even if nobody wants them: sent again after a crash, they
         would be delivered twice.
         """
+        if checked.is_plain:
+            for subscription, rows in matches:
+                if subscription.sink.need(len(rows)) is not _NOTHING:
+                    break
+            else:
+                return None
         is_own = not isinstance(batch, RelayedBatch)  # else its first node has it in the log
         codes = b"" if checked.is_plain or not is_own else checked.deliveries
         persistent = {row for row, code in enumerate(codes) if code == _PERSISTENT}
@@ -836,16 +870,6 @@ class Broker:
             provenance,
         )
         self._operations.append(Append(stored))
-
-    def _remember(self, batch: Batch) -> None:
-        """Keep the newest batches for those who ask for last values."""
-        self.recent.append(batch)
-        memory, size = self.memory, self._recent_size + len(batch.raw)
-        while size > RECENT_SIZE_MAX or size > memory.recent_max:
-            size -= len(self.recent.popleft().raw)
-            self.recent_gone += 1
-        memory.node.used += size - self._recent_size
-        self._recent_size = size
 
     def status(self) -> dict[str, Any]:
         """Return the status of the node."""

@@ -2,11 +2,12 @@
 
 The header field `channel` of such an event is MARK and the channel's id. It is for the members of the channel
 alone: a subscription that was made without joining does not get it, whatever its filter, nor do last values
-and archives. Finding these events costs one search for a few bytes in each batch, where there are channels.
+and archives. Other events pay nothing for them: the check of a batch notes whether any has the field.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from tidings.event import Batch, Event
@@ -32,11 +33,16 @@ class Channels(Protocol):
     def join(self, session: Session, channel: str) -> Deferred[None]:
         """Return a reply that comes when events of a channel come to this node; a member follows."""
 
-    def refusals(self, session: Session, batch: Batch) -> dict[int, TidingsError]:
-        """Return the rows of a publication that a client may not publish, and why not."""
+    def refusals(
+        self, session: Session, batch: Batch, channels: Mapping[int, str]
+    ) -> dict[int, TidingsError]:
+        """Return the rows of a publication that a client may not publish, and why not.
+
+        `channels` is what `channels_in` finds in it.
+        """
 
     def routed(
-        self, batch: Batch, matches: list[tuple[NodeSubscription, Rows]]
+        self, channels: Mapping[int, str], matches: list[tuple[NodeSubscription, Rows]]
     ) -> list[tuple[NodeSubscription, Rows]]:
         """Return the matches of a batch, with the events of channels for their members and on their ways."""
 

@@ -319,13 +319,12 @@ class BlockingConsumer(DroppingConsumer):
     def _hold(self, batch: Batch, rows: Rows) -> None:
         """Hold the publisher of a batch, if that ends with events that wait here."""
         broker = self.session.broker
-        if broker.published is None or rows[-1] != len(batch) - 1:
+        published = broker.published
+        if published is None or published.publisher is None or rows[-1] != len(batch) - 1:
             return
-        handed, counters, publisher, _ = broker.published
-        if publisher is None:
-            return
+        publisher, counters = published.publisher, published.counters
         is_numbered = batch.origin is publisher.origin or isinstance(batch.origin, ForwardedOrigin)
-        if batch is not handed or not is_numbered:
+        if batch is not published.batch or not is_numbered:
             return  # what was put into a queue that is watched, or the rows of a sink
         first = _last_run(rows)
         publisher.hold(self, int(counters[first]), int(counters[-1]), goes_on=first == 0)

@@ -8,13 +8,12 @@ back after that time. Persistent events are kept as the log is.
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from tidings.event import Batch, Event
 from tidings.event.header import DELIVERIES
 from tidings.event.relayed import RelayedBatch
 from tidings.event.wire import Checked
-
-KEEP = b"keep_s"
-"""No event that has not these bytes fades."""
 
 _TRANSIENT, _RELIABLE = DELIVERIES.index("transient"), DELIVERIES.index("reliable")
 
@@ -34,4 +33,4 @@ def faded(batch: Batch, checked: Checked) -> Checked:
     for row, delivery in enumerate(deliveries):
         if delivery == _RELIABLE and is_faded(batch[row], age_s):
             deliveries[row] = _TRANSIENT
-    return checked._replace(deliveries=bytes(deliveries))
+    return structs.replace(checked, deliveries=bytes(deliveries))

@@ -34,8 +34,6 @@ from tidings.store.interface import Operation, RecordKind
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
 
-SUBJECT = b"subject"
-"""Found in the bytes of every event that has a subject, however its sender encodes names of fields."""
 VALUES_MAX = 1_000_000
 """Last values that a node keeps, and that one subscription gets, the newest."""
 VALUE_COST = 256
