@@ -42,14 +42,12 @@ class IncomingStream:
         ledger.see(origin, seen)
 
     def send_accepted(self) -> None:
-        """Accept what came and is as safe as it asked to be, once for each tick."""
-        if self.counter > self.accepted:
-            session = self.session
-            unheld = self._unheld if self._held else self.counter
-            safe = session.broker.ledger.safe_of(self.origin, unheld)
-            if safe > self.accepted:
-                self.accepted = safe
-                session.post(encode(Accepted(safe, self.stream)), self.accept_mark, is_patient=True)
+        """Accept what came and is as safe as it asked to be, once for each tick in which more is known."""
+        session = self.session
+        safe = session.broker.ledger.safe_of(self.origin, self._unheld if self._held else self.counter)
+        if safe > self.accepted:
+            self.accepted = safe
+            session.post(encode(Accepted(safe, self.stream)), self.accept_mark, is_patient=True)
 
     def hold(self, consumer: BlockingConsumer, first: int, last: int, goes_on: bool) -> None:
         """A slow subscription wants no more for now: what has these numbers is not accepted yet.

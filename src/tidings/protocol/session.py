@@ -273,7 +273,8 @@ class Session(SessionWorker, IncomingStream):
                 self.send_accepted()
             if self.streams:  # those of other nodes that forward
                 for stream in self.streams.values():
-                    stream.send_accepted()
+                    if stream.counter > stream.accepted:
+                        stream.send_accepted()
 
     def depends_on(self, mark: int) -> bool:
         """Whether anything it has to say, now or with more credit, waits for this commit or a later one."""
