@@ -20,6 +20,7 @@ from typer.main import get_group
 from typer.models import Default
 
 import tidings
+from tidings.cli.conversion import convert_plainly
 from tidings.errors import UserError
 
 COMMANDS = {
@@ -89,6 +90,7 @@ class _Readable:
         """Return the options and arguments, with that for help; flags, which take no value, show none."""
         parameters = super().get_params(ctx)  # type: ignore[misc]  # of the class beside this one
         for one in parameters:
+            convert_plainly(one)
             if getattr(one, "is_flag", False):
                 one.metavar = ""
         return parameters

@@ -6,7 +6,6 @@ import asyncio
 import os
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
@@ -124,6 +123,8 @@ def node(
     line = _invitation(join)
     settings = load(config, os.environ, flags, is_joining=line is not None)
     if show_config:
+        import tomllib  # here: a node starts without it
+
         file = as_toml(settings)
         typer.echo(to_json(tomllib.loads(file)) if json else file, nl=json)
         return

@@ -19,7 +19,6 @@ is not written: a filter for `air` matches `feinstaub` too. Nothing may be narro
 from __future__ import annotations
 
 import json
-import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -110,6 +109,8 @@ def _read(path: Path) -> dict[str, Any]:
     if len(data) > TAXONOMY_SIZE_MAX:
         raise ValueError(f"has more than {TAXONOMY_SIZE_MAX} bytes")
     if path.suffix == ".toml":
+        import tomllib  # here: most programs with filters read no such file
+
         return tomllib.loads(data.decode())
     content = json.loads(data.decode(), object_pairs_hook=_each_once)
     if not isinstance(content, dict):

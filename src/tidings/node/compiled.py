@@ -19,7 +19,6 @@ import platform
 import stat
 import sys
 import threading
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -150,6 +149,8 @@ def is_private(folder: Path) -> bool:
 
 def fingerprint() -> str:
     """Return the inputs of the cache: our sources and their place, numba, Python, the processor."""
+    from importlib import metadata  # here: a plain node starts without it
+
     home = Path(__file__).parent.parent
     files = sorted(file for package in PACKAGES for file in (home / package).glob("*.py"))
     stamps = [(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files]

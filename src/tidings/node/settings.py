@@ -21,7 +21,6 @@ DIR/joining          a join that was not completed
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -146,6 +145,8 @@ def load(
 
 
 def _from_file(file: Path) -> Iterator[tuple[str, Given]]:
+    import tomllib  # here: most nodes have no such file
+
     try:
         text = file.read_text()
         table = tomllib.loads(text)
