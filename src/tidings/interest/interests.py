@@ -36,6 +36,8 @@ SPREAD_UNITS = 300
 """Units of work (`weights`), of about 5 µs, for spreading in one tick."""
 SPREAD_UNITS_MIN = 20
 """Least units for spreading one demand."""
+FILING_UNITS = 5
+"""Units for filing one demand, which an advertisement is compared with if they overlap."""
 COVER_UNITS = 300
 """Units for computing covers in one tick."""
 COVER_UNITS_BUSY = 30
@@ -274,6 +276,9 @@ class Interests:
 
     def _search(self, audience: Audience) -> Steps[list[Demand]]:
         """Find the demands that overlap, and list them unless they are too many."""
+        for _ in self._demanded.filing():
+            self._spent += FILING_UNITS
+            yield
         self._clock += 1
         audience.stamp, audience.count = self._clock, 0
         origin = audience.advertisement.origin

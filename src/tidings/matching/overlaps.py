@@ -6,6 +6,9 @@ under the same attributes form a *group*. Two alternatives overlap unless an att
 separates them, so a group is searched by the attribute it shares with the given filter that leaves the
 fewest, and a group that shares none is taken whole.
 
+A filter is filed when the index is searched next, since most indexes of many filters are searched seldom.
+Where that would take too long at once, `filing` does it in steps beforehand.
+
 The rule kept: the result includes all filters that overlap, and may include more.
 """
 
@@ -20,6 +23,7 @@ from tidings.filters import Filter
 from tidings.filters.constraint import Constraint
 from tidings.filters.intervals import Cut, Intervals
 from tidings.filters.normal import Conjunction
+from tidings.steps import Steps, finish
 
 NAMES_MAX = 3
 """Attributes an alternative is filed under."""
@@ -42,32 +46,44 @@ class Overlaps(Generic[K]):
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, ...], _Group[K]] = {}
+        self._unfiled: dict[K, Filter] = {}
         self._filed: dict[K, list[Selective]] = {}
         self._orders: dict[K, int] = {}
         self._order = 0
 
     def __len__(self) -> int:
-        return len(self._filed)
+        return len(self._orders)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._filed
+        return key in self._orders
 
     def add(self, key: K, filter: Filter) -> None:
-        """File a filter under a key that is not there yet."""
-        assert key not in self._filed, "a key has one filter"
+        """Note a filter under a key that is not there yet."""
+        assert key not in self._orders, "a key has one filter"
         self._order += 1
         self._orders[key] = self._order
-        filed = self._filed[key] = _all_selective(filter)
+        self._unfiled[key] = filter
+
+    def filing(self) -> Steps[None]:
+        """File what was added, one filter in a step."""
+        while self._unfiled:
+            self._file(*self._unfiled.popitem())
+            yield
+
+    def _file(self, key: K, filter: Filter) -> None:
+        filed, order = self._filed.setdefault(key, _all_selective(filter)), self._orders[key]
         for selective in filed:
             names = tuple(selective)
             if names not in self._groups:
                 self._groups[names] = _Group(names)
-            self._groups[names].add(key, self._order, selective)
+            self._groups[names].add(key, order, selective)
 
     def remove(self, key: K) -> None:
         """Forget a key; KeyError if it is not there."""
-        filed, order = self._filed.pop(key), self._orders.pop(key)
-        for selective in filed:
+        order = self._orders.pop(key)
+        if self._unfiled.pop(key, None) is not None:
+            return
+        for selective in self._filed.pop(key):
             group = self._groups[tuple(selective)]
             group.remove(key, order, selective)
             if not group.keys:
@@ -75,8 +91,9 @@ class Overlaps(Generic[K]):
 
     def candidates(self, filter: Filter) -> list[K]:
         """Return the keys of all filters that overlap this one, and maybe of others, in the order added."""
+        finish(self.filing())
         if len(filter.normal) * len(self._groups) > LOOKUPS_MAX:
-            return list(self._filed)
+            return list(self._orders)
         found: set[K] = set()
         for alternative in filter.normal:
             for group in self._groups.values():

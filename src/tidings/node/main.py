@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -25,6 +26,8 @@ from tidings.node.local import RunningNode, pid_file
 from tidings.node.server import Node
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+GARBAGE = 50_000
+"""New objects before the garbage collector runs: events, filters and messages come by the thousand."""
 SWITCH_S = 0.0005
 """How long a thread that has something to compute keeps the others from going on.
 
@@ -44,6 +47,7 @@ def run(config: NodeConfig, json: bool = False) -> None:
     check_locks("a node in a process of its own")
     logs.show(config.log_level, config.log_form)
     sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(GARBAGE)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_run(config, json))
 

@@ -6,8 +6,8 @@ the table that it has: if that is ours, nothing is sent.
 
 | state | what happens | what is sent | state then |
 | --- | --- | --- | --- |
-| apart | the link is up, the digests are equal | that it is whole | telling |
-| apart | the link is up, they differ | the whole set, in pieces | telling |
+| apart | the set is worked out, the digests are equal | that it is whole | telling |
+| apart | it is, and they differ; or the table there is empty | the whole set so far, in pieces | telling |
 | known | the set changes | the change | telling |
 | telling | the reply has the digest that was expected, or none | | known |
 | telling | the reply has another digest, or is an error | | apart, and again later |
@@ -20,8 +20,9 @@ again when all tables are known.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from tidings.errors import Disconnected, TidingsError
 from tidings.filters import Filter
@@ -37,7 +38,12 @@ PIECE_SIZE = 256 << 10
 AGAIN_S = 10.0
 """How long to wait before a set that a neighbour has refused is sent again."""
 
+EMPTY: Final = "0"
+"""Digest of an empty table."""
+
 AnnouncerState = Literal["down", "apart", "telling", "known"]
+
+_END: Final = object()
 
 
 class Announcer:
@@ -63,6 +69,7 @@ class Announcer:
         self.is_working = False  # what is to be announced is being worked out
         self._later = later
         self._report = report
+        self._prepared: deque[Steps[None]] = deque()  # by which filters are added and removed
         self._connection: Connection | None = None
         self._pieces: Iterator[dict[str, Any]] = iter(())
         self._barriers: list[Deferred[None]] = []  # that wait for what is noted to be sent
@@ -73,6 +80,10 @@ class Announcer:
 
     # What is wanted
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether anything is wanted under this key."""
+        return key in self.covering
+
     def add(self, key: Hashable, filter: Filter, passive: bool) -> None:
         """Want what matches, under this key."""
         self.covering.add(key, filter, passive)
@@ -81,9 +92,23 @@ class Announcer:
         """Want it no longer."""
         self.covering.remove(key)
 
+    def prepare(self, steps: Steps[None]) -> None:
+        """Take steps that add and remove filters, before the next change is worked out."""
+        self._prepared.append(steps)
+
     def steps(self) -> Steps[None]:
         """Work out what has to be announced."""
-        return self.covering.steps()
+        while self._is_behind:
+            if not self._prepared:
+                self.covering.step()
+            elif next(self._prepared[0], _END) is _END:
+                self._prepared.popleft()
+            yield
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether steps are left."""
+        return bool(self._prepared) or self.covering.is_due
 
     # The link
 
@@ -110,15 +135,17 @@ class Announcer:
     def clear(self) -> None:
         """Want nothing any more."""
         self.covering = CoveringSet()
+        self._prepared.clear()
 
     @property
     def is_due(self) -> bool:
         """Whether there is anything to work out, or to send."""
-        covering, state = self.covering, self.state
-        if state in ("down", "telling"):
+        if self.state == "down" or self._is_behind:
+            return self.state != "down"
+        if self.state == "telling":
             return False
-        is_late = state == "apart" or (self.may_narrow and not self.is_whole)
-        return is_late or covering.is_due or covering.has_changes or bool(self._barriers)
+        is_late = self.state == "apart" or (self.may_narrow and not self.is_whole)
+        return is_late or self.covering.has_changes or bool(self._barriers)
 
     @property
     def _digest(self) -> str:
@@ -129,8 +156,11 @@ class Announcer:
         """Send what has changed, if the neighbour has taken what was sent before; whether that was any."""
         if self.state in ("down", "telling"):
             return False
+        is_behind = self._is_behind
+        if self.state == "apart" and is_behind and self._theirs != EMPTY:
+            return False  # less than was wanted before must not be sent as all that is
         changes = self.covering.take_changes()
-        if not self.covering.is_due:
+        if not is_behind:
             self._passing += self._barriers
             self._barriers = []
         if self.state == "apart":

@@ -219,14 +219,17 @@ class CoveringSet:
         """Whether `take_changes` would return any."""
         return self._is_between and bool(self._added or self._removed)
 
+    def __contains__(self, key: Hashable) -> bool:
+        """Whether anything is wanted under this key, by what was noted."""
+        return self._noted[key] is not None if key in self._noted else key in self._wanted
+
     def add(self, key: Hashable, filter: Filter, passive: bool = False) -> None:
         """Note that a filter is wanted under a key, instead of the one before."""
         self._noted[key] = filter, passive
 
     def remove(self, key: Hashable) -> None:
         """Note that nothing is wanted under a key any more; KeyError if nothing was."""
-        is_wanted = self._noted[key] is not None if key in self._noted else key in self._wanted
-        if not is_wanted:
+        if key not in self:
             raise KeyError(key)
         self._noted[key] = None
         self._noted.move_to_end(key)  # behind what was noted to take its place
@@ -246,8 +249,12 @@ class CoveringSet:
     def steps(self) -> Steps[None]:
         """Do the noted work; steps that are closed are resumed by the next ones."""
         while self.is_due:
-            next(self._working)
+            self.step()
             yield
+
+    def step(self) -> None:
+        """Do one step of the noted work, of which there is some."""
+        next(self._working)
 
     def _work(self) -> Iterator[None]:
         """Do what is noted, for ever, one key after another, in rounds."""

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 
 from tidings.errors import Refused, TidingsError
 from tidings.ids import ClockIds
+from tidings.overlay.announcing import EMPTY
 from tidings.overlay.link import TunnelledConnection, TunnelledSession
 from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.packing import ZSTD_NAME, forms, unpacked
@@ -164,7 +165,7 @@ class Linking:
         link.has_greeted = True
         link.packs = ZSTD_NAME in greeting.unpacks and ZSTD_NAME in forms()
         self._bring_up(pair)
-        digest = "" if neighbour.table is None else neighbour.table.digest
+        digest = EMPTY if neighbour.table is None else neighbour.table.digest
         return {"digest": digest, "offers": neighbour.wants.digest}
 
     def _check(self, session: Session, greeting: Greeting) -> None:

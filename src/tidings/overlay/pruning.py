@@ -20,6 +20,7 @@ from tidings.matching.overlaps import Overlaps
 from tidings.overlay.announcing import Announcer
 from tidings.overlay.covering import digest_of, number_of_text
 from tidings.overlay.merging import taken_apart
+from tidings.steps import Steps
 
 OFFERS_MAX = 100_000
 """Offers of one neighbour, which stand for all advertisements behind it."""
@@ -33,13 +34,16 @@ class NeighbourWant(NamedTuple):
 
 
 class Pruning:
-    """Filters wanted from one neighbour, and its offers; `announcer` is given those that overlap."""
+    """Filters wanted from one neighbour, and its offers; `announcer` is given those that overlap.
+
+    An offer may concern all that is wanted, so what it changes is worked out in steps of the announcer.
+    """
 
     def __init__(self, announcer: Announcer) -> None:
         self._announcer = announcer
         self._wants: dict[Hashable, NeighbourWant] = {}
         self._wanted: Overlaps[Hashable] = Overlaps()
-        self._announced: dict[Hashable, dict[Hashable, Filter]] = {}  # what overlaps, by the announcer's keys
+        self._shown: dict[Hashable, tuple[Hashable, ...]] = {}  # the announcer's keys of what overlaps
         self._offers: dict[str, Filter] = {}
         self._offered: Overlaps[str] = Overlaps()
         self._offers_all = 0  # offers that overlap everything
@@ -73,15 +77,15 @@ class Pruning:
         """Want it no longer."""
         del self._wants[key]
         self._wanted.remove(key)
-        for shown in self._announced.pop(key, ()):
+        for shown in self._shown.pop(key, ()):
             self._announcer.remove(shown)
 
     def _show(self, key: Hashable, is_new: bool = False) -> None:
         """Announce what overlaps an offer, and nothing else, under a key; all of it, if it is new."""
-        want, before = self._wants[key], self._announced.pop(key, {})
+        want, before = self._wants[key], self._shown.pop(key, ())
         due = self._overlapping(key, want.filter)
         if due:
-            self._announced[key] = due
+            self._shown[key] = tuple(due)
         for shown, filter in due.items():
             if is_new or shown not in before:
                 self._announcer.add(shown, filter, want.passive)
@@ -93,6 +97,8 @@ class Pruning:
         """Return the filter if all its pieces overlap offers, or those of them that do."""
         if self._offers_all:
             return {key: filter} if filter.normal else {}
+        if not self._offers:
+            return {}
         pieces = taken_apart(filter)
         due: dict[Hashable, Filter] = {
             (key, place): piece for place, piece in enumerate(pieces) if self._is_offered(piece)
@@ -113,9 +119,7 @@ class Pruning:
         self._offered.add(text, filter)
         self._sum += number_of_text(text, False)
         self._offers_all += filter.normal == ALWAYS
-        for key in self._wanted.candidates(filter):
-            if key not in self._announced.get(key, ()):
-                self._show(key)
+        self._announcer.prepare(self._showing(filter, is_new=True))
         return True
 
     def withdraw(self, text: str) -> bool:
@@ -126,10 +130,20 @@ class Pruning:
         self._offered.remove(text)
         self._sum -= number_of_text(text, False)
         self._offers_all -= filter.normal == ALWAYS
-        for key in self._wanted.candidates(filter):
-            if key in self._announced:
-                self._show(key)
+        self._announcer.prepare(self._showing(filter, is_new=False))
         return True
+
+    def _showing(self, offer: Filter, is_new: bool) -> Steps[None]:
+        """Announce what an offer may overlap, as far as it overlaps any by now."""
+        if offer.normal == ALWAYS:
+            keys = list(self._wants)
+        else:
+            yield from self._wanted.filing()
+            keys = self._wanted.candidates(offer)
+        for key in keys:
+            if key in self._wants and (key not in self._shown.get(key, ()) if is_new else key in self._shown):
+                self._show(key)
+                yield
 
     def clear(self) -> None:
         """Want nothing, and forget the offers."""

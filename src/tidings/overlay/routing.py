@@ -223,18 +223,35 @@ class Routing:
         self._broker.routes = self._inboxes  # from the first neighbour on: it has to look at every batch
         neighbour.cursor = cursor
         neighbour.table = NeighbourTable(self._broker, neighbour.node, cursor)
-        for subscription in self._broker.exchange.announced:
-            _want(neighbour, subscription)
-        for key, offer in self._offers.items():
-            neighbour.offerer.add(key, offer, passive=False)
-        for other in self._known.others(neighbour):
-            assert other.table is not None
-            for text, entry in other.table.entries.items():
-                if not is_of_channel(text):
-                    neighbour.wants.add((other.node, text), entry.granted, entry.passive)
-            for text, offer in other.wants.offers.items():
-                neighbour.offerer.add((other.node, text), offer, passive=False)
+        neighbour.announcer.prepare(self._want_all(neighbour))
+        neighbour.offerer.prepare(self._offer_all(neighbour))
         return neighbour.table
+
+    def _want_all(self, neighbour: Neighbour) -> Steps[None]:
+        """Want from a neighbour what clients and all other neighbours want; what comes meanwhile is added."""
+        announced = self._broker.exchange.announced
+        for subscription in list(announced):
+            if subscription in announced and subscription not in neighbour.wants:
+                _want(neighbour, subscription)
+            yield
+        for other in self._known.others(neighbour):
+            for text in list(other.table.entries if other.table is not None else ()):
+                is_there = other.table is not None and text in other.table.entries
+                if is_there and (other.node, text) not in neighbour.wants:
+                    self._pass_on(other, text, neighbour)
+                yield
+
+    def _offer_all(self, neighbour: Neighbour) -> Steps[None]:
+        """Offer a neighbour what clients and all other neighbours offer; what comes meanwhile is added."""
+        for key in list(self._offers):
+            if key in self._offers:
+                neighbour.offerer.add(key, self._offers[key], passive=False)
+            yield
+        for other in self._known.others(neighbour):
+            for text in list(other.wants.offers):
+                if text in other.wants.offers:
+                    neighbour.offerer.add((other.node, text), other.wants.offers[text], passive=False)
+                yield
 
     def forget(self, neighbour: Neighbour) -> None:
         """Keep nothing for a neighbour any more."""
@@ -361,9 +378,7 @@ class Routing:
 
     def unsubscribed(self, subscription: NodeSubscription) -> None:
         """Announce it no longer."""
-        for neighbour in self._known.others(None):
-            if subscription in neighbour.wants:
-                neighbour.wants.remove(subscription)
+        self._want_no_more(subscription, self._known.others(None))
 
     def advertised(self, advertisement: Advertisement) -> None:
         """Offer what a client of this node advertises."""
@@ -375,8 +390,7 @@ class Routing:
     def withdrawn(self, advertisement: Advertisement) -> None:
         """Offer it no longer."""
         if self._offers.pop(advertisement, None) is not None:
-            for neighbour in self._known.others(None):
-                neighbour.offerer.remove(advertisement)
+            self._offer_no_more(advertisement, self._known.others(None))
 
     def change_table(self, neighbour: Neighbour, change: TableChange) -> Steps[dict[str, Any]]:
         """A neighbour wants more, or less; the reply leaves when that is stored."""
@@ -432,28 +446,41 @@ class Routing:
     def _withdraw(self, neighbour: Neighbour, text: str) -> None:
         """A neighbour does not offer something any more."""
         if neighbour.wants.withdraw(text):
-            for other in self._known.others(neighbour):
-                other.offerer.remove((neighbour.node, text))
+            self._offer_no_more((neighbour.node, text), self._known.others(neighbour))
 
     def _principal(self, neighbour: Neighbour) -> Principal:
         """Return the rights of a neighbour by the current rules."""
         return self._broker.authenticator.principal_of(neighbour.name) or NOBODY
 
     def _announce(self, neighbour: Neighbour, text: str) -> None:
-        """Announce to the others what a neighbour wants; channels know by themselves who takes part."""
-        assert neighbour.table is not None
-        if is_of_channel(text):
-            return
-        entry = neighbour.table.entries[text]
+        """Announce to the others what a neighbour wants."""
         for other in self._known.others(neighbour):
+            self._pass_on(neighbour, text, other)
+
+    def _pass_on(self, neighbour: Neighbour, text: str, other: Neighbour) -> None:
+        """Want from another what a neighbour wants; channels know by themselves who takes part."""
+        assert neighbour.table is not None
+        if not is_of_channel(text):
+            entry = neighbour.table.entries[text]
             other.wants.add((neighbour.node, text), entry.granted, entry.passive)
 
     def _forget(self, neighbour: Neighbour, text: str) -> None:
         """A neighbour does not want something any more."""
         assert neighbour.table is not None
-        if neighbour.table.remove(text) and not is_of_channel(text):
-            for other in self._known.others(neighbour):
-                other.wants.remove((neighbour.node, text))
+        if neighbour.table.remove(text):
+            self._want_no_more((neighbour.node, text), self._known.others(neighbour))
+
+    def _want_no_more(self, key: Hashable, neighbours: list[Neighbour]) -> None:
+        """Want something no longer from these, as far as they were reached already (`_want_all`)."""
+        for one in neighbours:
+            if key in one.wants:
+                one.wants.remove(key)
+
+    def _offer_no_more(self, key: Hashable, neighbours: list[Neighbour]) -> None:
+        """Offer something no longer to these, as far as they were reached already (`_offer_all`)."""
+        for one in neighbours:
+            if key in one.offerer:
+                one.offerer.remove(key)
 
     def _settle(self) -> None:
         """See to which neighbours less may be announced than before."""

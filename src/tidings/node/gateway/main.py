@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from tidings.node.config import NodeConfig
     from tidings.node.gateway.driver import Server
 
-GARBAGE = 50_000
-"""New objects before the garbage collector runs: messages come by the thousand, and have no cycles."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LISTENING = "sensors on "
 """Prefix of each address, in the lines that a gateway prints when it has started."""
@@ -51,7 +49,7 @@ def run(config: GatewayConfig, json: bool = False) -> None:
 
     It prints its addresses, with `json` as one object.
     """
-    from tidings.node.main import loop_factory
+    from tidings.node.main import GARBAGE, loop_factory
 
     logs.show(config.log_level, config.log_form)
     gc.set_threshold(GARBAGE)

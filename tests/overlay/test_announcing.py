@@ -1,0 +1,129 @@
+"""Announcing what many clients want: in small steps, and never less than the neighbour knows already."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import pytest
+from overlay.network import Network
+
+from tidings.filters import Filter
+from tidings.overlay import announcing, routing
+from tidings.overlay.announcing import Announcer
+from tidings.overlay.pruning import Pruning
+from tidings.overlay.table import NeighbourTable
+from tidings.steps import Steps, finish
+
+FILTERS = 200
+
+
+def restarted(net: Network, node: str) -> None:
+    net[node].crash()
+    net.run(1)
+    net[node].start()
+    net.run(20)
+
+
+def many_wanted(at: str) -> Network:
+    """A line of three nodes, and many filters of durable subscriptions at one of them."""
+    net = Network(("a", "b"), ("b", "c"))
+    app = net.app(at)
+    for number in range(FILTERS):
+        app.subscribe(f"station = 's{number}' AND value > {number}", durable=f"d{number}")
+    net.run(5)
+    assert len(net.table("b", of=at)) == FILTERS
+    return net
+
+
+def test_what_is_wanted_from_a_new_neighbour_is_filed_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = many_wanted("c")
+    filed: list[Hashable] = []
+    most: list[int] = []
+    add, steps = Pruning.add, Announcer.steps
+
+    def noted(pruning: Pruning, key: Hashable, filter: Filter, passive: bool) -> None:
+        filed.append(key)
+        add(pruning, key, filter, passive)
+
+    def counted(announcer: Announcer) -> Steps[None]:
+        taken = steps(announcer)
+        while True:
+            before = len(filed)
+            if next(taken, announcer) is announcer:
+                return
+            most.append(len(filed) - before)
+            yield
+
+    monkeypatch.setattr(Pruning, "add", noted)
+    monkeypatch.setattr(Announcer, "steps", counted)
+    restarted(net, "c")
+    assert sum(most) == len(filed) >= FILTERS
+    assert max(most) == 1
+
+
+def test_a_node_that_starts_again_takes_nothing_back_while_it_works_out_what_it_wants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = many_wanted("c")
+    taken: list[str] = []
+    remove = NeighbourTable.remove
+
+    def noted(table: NeighbourTable, text: str) -> bool:
+        taken.append(text)
+        return remove(table, text)
+
+    monkeypatch.setattr(NeighbourTable, "remove", noted)
+    monkeypatch.setattr(routing, "STEPS_MAX", 20)
+    told = net.neighbour("c", "b").announcer.told
+    restarted(net, "c")
+    assert taken == []
+    assert len(net.table("b", of="c")) == len(net.table("a", of="b")) == FILTERS
+    assert told > net.neighbour("c", "b").announcer.told  # it has found the digests equal
+
+
+def test_an_offer_of_everything_is_taken_in_small_steps() -> None:
+    announcer = Announcer("link.table", lambda _seconds, _call: None, lambda _problem: None)
+    pruning = Pruning(announcer)
+    for number in range(FILTERS):
+        pruning.add(number, Filter(f"x = {number}"), passive=False)
+    pruning.offer("")
+    assert not any(number in announcer for number in range(FILTERS))
+    found = 0
+    for _ in zip(announcer.steps(), range(FILTERS), strict=False):
+        now = sum(number in announcer for number in range(FILTERS))
+        assert now <= found + 1
+        found = now
+    assert found == FILTERS
+
+
+def test_what_goes_before_a_new_neighbour_was_reached_is_not_announced() -> None:
+    net = Network(("a", "b"), ("b", "c"), offers_all=False)
+    near, far = net.app("a"), net.app("c")
+    kept, gone = near.subscribe("x > 5"), near.subscribe("y > 5")
+    offers = [far.advertise("x > 0"), far.advertise("y > 0")]
+    net.run()
+    near_of_b, far_of_b, core = (
+        net.neighbour("b", "a"),
+        net.neighbour("b", "c"),
+        net["b"].core.overlay.routing,
+    )
+    assert net.table("c", of="b") == ["x > 5", "y > 5"]
+    under_way = [core._want_all(far_of_b), core._offer_all(near_of_b)]
+    for steps in under_way:
+        next(steps)  # it has looked which there are
+    gone.end()
+    offers[1].end()
+    net.run()
+    for steps in under_way:
+        finish(steps)
+    net.run()
+    assert net.table("c", of="b") == ["x > 5"]
+    assert list(net.neighbour("a", "b").wants.offers) == ["x > 0"]
+    assert kept.values == []
+
+
+def test_an_empty_table_has_the_digest_that_stands_for_it() -> None:
+    net = Network(("a", "b"))
+    table = net.neighbour("a", "b").table
+    assert table is not None
+    assert table.digest == announcing.EMPTY
