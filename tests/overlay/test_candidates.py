@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.filters.conditions import dense_filters, filters
 from tidings import Filter
+from tidings.filters.normal import Conjunction
 from tidings.filters.relations import simplify
 from tidings.overlay import piles
 from tidings.overlay.boxes import Box
@@ -66,11 +68,21 @@ def filed(stored: list[Filter]) -> Candidates[int]:
     return index
 
 
+def covering(index: Candidates[int], one: Conjunction, box: Box) -> list[int | None]:
+    deque(index.filing(one, box))
+    return list(index.covering(one, box))
+
+
+def covered_by(index: Candidates[int], one: Conjunction, box: Box) -> list[int | None]:
+    deque(index.filing(one, box))
+    return list(index.covered_by(one, box))
+
+
 def check(index: Candidates[int], stored: dict[int, Filter], asked: Filter) -> None:
-    found = set(index.covering(asked.normal[0], Box(asked.normal[0], None)))
+    found = set(covering(index, asked.normal[0], Box(asked.normal[0], None)))
     assert {number for number, one in stored.items() if one.covers(asked)} <= found
     assert found <= {*stored, None}
-    found = {key for one in simplify(asked.normal) for key in index.covered_by(one, Box(one, None))}
+    found = {key for one in simplify(asked.normal) for key in covered_by(index, one, Box(one, None))}
     assert {number for number, one in stored.items() if asked.covers(one)} <= found
     assert found <= {*stored, None}
 
@@ -109,9 +121,9 @@ def test_of_many_boxes_exactly_those_around_and_within_are_found() -> None:
     index = filed(stored)
     for asked in stored[::5]:
         box = Box(asked.normal[0], None)
-        around = {key for key in index.covering(asked.normal[0], box) if key is not None}
+        around = {key for key in covering(index, asked.normal[0], box) if key is not None}
         assert around == {number for number, one in enumerate(stored) if one.covers(asked)}
-        within = {key for key in index.covered_by(asked.normal[0], box) if key is not None}
+        within = {key for key in covered_by(index, asked.normal[0], box) if key is not None}
         assert within == {number for number, one in enumerate(stored) if asked.covers(one)}
 
 
@@ -122,7 +134,7 @@ def test_the_topics_that_fit_a_pattern_are_found_by_their_last_level(pattern: st
     index = filed(stored)
     asked = Filter(f"TOPIC(t, '{pattern}')")
     check(index, dict(enumerate(stored)), asked)
-    found = list(index.covered_by(asked.normal[0], Box(asked.normal[0], None)))
+    found = covered_by(index, asked.normal[0], Box(asked.normal[0], None))
     assert [key for key in found if key is not None] == [0]
     assert len(found) < len(endings)
     index.remove(0)

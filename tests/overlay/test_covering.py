@@ -351,14 +351,14 @@ def test_many_filters_of_one_kind_leave_few_children_behind() -> None:
     """The next root of many is found without looking at all of them."""
     texts = [f"type = 't' AND value > {number * 7919 % 1000}" for number in range(1000)]
     covering_set = made(*texts)
-    (root,) = (one for found in covering_set._entries.values() for one in found if one.parent is None)
+    (root,) = (one for one in covering_set._entries.values() if one.parent is None)
     steps = 0
     for number in range(200):
         assert len(root.children) < 30
         covering_set.remove(f"type = 't' AND value > {number}")
         steps += sum(1 for _ in covering_set.steps())
         assert shown(covering_set.take_changes().added) == [f"type = 't' AND value > {number + 1}"]
-        (root,) = (one for found in covering_set._entries.values() for one in found if one.parent is None)
+        (root,) = (one for one in covering_set._entries.values() if one.parent is None)
     assert steps < 200 * 40
 
 

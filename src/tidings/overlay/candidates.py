@@ -11,8 +11,9 @@ A string may ensure a residue: `topic = 'a.b'` is covered by `TOPIC(topic, 'a.*'
 string are found by their clues (`matching/clues.py`). The strings that fit a pattern are tried in order, or
 those with the last level of a topic, if the pattern has one and these are fewer.
 
-The pile of all boxes is searched for alternatives without any value or residue only, and few have none. So
-boxes are put there when it is searched.
+Some of this is searched seldom: the pile of all boxes for alternatives without any value or residue only, the
+patterns of an attribute only for strings, and strings only for patterns. So what comes is filed there when it
+is searched, in steps (`filing`).
 
 The rule kept: whatever covers is found, and more may be. A result that is not there yet is None, so that a
 long search can be cut into steps.
@@ -21,7 +22,8 @@ long search can be cut into steps.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from tidings.filters.functions import FUNCTIONS
@@ -36,10 +38,13 @@ from tidings.overlay.piles import Pile
 STRING_KIND = 1
 FILED_AT_ONCE = 64
 """Boxes that are put into the pile of all boxes in one step."""
+CLUES_AT_ONCE = 16
+"""Strings, or patterns, that are put in order in one step."""
 Place = Point | Condition | None
 """Under which an alternative stands; None for any."""
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T", bound=Hashable)
 
 
 class Candidates(Generic[K]):
@@ -82,12 +87,28 @@ class Candidates(Generic[K]):
         else:
             self._drop(self._narrow, None, box)
 
+    def filing(self, alternative: Conjunction, box: Box) -> Iterable[None]:
+        """File what the searches for this alternative look through, in steps; to be done before them."""
+        due: list[Iterator[None]] = []
+        if self._residues:
+            points = [*box.points, *[values[0] for values in box.lists]]
+            due += [self._residues[name].filing() for name, _, _ in points if name in self._residues]
+        if box.points:
+            pass
+        elif alternative.residues:
+            call = _call_of(alternative.residues[0])
+            if call is not None and call.names[0] in self._strings:
+                due.append(self._strings[call.names[0]].filing())
+        elif not box.lists:
+            due.append(self._file_all())
+        return chain(*due)
+
     def _file_all(self) -> Iterator[None]:
         """Put all boxes into the pile of all; now and then there is a step."""
         while self._unfiled:
             self._put(self._narrow, None, self._unfiled.popitem()[0])
             if not len(self._unfiled) % FILED_AT_ONCE:
-                yield None
+                yield
 
     def _put(self, piles: dict[Place, Pile], place: Place, box: Box) -> None:
         pile = piles.get(place)
@@ -133,26 +154,25 @@ class Candidates(Generic[K]):
         for anchor in self._anchors(alternative, box):
             pile = self._wide.get(anchor)
             if pile is not None:
-                yield from (None if found is None else found.owner for found in pile.around(box))
+                for found in pile.around(box):
+                    yield None if found is None else found.owner
 
-    def _anchors(self, alternative: Conjunction, box: Box) -> Iterator[Place]:
-        """Yield all anchors that filters may have which cover this alternative."""
-        yield None
-        yield from dict.fromkeys(alternative.residues)
-        for point in (*box.points, *[values[0] for values in box.lists]):
-            yield point
-            name, kind, text = point
+    def _anchors(self, alternative: Conjunction, box: Box) -> list[Place]:
+        """Return all anchors that filters may have which cover this alternative."""
+        points = [*box.points, *[values[0] for values in box.lists]]
+        anchors: list[Place] = [None, *alternative.residues, *points]
+        for name, kind, text in points if self._residues else ():
             if kind == STRING_KIND and name in self._residues:
-                yield from self._residues[name].fitting(text)
+                anchors += self._residues[name].fitting(text)
+        return anchors
 
     def covered_by(self, alternative: Conjunction, box: Box) -> Iterator[K | None]:
         """Yield the keys of filters whose first alternative this one may cover, some maybe twice."""
         for place in self._places_within(alternative, box):
-            if place is None:
-                yield from self._file_all()
             pile = self._narrow.get(place)
             if pile is not None:
-                yield from (None if found is None else found.owner for found in pile.within(box))
+                for found in pile.within(box):
+                    yield None if found is None else found.owner
             yield None
 
     def _places_within(self, alternative: Conjunction, box: Box) -> Iterator[Place]:
@@ -210,28 +230,56 @@ def _call_of(residue: object) -> FunctionCall | None:
     return call if isinstance(call, FunctionCall) and len(call.names) == 1 else None
 
 
-class _Strings:
+class _Filing(Generic[T]):
+    """What is put in order when it is searched."""
+
+    def __init__(self) -> None:
+        self._unfiled: dict[T, None] = {}
+        self._size = 0
+
+    def __bool__(self) -> bool:
+        return self._size > 0
+
+    def change(self, what: T, is_new: bool) -> None:
+        """Add or remove something."""
+        self._size += 1 if is_new else -1
+        if is_new:
+            self._unfiled[what] = None
+        elif what in self._unfiled:
+            del self._unfiled[what]
+        else:
+            self._file(what, is_new=False)
+
+    def filing(self) -> Iterator[None]:
+        """Put in order what was added; now and then there is a step."""
+        while self._unfiled:
+            self._file(self._unfiled.popitem()[0], is_new=True)
+            if not len(self._unfiled) % CLUES_AT_ONCE:
+                yield
+
+    def _file(self, what: T, is_new: bool) -> None:
+        raise NotImplementedError
+
+
+class _Strings(_Filing[str]):
     """Strings of one attribute, found by their order and by their last levels as topics."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._sorted: list[str] = []
         self._endings: dict[tuple[ClueTable, str], dict[str, None]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._sorted)
-
-    def change(self, text: str, is_new: bool) -> None:
-        """Add or remove a string."""
+    def _file(self, what: str, is_new: bool) -> None:
         if is_new:
-            insort(self._sorted, text)
+            insort(self._sorted, what)
         else:
-            del self._sorted[bisect_left(self._sorted, text)]
+            del self._sorted[bisect_left(self._sorted, what)]
         for table, separator in _SEPARATORS.items():
-            key = table, text.rpartition(separator)[2]
+            key = table, what.rpartition(separator)[2]
             if is_new:
-                self._endings.setdefault(key, {})[text] = None
+                self._endings.setdefault(key, {})[what] = None
             else:
-                del self._endings[key][text]
+                del self._endings[key][what]
                 if not self._endings[key]:
                     del self._endings[key]
 
@@ -263,10 +311,11 @@ def _ending_of(call: FunctionCall) -> tuple[ClueTable, str] | None:
     return None if last is None else (clue.table, last)
 
 
-class _Residues:
+class _Residues(_Filing[Condition]):
     """Residues on the string of one attribute, found by a string that they may be true of."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._tables: dict[ClueTable, Any] = {
             ClueTable.DOTS: TopicLevels(DOTS.separator, hides=False),
             ClueTable.SLASHES: TopicLevels(SLASHES.separator, hides=True),
@@ -274,25 +323,19 @@ class _Residues:
             ClueTable.PART: TextParts(),
         }
         self._without_clue: Keys[Condition] = {}
-        self._size = 0
 
-    def __bool__(self) -> bool:
-        return self._size > 0
-
-    def change(self, residue: Condition, is_new: bool) -> None:
-        """Add or remove a residue."""
-        self._size += 1 if is_new else -1
-        found = clues_of(residue)
+    def _file(self, what: Condition, is_new: bool) -> None:
+        found = clues_of(what)
         clues = () if found is None else found.clues
         if not clues or any(clue.table not in self._tables for clue in clues):
             if is_new:
-                self._without_clue[residue] = None
+                self._without_clue[what] = None
             else:
-                del self._without_clue[residue]
+                del self._without_clue[what]
             return
         for clue in clues:
             table = self._tables[clue.table]
-            (table.add if is_new else table.remove)(clue.wanted, residue)
+            (table.add if is_new else table.remove)(clue.wanted, what)
 
     def fitting(self, text: str) -> Iterator[Condition]:
         """Yield the residues that may be true of a string."""

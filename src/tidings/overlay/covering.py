@@ -180,11 +180,11 @@ class CoveringSet:
             OrderedDict()
         )  # the first is taken quickly, as of no dict
         self._wanted: dict[Hashable, _Entry | None] = {}
-        self._entries: dict[tuple[Filter, bool], list[_Entry]] = {}
+        self._entries: dict[_Name, _Entry] = {}
         self._roots: dict[bool, Candidates[_Entry]] = {False: Candidates(), True: Candidates()}  # by passive
         self._turned: dict[_Entry, bool] = {}  # roots that are new (True) or none any more, in this round
         self._merging = Merging()
-        self._units: dict[str, dict[Unit, None]] = {}  # that are to be announced, by their text
+        self._units: dict[str, tuple[Unit, ...]] = {}  # that are to be announced, by their text
         self._announced: dict[_Name, Announced] = {}
         self._added: dict[_Name, Announced] = {}
         self._removed: dict[_Name, Announced] = {}
@@ -279,11 +279,10 @@ class CoveringSet:
         if not filter.normal:
             self._wanted[key] = None
             return
-        alike = self._entries.setdefault((filter, passive), [])
-        entry = next((one for one in alike if one.wanted is filter or str(one.wanted) == str(filter)), None)
+        name = str(filter), passive
+        entry = self._entries.get(name)
         if entry is None:
-            entry = _Entry(filter, passive)
-            alike.append(entry)
+            entry = self._entries[name] = _Entry(filter, passive)
         self._wanted[key] = entry
         entry.keys += 1
         if entry.keys == 1:
@@ -293,10 +292,7 @@ class CoveringSet:
         entry.keys -= 1
         if entry.keys:
             return
-        alike = self._entries[entry.wanted, entry.passive]
-        alike.remove(entry)
-        if not alike:
-            del self._entries[entry.wanted, entry.passive]
+        del self._entries[str(entry.wanted), entry.passive]
         children = sorted(entry.children, key=lambda child: -child.rank)
         parent = entry.parent
         if parent is not None:
@@ -313,8 +309,10 @@ class CoveringSet:
 
     def _place(self, entry: _Entry) -> Iterator[None]:
         """Find a place for an entry that has none: below a root, or as one."""
+        alternative, box = entry.normal[0], entry.box
         for passive in (False, True) if entry.passive else (False,):
-            search = self._roots[passive].covering(entry.normal[0], entry.box)
+            yield from self._roots[passive].filing(alternative, box)
+            search = self._roots[passive].covering(alternative, box)
             for number, root in enumerate(search):
                 if root is not None and root.precedes(entry):
                     root.adopt(entry)
@@ -325,7 +323,8 @@ class CoveringSet:
                     break
         covered: dict[_Entry, None] = {}
         for passive in (True,) if entry.passive else (True, False):
-            yield from self._find_covered(entry, self._roots[passive], covered)
+            if self._roots[passive]:
+                yield from self._find_covered(entry, self._roots[passive], covered)
         self._announce(entry)
         for root in covered:
             self._conceal(root)
@@ -339,6 +338,7 @@ class CoveringSet:
         missed = 0
         for alternative in entry.simple:
             box = entry.box if alternative is entry.normal[0] else Box(alternative, entry)
+            yield from roots.filing(alternative, box)
             for number, root in enumerate(roots.covered_by(alternative, box)):
                 if root is None or root in covered or not entry.precedes(root):
                     missed += 1
@@ -384,15 +384,13 @@ class CoveringSet:
     def _show(self, unit: Unit, is_new: bool) -> None:
         """Announce the filter of a unit, or no longer; a text is announced once, as demanding if any is."""
         text = str(unit.filter)
-        units = self._units.setdefault(text, {})
-        before = _announced_of(units)
-        if is_new:
-            units[unit] = None
+        known = self._units.get(text, ())
+        units = (*known, unit) if is_new else tuple(one for one in known if one is not unit)
+        if units:
+            self._units[text] = units
         else:
-            del units[unit]
-        after = _announced_of(units)
-        if not units:
             del self._units[text]
+        before, after = _announced_of(known), _announced_of(units)
         if before is not None and (after is None or after.passive is not before.passive):
             self._take_back(before)
         if after is not None and (before is None or after.passive is not before.passive):
@@ -408,7 +406,9 @@ class CoveringSet:
         self._sum -= number_of(announced)
 
 
-def _announced_of(units: dict[Unit, None]) -> Announced | None:
+def _announced_of(units: tuple[Unit, ...]) -> Announced | None:
     """Return what is announced for units of the same text."""
-    first = min(units, key=lambda unit: unit.passive, default=None)
-    return None if first is None else Announced(first.filter, first.passive)
+    if len(units) < 2:
+        return Announced(units[0].filter, units[0].passive) if units else None
+    first = min(units, key=lambda unit: unit.passive)
+    return Announced(first.filter, first.passive)

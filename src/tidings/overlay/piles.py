@@ -8,10 +8,10 @@ some of the attributes of a box, or of more, are found by a bit for each tree an
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from math import comb
-from operator import ge, le
+from operator import attrgetter, ge, le
 from typing import Any
 
 from tidings.overlay.boxes import ABOVE, BELOW, Box, End, Ends
@@ -29,11 +29,13 @@ _ANY = ""  # no attribute has this name
 
 
 class _PileNode:
-    """Boxes, or nodes, in the order of one end, with the extremes of their ends."""
+    """Boxes, or nodes, in the order of one end, with the extremes of their ends.
 
-    __slots__ = (
-        "children", "highs_least", "highs_most", "is_leaf", "keys", "lows_least", "lows_most", "parent",
-    )  # fmt: skip
+    A box around others must lie around `inner`, and one within others within `outer`: each has the lows and
+    the highs.
+    """
+
+    __slots__ = ("children", "inner", "is_leaf", "keys", "outer", "parent")
 
     def __init__(self, is_leaf: bool, keys: list[End], children: list[Any], parent: _PileNode | None) -> None:
         self.is_leaf = is_leaf
@@ -41,35 +43,25 @@ class _PileNode:
         self.children = children
         self.parent = parent
         if is_leaf:
-            lows: list[Ends] = [box.lows for box in children]
-            highs: list[Ends] = [box.highs for box in children]
-            self.lows_least, self.lows_most = _extremes(lows, lows)
-            self.highs_least, self.highs_most = _extremes(highs, highs)
-            return
-        for child in children:
-            child.parent = self
-        self.lows_least, self.lows_most = _extremes(
-            [child.lows_least for child in children], [child.lows_most for child in children]
-        )
-        self.highs_least, self.highs_most = _extremes(
-            [child.highs_least for child in children], [child.highs_most for child in children]
-        )
+            outer = inner = [(box.lows, box.highs) for box in children]
+        else:
+            outer, inner = [child.outer for child in children], [child.inner for child in children]
+            for child in children:
+                child.parent = self
+        self.outer = _extremes(min, outer, 0), _extremes(max, outer, 1)
+        self.inner = _extremes(max, inner, 0), _extremes(min, inner, 1)
 
     def widen(self, lows: Ends, highs: Ends) -> None:
         """Take one more box into account."""
-        if not all(map(le, self.lows_least, lows)):
-            self.lows_least = tuple(map(min, self.lows_least, lows))
-        if not all(map(ge, self.lows_most, lows)):
-            self.lows_most = tuple(map(max, self.lows_most, lows))
-        if not all(map(le, self.highs_least, highs)):
-            self.highs_least = tuple(map(min, self.highs_least, highs))
-        if not all(map(ge, self.highs_most, highs)):
-            self.highs_most = tuple(map(max, self.highs_most, highs))
+        (low, high), (low_most, high_least) = self.outer, self.inner
+        if not (all(map(le, low, lows)) and all(map(ge, high, highs))):
+            self.outer = tuple(map(min, low, lows)), tuple(map(max, high, highs))
+        if not (all(map(ge, low_most, lows)) and all(map(le, high_least, highs))):
+            self.inner = tuple(map(max, low_most, lows)), tuple(map(min, high_least, highs))
 
 
-def _extremes(leasts: list[Ends], mosts: list[Ends]) -> tuple[Ends, Ends]:
-    least = tuple(map(min, zip(*leasts, strict=True)))
-    return least, tuple(map(max, zip(*mosts, strict=True)))
+def _extremes(extreme: Callable[[Iterable[End]], End], pairs: list[tuple[Ends, Ends]], which: int) -> Ends:
+    return tuple(map(extreme, zip(*[pair[which] for pair in pairs], strict=True)))
 
 
 class _Tree:
@@ -152,42 +144,37 @@ class _Tree:
 
     def around(self, lows: Ends, highs: Ends) -> Iterator[Box | None]:
         """Yield the boxes around these ends, and None after each node."""
-        for box in self._few:
-            if all(map(le, box.lows, lows)) and all(map(ge, box.highs, highs)):
-                yield box
-        stack = [self._root] if self._root is not None else []
-        while stack:
-            node = stack.pop()
-            if node.is_leaf:
-                for box in node.children:
-                    if all(map(le, box.lows, lows)) and all(map(ge, box.highs, highs)):
-                        yield box
-            else:
-                stack += [
-                    child
-                    for child in node.children
-                    if all(map(le, child.lows_least, lows)) and all(map(ge, child.highs_most, highs))
-                ]
-            yield None
+        return self._search(lows, highs, le, ge, attrgetter("outer"))
 
     def within(self, lows: Ends, highs: Ends) -> Iterator[Box | None]:
         """Yield the boxes within these ends, and None after each node."""
+        return self._search(lows, highs, ge, le, attrgetter("inner"))
+
+    def _search(
+        self,
+        lows: Ends,
+        highs: Ends,
+        low_is: Callable[[End, End], bool],
+        high_is: Callable[[End, End], bool],
+        bounds: Callable[[_PileNode], tuple[Ends, Ends]],
+    ) -> Iterator[Box | None]:
+        """Yield the boxes whose ends compare so with these, in nodes whose `bounds` do."""
+
+        def is_so(pair: tuple[Ends, Ends]) -> bool:
+            return all(map(low_is, pair[0], lows)) and all(map(high_is, pair[1], highs))
+
         for box in self._few:
-            if all(map(ge, box.lows, lows)) and all(map(le, box.highs, highs)):
+            if is_so((box.lows, box.highs)):
                 yield box
         stack = [self._root] if self._root is not None else []
         while stack:
             node = stack.pop()
             if node.is_leaf:
                 for box in node.children:
-                    if all(map(ge, box.lows, lows)) and all(map(le, box.highs, highs)):
+                    if is_so((box.lows, box.highs)):
                         yield box
             else:
-                stack += [
-                    child
-                    for child in node.children
-                    if all(map(ge, child.lows_most, lows)) and all(map(le, child.highs_least, highs))
-                ]
+                stack += [child for child in node.children if is_so(bounds(child))]
             yield None
 
 
@@ -304,15 +291,17 @@ class _Grove:
                 del block[name]
 
     def around(self, box: Box) -> Iterator[Box | None]:
-        places = {name: place for place, name in enumerate(box.names)}
+        places: dict[str, int] = {}
         for tree in self._trees_of_less(box.names):
             if tree is None:
                 yield None
-                continue
-            chosen = [places[name] for name in tree.names]
-            yield from tree.around(
-                tuple([box.lows[place] for place in chosen]), tuple([box.highs[place] for place in chosen])
-            )
+            elif tree.names == box.names:
+                yield from tree.around(box.lows, box.highs)
+            else:
+                places = places or {name: place for place, name in enumerate(box.names)}
+                chosen = [places[name] for name in tree.names]
+                lows, highs = ([ends[place] for place in chosen] for ends in (box.lows, box.highs))
+                yield from tree.around(tuple(lows), tuple(highs))
 
     def _trees_of_less(self, names: tuple[str, ...]) -> Iterator[_Tree | None]:
         """Yield the trees of these attributes and of some of them, and None now and then."""
@@ -337,13 +326,16 @@ class _Grove:
             yield self._numbered[block * BLOCK + bit.bit_length() - 1]
 
     def within(self, box: Box) -> Iterator[Box | None]:
-        ends = {name: pair for name, *pair in zip(box.names, box.lows, box.highs, strict=True)}
+        ends: dict[str, tuple[End, End]] = {}
         for tree in self._trees_of_more(box.names):
             if tree is None:
                 yield None
-                continue
-            pairs = [ends.get(name, (BELOW, ABOVE)) for name in tree.names]
-            yield from tree.within(tuple([low for low, _ in pairs]), tuple([high for _, high in pairs]))
+            elif tree.names == box.names:
+                yield from tree.within(box.lows, box.highs)
+            else:
+                ends = ends or dict(zip(box.names, zip(box.lows, box.highs, strict=True), strict=True))
+                pairs = [ends.get(name, (BELOW, ABOVE)) for name in tree.names]
+                yield from tree.within(tuple([low for low, _ in pairs]), tuple([high for _, high in pairs]))
 
     def _trees_of_more(self, names: tuple[str, ...]) -> Iterator[_Tree | None]:
         """Yield the trees of these attributes, with or without others, and None now and then."""
