@@ -9,7 +9,7 @@ from tidings.event import Batch, Delivery, Event
 from tidings.node.assembly import CoreSettings
 from tidings.overlay.neighbours import Neighbour
 from tidings.peers.registry import Neighbours
-from tidings.protocol.subscriber import ClientSubscription, Wanted
+from tidings.protocol.subscriber import ClientSubscription, MissedNumbers, Wanted
 from tidings.simulator.client import SimulatedClient, must_not
 from tidings.simulator.node import SimulatedNode, address_of
 from tidings.simulator.world import World
@@ -117,18 +117,24 @@ class Listening:
         self.app = app
         self.got: list[Event] = []
         self.gaps: list[tuple[int, str]] = []
+        self.missed: list[MissedNumbers] = []
+        self.late: list[Event] = []
         self.subscription: ClientSubscription = app.connection.subscribe(wanted, self, 1_000)
         self.subscription.begun.then(lambda _told: None, must_not)
         self._is_durable = wanted.durable is not None
 
     def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:
         self.got += batch.events
+        if batch.is_late:
+            self.late += batch.events
         self.app.connection.consume(self.subscription, len(batch))
         if positions is not None and self._is_durable:
             self.app.connection.acknowledge(self.subscription, positions[-1])
 
-    def gap(self, dropped: int, reason: str) -> None:
+    def gap(self, dropped: int, reason: str, missed: MissedNumbers | None = None) -> None:
         self.gaps.append((dropped, reason))
+        if missed is not None:
+            self.missed.append(missed)
 
     def ended(self, reason: str) -> None:
         raise AssertionError(reason)

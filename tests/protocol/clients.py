@@ -86,7 +86,7 @@ class Recorder:
         if redelivered:
             self.redelivered += [event.counter for event in batch]
 
-    def gap(self, dropped: int, reason: str) -> None:
+    def gap(self, dropped: int, reason: str, missed: object = None) -> None:
         self.gaps.append((dropped, reason))
 
     def ended(self, reason: str) -> None:

@@ -629,6 +629,11 @@ class Subscription(BlockingContext[AsyncSubscription]):
         return self._inner.redelivered
 
     @property
+    def late(self) -> bool:
+        """Whether the last event comes after it was reported as missed, so out of the order of its node."""
+        return self._inner.late
+
+    @property
     def is_stored(self) -> bool:
         """Whether its events have positions: it is durable, or reads stored events."""
         return self._inner.is_stored

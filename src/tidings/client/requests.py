@@ -28,7 +28,7 @@ from tidings.event.header import EMPTY_HEADER
 from tidings.event.typed import Typed
 from tidings.filters import Filter
 from tidings.protocol.arguments import INBOX, inbox_name
-from tidings.protocol.subscriber import ClientSubscription, Wanted
+from tidings.protocol.subscriber import ClientSubscription, MissedNumbers, Wanted
 from tidings.transport.link import Link, Wait
 
 INBOX_PREFETCH = 1_000
@@ -166,7 +166,7 @@ class OpenInbox:
                 wait.set_result(event)
         self._link.core.consume(self._subscription, len(batch))
 
-    def gap(self, dropped: int, reason: str) -> None:
+    def gap(self, dropped: int, reason: str, missed: MissedNumbers | None = None) -> None:
         """Ignore the gap: requests whose answers were dropped wait until their time is up."""
 
     def ended(self, _reason: str) -> None:

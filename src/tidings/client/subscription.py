@@ -26,7 +26,7 @@ from tidings.filters import Filter
 from tidings.filters.notes import HEADER_VALUES, KnownValues
 from tidings.peers.registry import ForwardOrder
 from tidings.protocol.arguments import InForce, OnSlow
-from tidings.protocol.subscriber import ClientSubscription, Wanted
+from tidings.protocol.subscriber import ClientSubscription, MissedNumbers, Wanted
 from tidings.replies import Deferred
 from tidings.transport.link import TURN_EVENTS, Link, Wait
 
@@ -55,10 +55,11 @@ class SubscribeOptions(TypedDict, total=False):
 
 
 class Gap(NamedTuple):
-    """Events that were not delivered: how many (0: unknown) and why."""
+    """Events that were not delivered: how many (0: unknown), why, and their numbers where these are known."""
 
     dropped: int
     reason: str
+    missed: MissedNumbers | None = None
 
 
 class ArrivedBatch(NamedTuple):
@@ -93,6 +94,8 @@ class Subscription:
         self._positions: Sequence[int] | None = None
         self.redelivered: bool = False
         """Whether the last event may have been delivered before."""
+        self.late: bool = False
+        """Whether the last event comes after it was reported as missed, so out of the order of its node."""
         self._at = 0  # how many of these were handed out
         self._turn_ends = 0
         self._open: deque[tuple[Event, int]] = deque()  # handed out and to be acknowledged by hand
@@ -215,7 +218,7 @@ class Subscription:
             self._link.core.consume(self._inner, len(batch))
             self._link.flush_soon()
         self._events, self._at = batch.events, 0
-        self._positions, self.redelivered = positions, redelivered
+        self._positions, self.redelivered, self.late = positions, redelivered, batch.is_late
 
     @property
     def position(self) -> int | None:
@@ -261,9 +264,9 @@ class Subscription:
         self._arrived.append(ArrivedBatch(batch, positions, redelivered))
         self._notify()
 
-    def gap(self, dropped: int, reason: str) -> None:
+    def gap(self, dropped: int, reason: str, missed: MissedNumbers | None = None) -> None:
         """Count events that were not delivered."""
-        self.gaps.append(Gap(dropped, reason))
+        self.gaps.append(Gap(dropped, reason, missed))
         self.dropped += dropped
 
     def ended(self, reason: str) -> None:

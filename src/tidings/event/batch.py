@@ -39,6 +39,8 @@ class Batch:
     """
 
     __slots__ = ("_count", "_events", "_offsets", "_parts", "origin", "raw")
+    is_late = False
+    """Whether its events come after they were reported as missed."""
 
     def __init__(self, raw: bytes, origin: Origin | None = None, offsets: array[int] | None = None) -> None:
         self.raw = bytes(raw)

@@ -37,6 +37,7 @@ class _Provenance(Struct, array_like=True, frozen=True):
     via: str = ""
     is_had: bool = False
     is_again: bool = False
+    is_late: bool = False
 
 
 GrowingNumbers: TypeAlias = "array[int] | range"
@@ -50,10 +51,11 @@ class RelayedBatch(Batch):
 
     `age_us` is the part of their lives that was used up before they came here, `via` the neighbour that
     handed them on. What comes *again* may have been had here, or anywhere beyond, and be lacked by nodes that
-    are further on: it is marked so over all hops. What was *had* here is not for clients.
+    are further on: it is marked so over all hops. What was *had* here is not for clients. What is *late* was
+    reported as missed here before it came.
     """
 
-    __slots__ = ("age_us", "first", "is_again", "is_had", "numbers", "via")
+    __slots__ = ("age_us", "first", "is_again", "is_had", "is_late", "numbers", "via")
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class RelayedBatch(Batch):
         via: str = "",
         is_again: bool = False,
         is_had: bool = False,
+        is_late: bool = False,
     ) -> None:
         super().__init__(raw, origin, offsets)
         self.first = first
@@ -74,6 +77,7 @@ class RelayedBatch(Batch):
         self.via = via
         self.is_again = is_again
         self.is_had = is_had
+        self.is_late = is_late
 
     def take(self, rows: Iterable[int]) -> RelayedBatch:
         if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start < rows.stop <= len(self):
@@ -85,8 +89,17 @@ class RelayedBatch(Batch):
         return self._with(super().slice(start, end), self.numbers[start:end])
 
     def _with(self, part: Batch, numbers: GrowingNumbers) -> RelayedBatch:
-        of_all = self.origin, self.first, numbers, self.age_us
-        taken = RelayedBatch(part.raw, *of_all, via=self.via, is_again=self.is_again, is_had=self.is_had)
+        taken = RelayedBatch(
+            part.raw,
+            self.origin,
+            self.first,
+            numbers,
+            self.age_us,
+            via=self.via,
+            is_again=self.is_again,
+            is_had=self.is_had,
+            is_late=self.is_late,
+        )
         taken._events = part._events
         return taken
 
@@ -94,8 +107,8 @@ class RelayedBatch(Batch):
     def provenance(self) -> bytes:
         """First node and numbers, as they are stored beside the events."""
         first, numbers = self.first, array("Q", self.numbers).tobytes()
-        about = first.node, first.epoch, first.is_volatile, numbers, self.via, self.is_had, self.is_again
-        return msgspec.msgpack.encode(_Provenance(*about))
+        about = first.node, first.epoch, first.is_volatile, numbers, self.via
+        return msgspec.msgpack.encode(_Provenance(*about, self.is_had, self.is_again, self.is_late))
 
 
 def restored(raw: bytes, origin: Origin, provenance: bytes, age_us: int = 0) -> RelayedBatch:
@@ -105,9 +118,15 @@ def restored(raw: bytes, origin: Origin, provenance: bytes, age_us: int = 0) -> 
     numbers = array("Q", stored.numbers)
     is_again = stored.is_again or stored.is_had  # what was had is stored only as it came again
     about = first, numbers, age_us
-    return RelayedBatch(raw, origin, *about, via=stored.via, is_again=is_again, is_had=stored.is_had)
+    marks = is_again, stored.is_had, stored.is_late
+    return RelayedBatch(raw, origin, *about, None, stored.via, *marks)
 
 
 def was_had(provenance: bytes) -> bool:
     """Whether a stored batch was had before it came, and is stored for neighbours that lack it."""
     return bool(provenance) and _decode(provenance).is_had
+
+
+def is_late(provenance: bytes) -> bool:
+    """Whether a stored batch came after it was reported as missed."""
+    return bool(provenance) and _decode(provenance).is_late

@@ -33,7 +33,7 @@ from tidings.gateway.reading import Mapped, Mapper
 from tidings.protocol.arguments import INBOX, NAME_LENGTH_MAX
 from tidings.protocol.connection import Connection
 from tidings.protocol.publications import SEND_BUFFER_MAX
-from tidings.protocol.subscriber import ClientAdvertisement, ClientSubscription, Wanted
+from tidings.protocol.subscriber import ClientAdvertisement, ClientSubscription, MissedNumbers, Wanted
 from tidings.replies import ignore
 from tidings.steps import Steps
 
@@ -214,7 +214,7 @@ class _Listener:
         self._uplink.core.consume(self.intake, len(batch))
         self._uplink.flush_soon()
 
-    def gap(self, dropped: int, reason: str) -> None:
+    def gap(self, dropped: int, reason: str, missed: MissedNumbers | None = None) -> None:
         """Ignore the gap: who gets no answer asks again."""
 
     def ended(self, reason: str) -> None:

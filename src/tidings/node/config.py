@@ -178,6 +178,22 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "is given up after 40 s"
         ),
     ] = 1.5
+    away_s: Annotated[
+        Amount,
+        _about(
+            "seconds for which reliable events are kept for a linked node that is away; older ones are given"
+            " up, and reported as a gap"
+        ),
+    ] = 604_800.0
+    away_bytes: Annotated[
+        Count,
+        _about(
+            "bytes of reliable events that are kept for a linked node that is away; of more the oldest are"
+            " given up, and reported as a gap",
+            None,
+            "BYTES",
+        ),
+    ] = 1 << 30
     postgres: Annotated[
         Text | None,
         _about(

@@ -35,7 +35,7 @@ from tidings.protocol.broker import Anyone
 from tidings.protocol.last_pages import FULL
 from tidings.protocol.service import BlockingCall
 from tidings.protocol.session import Session
-from tidings.protocol.stored_consumer import StoredConsumer
+from tidings.protocol.stored_consumer import StoreReader
 from tidings.store.interface import Store
 from tidings.store.thread import StoreThread
 from tidings.turns import Turns
@@ -332,25 +332,25 @@ class Driver:
         self.broker.failed(first, self._store.recover(), str(error))
         self._send_all(self.broker.take_dirty(), is_busy=False)
 
-    def _read(self, stream: StoredConsumer) -> None:
+    def _read(self, stream: StoreReader) -> None:
         """Have stored events read for a stream, from its place on or from a moment that it names."""
         if stream.since_us is None:
             ask = self._store.ask_aside if self.history.is_sealed(stream.place) else self._store.ask
             if stream.is_backward:
                 found = ask(self.history.batches_before, stream.place, READ_SIZE_MAX)
             else:
-                asked = stream.place, READ_SIZE_MAX, stream.subscription.filter
+                asked = stream.place, READ_SIZE_MAX, stream.filter
                 found = ask(self.history.batches, *asked)
             self._then(found, stream, stream.take)
         else:
             begin = self._store.ask_aside(self.history.position_at, stream.since_us)
             self._then(begin, stream, partial(self._begin_at, stream))
 
-    def _begin_at(self, stream: StoredConsumer, position: int) -> None:
+    def _begin_at(self, stream: StoreReader, position: int) -> None:
         stream.begin(position)
         self._read(stream)
 
-    def _then(self, future: Future[Answer], stream: StoredConsumer, use: Callable[[Answer], None]) -> None:
+    def _then(self, future: Future[Answer], stream: StoreReader, use: Callable[[Answer], None]) -> None:
         """Have the store's answer used on the loop."""
 
         def conclude(done: Future[Answer]) -> None:
@@ -366,7 +366,7 @@ class Driver:
         self._asked += 1
         future.add_done_callback(conclude)
 
-    def _is_sound(self, stream: StoredConsumer, answer: Future[Any]) -> bool:
+    def _is_sound(self, stream: StoreReader, answer: Future[Any]) -> bool:
         """Whether the store has answered; if not, the client gets an error, and may try again."""
         error = answer.exception()
         if error is None:
@@ -374,10 +374,8 @@ class Driver:
             return not self.is_closed
         self._reading.fail(str(error), self.time())
         self.broker.count("failures", reason="read")
-        stream.is_reading = False
-        if not stream.is_over:
-            stream.session.close("internal", "stored events can't be read")
-            self.schedule()
+        stream.fail_reading()
+        self.schedule()
         return False
 
     # Calls in threads

@@ -46,6 +46,9 @@ HELP = {
     "neighbours_suspected": "Neighbour nodes that were silent, so that others were asked about them.",
     "neighbours_slow": "Neighbour nodes that were suspected, and heard again.",
     "neighbours_dead": "Neighbour nodes that were given up for their silence, by what is dead.",
+    "away_dropped": "Events that were given up for neighbour nodes that are away.",
+    "gaps": "Gaps in the events of other nodes that were reported to subscriptions.",
+    "late": "Events that came after they were reported as missed.",
     "bypassed": "Links that were begun round lost nodes and links.",
     "twins_refused": "Links that were refused to nodes with the id of another that has one.",
     "announcements_refused": "Announcements that neighbour nodes have not taken.",
@@ -110,6 +113,12 @@ def peer_gauges(peers: Iterable[Mapping[str, Any]]) -> Iterable[Metric]:
     yield Metric("tidings_peer_there", "gauge", "Whether a peer is connected.", there)
     waiting = [({"peer": one["name"]}, float(one["waiting"])) for one in peers]
     yield Metric("tidings_peer_waiting", "gauge", "Messages that wait here for a peer.", waiting)
+
+
+def away_gauges(events: int, size: int) -> Iterable[Metric]:
+    """What is kept for neighbour nodes that are away."""
+    yield gauge("away_events", "Events that are kept for neighbour nodes that are away.", events)
+    yield gauge("away_bytes", "Bytes of these events.", size)
 
 
 def queue_gauges(queues: Sequence[Mapping[str, Any]]) -> Iterable[Metric]:

@@ -152,6 +152,8 @@ class Node:
                 weight_capacity=self.config.weight_capacity,
                 rebuild_threshold=self.config.rebuild_threshold,
                 suspect_s=self.config.suspect_s,
+                away_s=self.config.away_s,
+                away_bytes=self.config.away_bytes,
             )
             self.driver = Driver(store, asyncio.get_running_loop(), settings, self._clock)
         except BaseException:
@@ -448,6 +450,7 @@ class Node:
         yield from metrics.queue_gauges(status["queues"])
         yield from metrics.log_gauges(status["log"])
         yield from metrics.peer_gauges(status["peers"])
+        yield from metrics.away_gauges(*driver.core.overlay.keeping.stored)
         if self._gateway is not None:
             yield from self._gateway.metrics()
 

@@ -23,7 +23,7 @@ from tidings.protocol.broker import Broker
 from tidings.protocol.connection import Connection
 from tidings.protocol.ledger import check_growing
 from tidings.protocol.session import Session
-from tidings.protocol.subscriber import ClientSubscription, Wanted
+from tidings.protocol.subscriber import ClientSubscription, MissedNumbers, Wanted
 from tidings.steps import Steps
 
 PREFETCH = 20_000
@@ -113,7 +113,7 @@ class Intake:
         """Take events, in the turn of the neighbour's session."""
         self._session.do(self._taking(batch, positions))
 
-    def gap(self, dropped: int, reason: str) -> None:
+    def gap(self, dropped: int, reason: str, missed: MissedNumbers | None = None) -> None:  # noqa: ARG002
         """Count events that the neighbour could not relay."""
         self._broker.count("relays_lost", max(1, dropped), reason)
 

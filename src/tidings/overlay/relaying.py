@@ -29,6 +29,7 @@ from tidings.event import Batch, Event
 from tidings.event.relayed import FirstNode, RelayedBatch, restored
 from tidings.exchange import Positions, Rows
 from tidings.ids import ForwardedOrigin, Origin
+from tidings.overlay.gaps import LinkGaps
 from tidings.overlay.packing import LinkSpeed, packed
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 from tidings.protocol.broker import Broker
@@ -36,6 +37,7 @@ from tidings.protocol.consumer import CREDITED_SIZE_MAX, BlockingConsumer, Dropp
 from tidings.protocol.cursors import Cursor, Options, options_of
 from tidings.protocol.frames import encode_head
 from tidings.protocol.messages import Relay
+from tidings.protocol.missed import MissedRange
 from tidings.protocol.session import Session
 from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.store.interface import Durable, PutCursor, StoredBatch
@@ -81,6 +83,7 @@ class LinkCursor(Cursor):
         self.is_heir = options.heir
         self.skips = dict(options.skips)
         self._again = options.again
+        self.gaps = LinkGaps(broker, record.name)  # what is not kept for it any more
 
     @staticmethod
     def begun(node: str, position: int) -> Durable:
@@ -104,6 +107,8 @@ class LinkCursor(Cursor):
         for node, cursor in former.items():
             for via, until in {**cursor.skips, node: self.broker.position}.items():
                 self.skips[via] = max(until, self.skips.get(via, 0))
+            for missed in cursor.gaps:
+                self.gaps.add(missed)
         self._begin_again(min(cursor.released for cursor in former.values()))
         if self.consumer is not None:
             self.consumer.part("nodes have moved")
@@ -126,6 +131,24 @@ class LinkCursor(Cursor):
         """Whether a stored event is not part of the stream of all nodes behind the neighbour."""
         return batch.via == self.name or position <= self.skips.get(batch.via, 0)
 
+    def give_up(self, position: int) -> None:
+        """Keep nothing up to a position any more, though it was not confirmed."""
+        self.acknowledged = max(self.acknowledged, position)
+        self.levels = [max(level, position) for level in self.levels]
+        self.broker.cursors.keep(self)
+
+    def miss(self, missed: MissedRange) -> None:
+        """Report a gap to the neighbour before it gets anything more of what is stored."""
+        self.gaps.add(missed)
+        if isinstance(self.consumer, LinkConsumer):
+            self.consumer.is_abreast = False
+
+    def gaps_reported(self, reported: Sequence[MissedRange]) -> None:
+        """The neighbour has noted gaps: let it have what is stored after them."""
+        self.gaps.reported(reported)
+        if isinstance(self.consumer, LinkConsumer):
+            self.consumer.read_on()
+
     def let_have(self) -> None:
         """Let the neighbour have what is stored: it has announced what is wanted behind it."""
         self.is_heir = False
@@ -143,6 +166,40 @@ class LinkCursor(Cursor):
         about = {"heir": self.is_heir, "kept": self.levels[-1], "skips": self.skips, "again": self._again}
         self.options = replace(LINK_OPTIONS, **about).encode()
         return super().stored()
+
+    # Stored events
+
+    def batch_of(self, stored: StoredBatch, own: OwnNumbers) -> RelayedBatch:
+        """The events of a stored batch, with the part of their lives that is used up."""
+        broker = self.broker
+        age_us = max(0, int(broker.wall * 1e6) - stored.stored_us)
+        if stored.provenance:
+            origin = ForwardedOrigin(stored.system, stored.epoch, stored.source)
+            return restored(stored.raw, origin, stored.provenance, age_us)
+        source = at_node(stored.source, broker.name or broker.node)
+        origin = ForwardedOrigin(stored.system, stored.epoch, source)
+        numbers = range(stored.first, stored.first + stored.count)
+        return RelayedBatch(stored.raw, origin, own.stored(stored.first), numbers, age_us)
+
+    def wanted(
+        self, batch: Batch, rows: range, stored: StoredBatch, leads_to: Callable[[str], bool]
+    ) -> list[int]:
+        """The rows of a stored batch that the neighbour wants and that do not come from its side."""
+        if isinstance(batch, RelayedBatch) and (
+            leads_to(batch.first.node) or self.is_left_out(batch, stored.first)
+        ):
+            return []
+        part = batch.take(rows) if len(rows) < len(batch) else batch
+        matched = self.broker.routed(part, self.broker.exchange.match(part), is_stored=True)
+        found = next((found for one, found in matched if one is self.subscription), ())
+        return [rows[int(row)] for row in found if self._is_due(part[int(row)], stored)]
+
+    def _is_due(self, event: Event, stored: StoredBatch) -> bool:
+        """Whether a stored event is to be sent: it is not there only for somebody who spills, nor expired."""
+        is_over = event.ttl_s is not None and stored.stored_us / 1e6 + event.ttl_s <= self.broker.wall
+        return event.delivery != "transient" and not is_over
+
+    # How far it has come
 
     def confirm(self, positions: Sequence[int]) -> None:
         """Note how far all beyond the neighbour have got, level by level; nothing is taken back."""
@@ -192,8 +249,8 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
 
     @property
     def _is_idle(self) -> bool:
-        """Whether to read: an heir has to announce first what is wanted behind it."""
-        return super()._is_idle and not self.cursor.is_heir
+        """Whether to read: an heir has to announce first what is wanted behind it, or to note gaps."""
+        return super()._is_idle and not self.cursor.is_heir and not self.cursor.gaps.are_due
 
     def confirm(self, positions: Sequence[int]) -> None:
         """All beyond the neighbour have come so far."""
@@ -338,29 +395,11 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
 
     def batch_of(self, stored: StoredBatch) -> Batch:
         """The events of a stored batch, with the part of their lives that is used up."""
-        age_us = max(0, int(self.broker.wall * 1e6) - stored.stored_us)
-        if stored.provenance:
-            origin = ForwardedOrigin(stored.system, stored.epoch, stored.source)
-            return restored(stored.raw, origin, stored.provenance, age_us)
-        origin = ForwardedOrigin(stored.system, stored.epoch, self._named(stored.source))
-        numbers = range(stored.first, stored.first + stored.count)
-        return RelayedBatch(stored.raw, origin, self._numbers.stored(stored.first), numbers, age_us)
+        return self.cursor.batch_of(stored, self._numbers)
 
     def _wanted(self, batch: Batch, rows: range, stored: StoredBatch) -> list[int]:
         """The rows of a stored batch that the neighbour wants and that do not come from its side."""
-        if isinstance(batch, RelayedBatch) and (
-            self._leads_to(batch.first.node) or self.cursor.is_left_out(batch, stored.first)
-        ):
-            return []
-        part = batch.take(rows) if len(rows) < len(batch) else batch
-        matched = self.broker.routed(part, self.broker.exchange.match(part), is_stored=True)
-        found = next((found for one, found in matched if one is self.subscription), ())
-        return [rows[int(row)] for row in found if self._is_due(part[int(row)], stored)]
-
-    def _is_due(self, event: Event, stored: StoredBatch) -> bool:
-        """Whether a stored event is to be sent: it is not there only for somebody who spills, nor expired."""
-        is_over = event.ttl_s is not None and stored.stored_us / 1e6 + event.ttl_s <= self.broker.wall
-        return event.delivery != "transient" and not is_over
+        return self.cursor.wanted(batch, rows, stored, self._leads_to)
 
 
 def at_node(source: str | None, node: str) -> str:

@@ -107,6 +107,7 @@ class Routing:
             neighbour = self._known.meet(record.name, self._names.get(record.name, ""))
             cursor = LinkCursor(self._broker, record, TOLERATE)
             self._broker.cursors.reopen(cursor)
+            cursor.gaps.restore()
             neighbour.is_ghost = self._is_off_tree(record.name)
             neighbour.asks_again = True  # it may have been asked, and not have answered
             table = self._let_in(neighbour, cursor)
@@ -269,6 +270,7 @@ class Routing:
         for text in list(neighbour.wants.offers):
             self._withdraw(neighbour, text)
         self._broker.cursors.end(cursor)
+        cursor.gaps.clear()
         if self._names.pop(neighbour.node, None) is not None:
             self._broker.store(NEIGHBOURS.drop((neighbour.node,)))
         self._broker.changed_links.discard(cursor.subscription)

@@ -22,6 +22,7 @@ from tidings.errors import ConfigError, Refused, TidingsError, UserError
 from tidings.event import Batch
 from tidings.event.wire import check
 from tidings.overlay.draining import Draining
+from tidings.overlay.keeping import GapRequest, Keeping
 from tidings.overlay.linking import Greeting, Linking
 from tidings.overlay.liveness import HeardRequest, Liveness
 from tidings.overlay.moving import Sides
@@ -145,6 +146,7 @@ class Overlay(Service):
         self._weighing.tell, self._weighing.report = self._weighed, self._disagree
         self._draining = Draining(broker, *around, self._is_of_use)
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, TOLERATE - 1))
+        self.keeping = Keeping(broker, *known_here, settings, self._log, self._holding.dropped)
         broker.open_link = self._open_link
         broker.epoch = self.numbers.epoch
         self._carry_out([])
@@ -156,6 +158,7 @@ class Overlay(Service):
             "link.topology": (TopologyNews, self._learn),
             "link.probe": (ProbeRequest, self._probed),
             "link.whole": (WholeRequest, self._ask_whole),
+            "link.gap": (GapRequest, self._hear_gap),
             "link.in_force": (InForceRequest, self._ask_behind),
             "link.trace": (TraceRequest, self._trace_on),
             "link.heard": (HeardRequest, self._ask_heard),
@@ -231,6 +234,9 @@ class Overlay(Service):
 
     def _ask_whole(self, asked: IncomingRequest, request: WholeRequest) -> Deferred[None]:
         return self.routing.wholeness.answer(self.linking.caller(asked.session), request.sides)
+
+    def _hear_gap(self, asked: IncomingRequest, request: GapRequest) -> None:
+        self.keeping.hear(self.linking.caller(asked.session), request)
 
     def _change_table(self, asked: IncomingRequest, change: TableChange) -> Steps[dict[str, Any]]:
         return self.routing.change_table(self.linking.caller(asked.session), change)
@@ -382,6 +388,7 @@ class Overlay(Service):
 
     def _work(self) -> None:
         self.routing.work()
+        self.keeping.work()
         self._flush()
 
     def _flush(self) -> None:
@@ -465,7 +472,14 @@ class Overlay(Service):
     def status(self) -> dict[str, Any]:
         """How the links stand."""
         suspected, position = set(self.liveness.suspicion.suspected), self._broker.position
-        links = [{**one.status(position), "suspected": one.node in suspected} for one in self.neighbours]
+        links = [
+            {
+                **one.status(position),
+                **self.keeping.status(one.cursor),
+                "suspected": one.node in suspected,
+            }
+            for one in self.neighbours
+        ]
         return {"links": links}
 
 

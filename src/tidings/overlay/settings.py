@@ -16,4 +16,6 @@ class OverlaySettings(Struct, frozen=True, kw_only=True):
     weight_delay: float = 1.0  # of a link, for each millisecond
     weight_capacity: float = 100.0  # of a link that carries 1 Mbit/s
     rebuild_threshold: float = 0.3  # part of its weight by which a link in use is undercut to be replaced
+    away_s: float = 604_800.0  # for which events are kept for a neighbour that is away
+    away_bytes: int = 1 << 30  # of events that are kept for one that is
     suspect_s: float = 1.5  # how long a neighbour may be silent before it is suspected; 0: for ever

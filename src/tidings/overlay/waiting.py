@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from tidings.errors import TidingsError
+from tidings.errors import Refused, TidingsError
 from tidings.overlay.neighbours import Later, Neighbour
 from tidings.overlay.relaying import LinkCursor
 from tidings.protocol.arguments import InForce
@@ -100,6 +100,16 @@ class Holding:
         self._waiting.append((position, reply))
         self.look()
         return reply
+
+    def dropped(self, position: int, node: str) -> None:
+        """Events from this position on were given up for a neighbour that is away: they are not held."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if one[0] >= position:
+                problem = f"events were given up for {node}, which is away for too long, or wants too many"
+                one[1].fail(Refused("gap", problem))
+            else:
+                self._waiting.append(one)
 
     def look(self) -> None:
         """Reply to those whose events are held by now."""

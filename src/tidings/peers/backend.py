@@ -25,7 +25,7 @@ from tidings.protocol.consumer import Consumer
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import GIVE_BACK, Notice
 from tidings.protocol.session import Session
-from tidings.protocol.subscriber import ClientSubscription, Wanted
+from tidings.protocol.subscriber import ClientSubscription, MissedNumbers, Wanted
 from tidings.queues.arguments import FindRequest, GetRequest
 from tidings.queues.backend import GetReply, QueueBackend, QueueRef
 from tidings.queues.description import TRANSMISSION, Description, split_address
@@ -136,7 +136,7 @@ class CopyRelay:
         self._subscription.sink.deliver(batch, range(len(batch)), None)
         self._connection.consume(self.of_peer, len(batch))
 
-    def gap(self, dropped: int, reason: str) -> None:
+    def gap(self, dropped: int, reason: str, missed: MissedNumbers | None = None) -> None:  # noqa: ARG002
         """Copies were lost; the peer may have been away."""
         sink = self._subscription.sink
         if isinstance(sink, Consumer):

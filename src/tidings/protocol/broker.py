@@ -52,9 +52,10 @@ from tidings.protocol.last_pages import LastPages
 from tidings.protocol.ledger import Ledger, ProducerKey, check_growing, identity_of
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import ProtocolMessage, Refusal, failure_of
+from tidings.protocol.missed import Missed
 from tidings.protocol.service import BlockingCall, Pool, Service
 from tidings.protocol.session import FRAMES, OPERATIONS, Session
-from tidings.protocol.stored_consumer import StoredConsumer
+from tidings.protocol.stored_consumer import StoreReader
 from tidings.protocol.worker import Background
 from tidings.replies import Deferred
 from tidings.steps import Steps, finish
@@ -152,7 +153,7 @@ class Broker:
         self.position_logged = state.position  # of the last event in the log, or of one behind it
         self.end_logged = state.position + 1  # of what is in the log and on disk
         self.size_logged = 0  # bytes that went into the log since the start
-        self.reads: list[StoredConsumer] = []  # see `take_reads`, and so on
+        self.reads: list[StoreReader] = []  # see `take_reads`, and so on
         self.offloaded: list[BlockingCall] = []  # what is to be run in threads: see `take_offloaded`
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
         self.recent: deque[Batch] = deque()
@@ -160,6 +161,7 @@ class Broker:
         self._recent_size = 0
         self.ledger = Ledger(state.counters)
         self._first_epochs = self.ledger.latest_epochs(_FIRST)
+        self.missed = Missed(self)
         self.services: list[Service] = []
         # Methods of those services that do something then; most do nothing.
         self._finishing: list[Callable[[], None]] = []
@@ -404,7 +406,7 @@ class Broker:
                 self.tunnels[session]()
         return dirty
 
-    def take_reads(self) -> list[StoredConsumer]:
+    def take_reads(self) -> list[StoreReader]:
         """The streams that want stored events from their `next` on."""
         reads, self.reads = self.reads, []
         return reads
@@ -574,6 +576,8 @@ class Broker:
 
     def _relay(self, link: Hashable, session: Session, batch: Batch, checked: Checked) -> Steps[None] | None:
         assert isinstance(batch, RelayedBatch)
+        if self.missed and (late := self.missed.late_rows(batch)):
+            return self._relay_late(link, session, batch, checked, set(late))
         had = self._had(batch)
         if had:
             self._relay_again(link, session, batch.slice(0, had), checked.slice(0, had))
@@ -585,6 +589,32 @@ class Broker:
             return None
         channels = channels_in(batch) if checked.noted & _CHANNEL else _NO_CHANNELS
         return self._pass_on(batch, checked, matches, None, not checked.is_plain, channels)
+
+    def _relay_late(
+        self, link: Hashable, session: Session, batch: RelayedBatch, checked: Checked, late: set[int]
+    ) -> Steps[None]:
+        """Hand on events of which some were reported as missed: these are new, and marked as late."""
+        for is_late, group in groupby(range(len(batch)), late.__contains__):
+            rows = list(group)
+            part, facts = batch.take(rows), checked.take(rows)
+            if is_late:
+                self._had(part)
+                self.missed.fill(part)
+                part.is_late = True
+                part, facts, matches = self._granted(link, session, part, facts)
+                left = self._pass_on(part, facts, matches, None, waits=True) if len(part) else None
+            else:
+                left = self._relay(link, session, part, facts)
+            if left is not None:
+                yield from left
+            yield
+
+    def had_up_to(self, node: str, epoch: int) -> float:
+        """The number up to which all that is wanted here of a node's events was had, in an epoch of it."""
+        system = f"{_FIRST}{node}"
+        if epoch < self._first_epochs.get(system, 0):
+            return inf
+        return self.ledger.counter_of(Origin(system, epoch))
 
     def _granted(
         self, link: Hashable, session: Session, batch: RelayedBatch, checked: Checked

@@ -51,6 +51,7 @@ from tidings.protocol.subscriber import (
     ClientAdvertisement,
     ClientSubscription,
     InterestListener,
+    MissedNumbers,
     Subscriber,
     Wanted,
 )
@@ -464,7 +465,11 @@ class Connection(KeepAlive):
             self._offers[notice.number].interest.changed(_filters(details))
         elif notice.kind == "gap" and notice.number in self._subscriptions:
             subscriber = self._subscriptions[notice.number].subscriber
-            subscriber.gap(_member(details, "dropped", int), _member(details, "reason", str))
+            subscriber.gap(
+                _member(details, "dropped", int), _member(details, "reason", str), _missed(details)
+            )
+        elif notice.kind == "late" and notice.number in self._subscriptions:
+            self._subscriptions[notice.number].announce_late()
         elif notice.kind == "ended" and notice.number in self._subscriptions:
             self._due.pop(subscription := self._subscriptions.pop(notice.number), None)
             subscription.subscriber.ended(_member(details, "reason", str))
@@ -521,6 +526,14 @@ def _member(found: Any, name: str, kind: type[T]) -> T:
     if not isinstance(value, kind):
         raise CodecError(f"$.{name}", f"is not {kind.__name__}")
     return value
+
+
+def _missed(found: Any) -> MissedNumbers | None:
+    """Return the numbers of a gap, if it has any."""
+    if "node" not in found:
+        return None
+    epoch, first, last = (_member(found, name, int) for name in ("epoch", "first", "last"))
+    return MissedNumbers(_member(found, "node", str), epoch, first, last)
 
 
 def _filters(found: Any) -> list[str]:

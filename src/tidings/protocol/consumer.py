@@ -98,10 +98,21 @@ class Consumer(ABC):
         if session.bound is not None:
             session.broker.answers.deliver(session.bound, batch, rows, session.broker.now)
         raw = batch.raw if len(rows) == len(batch) else batch.raw_of(rows)
+        if batch.is_late:
+            self._announce_late(len(rows), positions is not None)
         if positions is None and not redelivered and len(raw) < SHARED_SIZE_MIN:  # most often
             session.post(self._framed(batch.origin, raw), self.mark)
         else:
             self._send_whole(batch.origin, raw, positions, redelivered)
+
+    def _announce_late(self, count: int, are_stored: bool) -> None:
+        """Notify the client that the next delivery has events that were reported as missed."""
+        mark = self.session.broker.promise if are_stored else self.mark
+        self.session.post(encode(Notice("late", self.number, {"count": count})), mark)
+
+    def report_missed(self, details: dict[str, Any]) -> None:
+        """Report to the client a gap in the numbers of a node, at this node."""
+        self.session.post(encode(Notice("gap", self.number, details)))
 
     def _send_whole(
         self, origin: Origin | None, raw: bytes, positions: Sequence[int] | None, redelivered: bool

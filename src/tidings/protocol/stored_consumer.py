@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidings.event import Batch, Event
-from tidings.event.relayed import was_had
+from tidings.event.relayed import is_late, restored, was_had
 from tidings.exchange import Need, Positions, Rows
+from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.answers import hears
 from tidings.protocol.channels import may_hear
@@ -33,6 +34,35 @@ TAKEN_AT_ONCE = 256
 """Stored events that are looked at in one step."""
 HANDED_AHEAD = 1_000
 """Positions by which `handed` is moved at once: fewer writes, and at most so many events marked in vain."""
+
+
+class StoreReader(Protocol):
+    """Reader of the stored stream, for which the driver of the broker reads."""
+
+    @property
+    def since_us(self) -> int | None:
+        """Begin at this time instead of at `place`: see `begin`."""
+
+    @property
+    def place(self) -> int:
+        """The position of the next read."""
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether the next reading is of what lies before its place."""
+
+    @property
+    def filter(self) -> Filter:
+        """Filter of what it needs to see."""
+
+    def begin(self, position: int) -> None:
+        """Set the position for `since_us`."""
+
+    def take(self, stored: Sequence[StoredBatch]) -> None:
+        """Take stored events that were read from `place` on."""
+
+    def fail_reading(self) -> None:
+        """Stored events can't be read."""
 
 
 class StoredConsumer(Consumer):
@@ -71,6 +101,7 @@ class StoredConsumer(Consumer):
         """Let the client have what it has not acknowledged, and what comes."""
         self.cursor.attach(self)
         self.broker.cursors.attach(self)
+        self.broker.missed.recall(self)
         self.read_on()
 
     @property
@@ -170,6 +201,11 @@ class StoredConsumer(Consumer):
         return False
 
     @property
+    def filter(self) -> Filter:
+        """Filter of what it needs to see."""
+        return self.subscription.filter
+
+    @property
     def place(self) -> int:
         """The position of the next read."""
         return self.next
@@ -178,6 +214,12 @@ class StoredConsumer(Consumer):
         """Take stored events that were read from `place` on; called by the driver of the broker."""
         if not self.is_over:
             self.session.do(self._taking(stored))
+
+    def fail_reading(self) -> None:
+        """Stored events can't be read: the client gets an error, and may try again."""
+        self.is_reading = False
+        if not self.is_over:
+            self.session.close("internal", "stored events can't be read")
 
     def _taking(self, stored: Sequence[StoredBatch]) -> Steps[None]:
         """Send what is wanted of what was read, for as long as the client is there."""
@@ -220,7 +262,10 @@ class StoredConsumer(Consumer):
 
     def batch_of(self, stored: StoredBatch) -> Batch:
         """The events of a stored batch."""
-        return Batch(stored.raw, Origin(stored.system, stored.epoch, stored.source))
+        origin = Origin(stored.system, stored.epoch, stored.source)
+        if is_late(stored.provenance):
+            return restored(stored.raw, origin, stored.provenance)
+        return Batch(stored.raw, origin)
 
     def is_wanted(self, event: Event, stored: StoredBatch) -> bool:
         """Whether a stored event matches, has not outlived its time, and is to be stored still."""

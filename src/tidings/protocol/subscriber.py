@@ -12,7 +12,7 @@ second time is marked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -31,6 +31,22 @@ ORIGINS_MAX = 256
 """Origins of which it is remembered what came last; beyond that, the one longest silent is forgotten."""
 
 
+class MissedNumbers(NamedTuple):
+    """Numbers of a node's events in an epoch of it, from `first` to `last`, among which some are missed."""
+
+    node: str
+    epoch: int
+    first: int
+    last: int
+
+
+class LateBatch(Batch):
+    """Events that come after they were reported as missed."""
+
+    __slots__ = ()
+    is_late = True
+
+
 class EndListener(Protocol):
     """Listener that is notified of an end: a subscriber, or a listener to interest."""
 
@@ -44,8 +60,8 @@ class Subscriber(EndListener, Protocol):
     def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:
         """Take a batch; `positions`: where its events are stored, `redelivered`: they may be known."""
 
-    def gap(self, dropped: int, reason: str) -> None:
-        """Events were lost: so many, or 0 if nobody knows how many."""
+    def gap(self, dropped: int, reason: str, missed: MissedNumbers | None = None) -> None:
+        """Events were lost: so many, or 0 if nobody knows how many; `missed`: by their numbers."""
 
 
 class Opening:
@@ -78,6 +94,7 @@ class ClientSubscription(Opening):
         self._next: int | None = None  # where a stream goes on after a cut
         self._granted = self._received = 0  # events on this connection
         self._position = 0  # the highest one that came on this connection
+        self._is_late = False  # the next delivery was announced to be late
         self._acknowledged = self._acknowledged_sent = 0
         self._had_position = 0  # what came before this connection
         self._had_counters: Producers[Origin, int] = Producers(ORIGINS_MAX)
@@ -95,6 +112,7 @@ class ClientSubscription(Opening):
         self._remember()
         self._granted = max(0, self.prefetch - self._held)
         self._received = self._position = self._acknowledged_sent = 0
+        self._is_late = False
         wanted = self.wanted
         arguments: dict[str, Any] = msgspec.to_builtins(wanted)  # without what is as usual
         if wanted.is_stream and self._next is not None:
@@ -134,9 +152,16 @@ class ClientSubscription(Opening):
             batch, positions = self._unread(
                 batch, unpack_numbers(message.positions, len(batch), "$.Deliver.positions")
             )
+        if self._is_late:
+            self._is_late = False
+            batch = LateBatch(batch.raw, batch.origin, batch.offsets)
         if len(batch):
             self._held += len(batch)
             self.subscriber.deliver(batch, positions, message.redelivered)
+
+    def announce_late(self) -> None:
+        """The next delivery has events that were reported as missed."""
+        self._is_late = True
 
     def batch_of(self, message: Deliver, raw: bytes) -> Batch:
         """Return the events of a delivery."""

@@ -16,7 +16,7 @@ from random import Random
 from msgspec import Struct
 
 from tidings.event import Batch
-from tidings.protocol.subscriber import ClientSubscription, Wanted
+from tidings.protocol.subscriber import ClientSubscription, MissedNumbers, Wanted
 from tidings.sensors.city import KINDS, SIZE_M
 from tidings.simulator.city_account import SETTLE_S, Box, CityAccount, CityWish
 from tidings.simulator.city_network import SENSORS, SimulatedGateway, Station
@@ -127,7 +127,7 @@ class CityReader:
             self._citizen.account.delivered(self._wish, event)
         self._citizen.connection.consume(self.intake, len(batch))
 
-    def gap(self, dropped: int, reason: str) -> None:
+    def gap(self, dropped: int, reason: str, missed: MissedNumbers | None = None) -> None:  # noqa: ARG002
         """Fail: no subscriber in the city is slow enough to lose events."""
         raise AssertionError(f"{self._citizen.name} has lost {dropped} events: {reason}")
 

@@ -15,7 +15,7 @@ from tidings.errors import TidingsError
 from tidings.event import Batch, Delivery, Event
 from tidings.ids import StoredIds
 from tidings.protocol.connection import Connection
-from tidings.protocol.subscriber import ClientSubscription, Wanted
+from tidings.protocol.subscriber import ClientSubscription, MissedNumbers, Wanted
 from tidings.simulator.account import EventIdentity, StormAccount
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.world import End, World
@@ -224,7 +224,7 @@ class SubscriberClient(SimulatedClient):
         self._arrived.append((len(batch), None if positions is None else positions[-1]))
         self._work()
 
-    def gap(self, dropped: int, _reason: str) -> None:
+    def gap(self, dropped: int, _reason: str, _missed: MissedNumbers | None = None) -> None:
         """Note dropped events."""
         self.account.dropped(self.name, dropped)
 

@@ -18,7 +18,7 @@ from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.peers.dialling import LOST, Dial, HangUp, LogEvent, OutboundConnection
 from tidings.protocol.broker import let_work
 from tidings.protocol.session import Session
-from tidings.protocol.stored_consumer import StoredConsumer
+from tidings.protocol.stored_consumer import StoreReader
 from tidings.simulator.watch import DiskWatch
 from tidings.simulator.world import Action, End, World
 from tidings.store.interface import Operation, StoredBatch
@@ -284,12 +284,12 @@ class SimulatedNode:
         self.schedule()
         self._commit()
 
-    def _read(self, stream: StoredConsumer) -> None:
+    def _read(self, stream: StoreReader) -> None:
         random = self.world.random
         if stream.since_us is not None:
             stream.begin(self.core.history.position_at(stream.since_us))
         asked, size = stream.place, random.choice(READ_SIZES)
-        history, filter = self.core.history, stream.subscription.filter
+        history, filter = self.core.history, stream.filter
 
         def read() -> None:
             if stream.is_backward:

@@ -13,7 +13,7 @@ from typing import Any
 from tidings.errors import Refused, TidingsError
 from tidings.event import Batch, Delivery, Event
 from tidings.protocol.arguments import OnSlow
-from tidings.protocol.subscriber import ClientSubscription, Wanted
+from tidings.protocol.subscriber import ClientSubscription, MissedNumbers, Wanted
 from tidings.simulator.client import Publisher, must_not
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.overlay_account import OverlayAccount, SubscriptionAccount
@@ -75,7 +75,7 @@ class AppSubscription:
         self._arrived.append((len(batch), None if positions is None else positions[-1]))
         self._work()
 
-    def gap(self, dropped: int, reason: str) -> None:
+    def gap(self, dropped: int, reason: str, missed: MissedNumbers | None = None) -> None:
         """Pass over what was dropped: nothing of it was promised."""
 
     def ended(self, reason: str) -> None:
