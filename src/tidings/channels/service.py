@@ -94,7 +94,7 @@ class ChannelService(Service):
         self._overlay = overlay
         self._entropy = entropy
         self._reached: set[str] = set()  # nodes of the network's tree
-        self.trees = ChannelTrees(broker.node, _Links(self, overlay), self._keep)
+        self.trees = ChannelTrees(broker.node, _Links(self, overlay, broker), self._keep)
         for stored in CHANNELS.known(broker.state).values():
             self.trees.restore(stored)
         for member in broker.exchange.members:
@@ -389,8 +389,9 @@ class ChannelService(Service):
 class _Links:
     """The links of a node, as its channels use them."""
 
-    def __init__(self, service: ChannelService, overlay: Overlay) -> None:
+    def __init__(self, service: ChannelService, overlay: Overlay, broker: Broker) -> None:
         self._overlay = overlay
+        self._broker = broker
         self.find = service.find
         self.ask = service.ask
         self.later = overlay.later
@@ -408,6 +409,17 @@ class _Links:
         """Whether events are stored for a neighbour, whose link may be lost."""
         neighbour = self._overlay.neighbours.get(node)
         return neighbour is not None and neighbour.is_active
+
+    @property
+    def position(self) -> int:
+        """The position of the last event that is stored here."""
+        return self._broker.position
+
+    def confirmed(self, node: str) -> int:
+        """Return the position up to which a neighbour has stored all that it wants."""
+        neighbour = self._overlay.neighbours.get(node)
+        cursor = None if neighbour is None else neighbour.cursor
+        return self._broker.position if cursor is None else cursor.confirmed(0)
 
     def is_up(self, node: str) -> bool:
         """Whether a neighbour can be asked."""

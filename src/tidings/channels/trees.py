@@ -61,6 +61,13 @@ class ChannelLinks(Protocol):
     def ask(self, node: str, operation: str, arguments: dict[str, Any]) -> Deferred[Any]:
         """Send a request to a neighbour."""
 
+    @property
+    def position(self) -> int:
+        """The position of the last event that is stored here."""
+
+    def confirmed(self, node: str) -> int:
+        """Return the position up to which a neighbour has stored all that it wants."""
+
     def is_up(self, node: str) -> bool:
         """Whether a neighbour can be asked."""
 
@@ -91,6 +98,7 @@ class Participation:
         self.members = 0
         self.arriving = 0  # members that wait until events come here
         self.joining: Deferred[None] = resolved(None)  # over when events come from all that take part
+        self.leaves_behind: int | None = None  # position that the last neighbour has to confirm before
         self.leaving = ""  # the neighbour that was told that this node leaves, until it has answered
         self.is_begun = False  # it was created here, or has been joined
         self.is_torn = False  # to be joined again, as the network's tree has changed
@@ -132,6 +140,7 @@ class ChannelTrees:
         """Go on with a channel of the last life."""
         part = self._parts[stored.channel.id] = Participation(stored.channel, stored.neighbours)
         part.is_begun = part.is_torn = True  # what has happened meanwhile is not known
+        part.loans.update(stored.neighbours)
 
     @property
     def is_awaited(self) -> bool:
@@ -198,6 +207,8 @@ class ChannelTrees:
     ) -> Deferred[None]:
         """A neighbour takes part; the reply comes when events come to it, and its own are wanted."""
         part = self._parts.get(channel.id)
+        if part is not None and part.leaving == node:
+            return failed(Refused("busy", "the channel is being left; join it again"))
         is_new = part is None
         if part is None:
             part = self._parts[channel.id] = Participation(channel)
@@ -252,6 +263,7 @@ class ChannelTrees:
             part.neighbours[step] = None
             part.loans.add(step)
             self._links.lend(step, part.channel)
+            self._links.want(step, part.channel)  # it learns that with what else is wanted, when it is back
             self._store(part)
             if not part.is_torn:
                 part.is_torn = True
@@ -260,6 +272,7 @@ class ChannelTrees:
     def _take_part(self, part: Participation, node: str) -> Deferred[None]:
         """Exchange the events of a channel with a neighbour."""
         part.neighbours[node] = None
+        part.leaves_behind = None
         self._store(part)
         return self._links.want(node, part.channel)
 
@@ -293,8 +306,15 @@ class ChannelTrees:
         if not part.neighbours and not part.is_begun:
             self.drop(channel.id)
         elif part.neighbours:
-            (part.leaving,) = part.neighbours
-            asked = self._links.ask(part.leaving, "link.channel.leave", {"channel": channel.id})
+            (node,) = part.neighbours
+            part.former = {one for one in part.former if self._links.is_kept(one)}
+            if part.leaves_behind is None:
+                part.leaves_behind = self._links.position
+            if part.former or self._links.confirmed(node) < part.leaves_behind:
+                self._links.later(AGAIN_S, partial(self._prune, part))  # events of the channel are kept here
+                return
+            part.leaving, part.leaves_behind = node, None
+            asked = self._links.ask(node, "link.channel.leave", {"channel": channel.id})
             asked.then(partial(self._has_left, part), partial(self._has_stayed, part))
 
     def _has_left(self, part: Participation, _told: object) -> None:
