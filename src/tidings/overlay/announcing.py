@@ -35,8 +35,10 @@ PIECE_COUNT = 500
 """Filters in one request."""
 PIECE_SIZE = 256 << 10
 """Their characters, save one filter that is longer."""
-AGAIN_S = 10.0
-"""How long to wait before a set that a neighbour has refused is sent again."""
+AGAIN_S = 0.2
+"""How long to wait before a set that a neighbour has refused is sent again: it may not know the tree yet."""
+LONGEST_S = 10.0
+"""How long if it refuses again and again: the time doubles each time."""
 
 EMPTY: Final = "0"
 """Digest of an empty table."""
@@ -76,6 +78,7 @@ class Announcer:
         self._passing: list[Deferred[None]] = []  # that wait for the reply to that
         self._theirs = ""  # digest of the table that the neighbour has, when its link comes up
         self._expected = ""  # digest of what is being sent, if that is the whole set
+        self._refusals = 0  # one after the other
         self._life = 0  # counts the links: replies of one that is lost are passed over
 
     # What is wanted
@@ -199,7 +202,7 @@ class Announcer:
         assert self._connection is not None
         piece = next(self._pieces, None)
         if piece is None:
-            self.state = "known"
+            self.state, self._refusals = "known", 0
             self._pass()
             return
         expected, life = self._expected if piece["done"] else "", self._life
@@ -236,7 +239,8 @@ class Announcer:
             if life == self._life:
                 self.state, self._theirs = "apart", ""
 
-        self._later(AGAIN_S, retry)
+        self._later(min(LONGEST_S, AGAIN_S * 2**self._refusals), retry)
+        self._refusals = min(self._refusals + 1, 10)
 
 
 def _pieces(added: list[Announced], removed: list[str], is_reset: bool = False) -> Iterator[dict[str, Any]]:
