@@ -16,7 +16,7 @@ from tidings.event import Event
 from tidings.ids import ClockIds
 from tidings.protocol.connection import Connection
 from tidings.protocol.frames import FrameReader, encode
-from tidings.protocol.messages import Accepted, Bye, Notice, ProtocolMessage, Publish, Welcome
+from tidings.protocol.messages import Accepted, Bye, Notice, ProtocolMessage, Publish, Reply, Request, Welcome
 from tidings.protocol.subscriber import Wanted
 
 LINE = ["ab", "bc", "cd", "de"]
@@ -151,7 +151,7 @@ def test_a_client_leaves_a_node_that_is_drained_and_knows_where_to_go() -> None:
     connection.receive(DRAIN, 1.0)
     assert [type(one) for one in talk(connection)] == [Bye]
     assert connection.is_given_up
-    assert connection.elsewhere == ["tidings://b:1"]
+    assert connection.places == ["tidings://b:1"]
 
 
 def test_a_client_leaves_when_what_it_has_sent_is_accepted_and_sends_the_rest_elsewhere() -> None:
@@ -163,6 +163,11 @@ def test_a_client_leaves_when_what_it_has_sent_is_accepted_and_sends_the_rest_el
     assert talk(connection) == []
     assert not connection.is_given_up
     connection.receive(encode(Accepted(first)), 2.0)
+    (asked,) = talk(connection)
+    assert isinstance(asked, Request)
+    assert (asked.operation, asked.arguments) == ("held", {"by_all": True})
+    assert not connection.is_given_up
+    connection.receive(encode(Reply(asked.number)), 2.0)
     assert [type(one) for one in talk(connection)] == [Bye]
     connection.lost(2.0)
     connection.connect(3.0)
@@ -180,6 +185,8 @@ def test_a_client_with_a_durable_subscription_stays() -> None:
     connection.receive(DRAIN, 1.0)
     assert talk(connection) == []
     assert not connection.is_given_up
+    connection.lost(2.0)
+    assert connection.places == []  # also when the node has stopped
 
 
 @pytest.mark.parametrize("places", [[], [7, None]])

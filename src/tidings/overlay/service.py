@@ -47,7 +47,7 @@ from tidings.overlay.topology_effects import (
     TreeChanged,
 )
 from tidings.overlay.tracing import TraceRequest, follow, local_matches, traced
-from tidings.overlay.waiting import Holding, after, ask, joined
+from tidings.overlay.waiting import HeldRequest, Holding, after, ask, joined
 from tidings.overlay.weighing import PADDING, Weighing, wait_s
 from tidings.peers.peering import Peering
 from tidings.peers.registry import check_peers
@@ -163,7 +163,7 @@ class Overlay(Service):
             "link.trace": (TraceRequest, self._trace_on),
             "link.heard": (HeardRequest, self._ask_heard),
             "in_force": (InForceRequest, self._ask_all),
-            "held": (NoArguments, self._wait_held),
+            "held": (HeldRequest, self._wait_held),
             "topology": (NoArguments, self._tell_topology),
             "node.drain": (NoArguments, self._drain),
             "topology.remove": (RemoveRequest, self._remove),
@@ -375,9 +375,9 @@ class Overlay(Service):
         behind = self.topology.behind(neighbour.node) or {neighbour.node}
         return sorted(self.topology.name_of(node) or node for node in behind)
 
-    def _wait_held(self, _asked: IncomingRequest, _none: NoArguments) -> Deferred[None]:
-        """Wait until all that was published here so far is held by the neighbours that want it."""
-        return self._holding.wait(self._broker.position)
+    def _wait_held(self, _asked: IncomingRequest, request: HeldRequest) -> Deferred[None]:
+        """Wait until all that was published here so far is held by the neighbours that want it, or by all."""
+        return self._holding.wait(self._broker.position, request, self.later)
 
     # Ticks
 

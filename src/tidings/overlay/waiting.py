@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from tidings.errors import Refused, TidingsError
 from tidings.overlay.neighbours import Later, Neighbour
@@ -24,6 +25,8 @@ from tidings.overlay.relaying import LinkCursor
 from tidings.protocol.arguments import InForce
 from tidings.replies import Deferred, gathered
 
+HELD_S = 3.0
+"""How long a client of a node that is to stop waits at most until all others have what it has sent."""
 ANSWER_S = 20.0
 """How long a neighbour may take to answer for all that lies behind it; then it is missing."""
 
@@ -86,18 +89,31 @@ def after(reply: Deferred[InForce], barrier: Callable[[], Deferred[None]]) -> De
     return passed
 
 
+class HeldRequest(Struct, frozen=True):
+    """The arguments of `held`: whether all nodes are meant that want it, for as long as HELD_S at most."""
+
+    by_all: bool = False
+
+
 class Holding:
     """Calls that wait until what was published before them is held; `cursors` are those of neighbours."""
 
     def __init__(self, cursors: Callable[[], Iterable[LinkCursor]], level: int) -> None:
         self._cursors = cursors
         self._level = level
-        self._waiting: list[tuple[int, Deferred[None]]] = []
+        self._waiting: list[tuple[int, int, Deferred[None]]] = []  # position, level
 
-    def wait(self, position: int) -> Deferred[None]:
+    def wait(self, position: int, request: HeldRequest, later: Later) -> Deferred[None]:
         """Return a reply that comes when all up to this position is held."""
         reply: Deferred[None] = Deferred()
-        self._waiting.append((position, reply))
+        self._waiting.append((position, -1 if request.by_all else self._level, reply))
+
+        def give_up() -> None:
+            if not reply.is_over:
+                reply.resolve(None)
+
+        if request.by_all:
+            later(HELD_S, give_up)
         self.look()
         return reply
 
@@ -107,7 +123,7 @@ class Holding:
         for one in waiting:
             if one[0] >= position:
                 problem = f"events were given up for {node}, which is away for too long, or wants too many"
-                one[1].fail(Refused("gap", problem))
+                one[2].fail(Refused("gap", problem))
             else:
                 self._waiting.append(one)
 
@@ -115,10 +131,13 @@ class Holding:
         """Reply to those whose events are held by now."""
         if not self._waiting:
             return
-        held = [cursor.confirmed(self._level) for cursor in self._cursors()]
+        cursors = list(self._cursors())
+        held = {level: [cursor.confirmed(level) for cursor in cursors] for level in (self._level, -1)}
         waiting, self._waiting = self._waiting, []
-        for position, reply in waiting:
-            if all(one >= position for one in held):
+        for position, level, reply in waiting:
+            if reply.is_over:
+                continue
+            if all(one >= position for one in held[level]):
                 reply.resolve(None)
-            elif not reply.is_over:
-                self._waiting.append((position, reply))
+            else:
+                self._waiting.append((position, level, reply))

@@ -119,6 +119,9 @@ class Connection(KeepAlive):
         self.held_epoch = 0  # changes when the node has taken back what this client held
         self.failure: TidingsError | None = None
         self.elsewhere: list[str] = []  # where the node, which is to stop, sends its clients
+        self._held_asked: str | None = (
+            ""  # the session on which it has asked whether other nodes have what it has sent
+        )
         self.parting = ""  # why the node has ended the last connection, until it has done something for us
         self._origin = ids.origin
         self._name = name
@@ -477,15 +480,28 @@ class Connection(KeepAlive):
             self.elsewhere = [one for one in _member(details, "places", list) if isinstance(one, str)]
             self._go_elsewhere()
 
-    def _go_elsewhere(self) -> None:
-        """Part from a node that is to stop, when it has accepted what was sent to it.
+    @property
+    def places(self) -> list[str]:
+        """Addresses of other nodes at which it may go on, as its own is to stop.
 
         A client with a durable subscription stays: its place is stored at that node, and waits for it there.
         """
-        is_bound = any(one.wanted.durable for one in self._subscriptions.values()) or len(self._calls)
-        if self.elsewhere and self.is_up and not is_bound:
+        is_bound = any(one.wanted.durable for one in self._subscriptions.values())
+        return [] if is_bound else self.elsewhere
+
+    def _go_elsewhere(self) -> None:
+        """Part from a node that is to stop, when other nodes have what was sent to it.
+
+        Otherwise what is published elsewhere from then on could overtake it.
+        """
+        if self.places and self.is_up and not len(self._calls):
             self.publications.is_held = True
             if self.publications.is_settled and not self.is_given_up:
+                if self.publications.accepted and self._held_asked != self.session:
+                    self._held_asked = self.session
+                    call = self._ask("held", {"by_all": True}, "fail")
+                    call.then(lambda _none: None, lambda _error: None)  # then it is tried again
+                    return
                 self._frames.append(encode(Bye()))
                 self.is_given_up, self.parting = True, "the node is to stop"
 

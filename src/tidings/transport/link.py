@@ -104,8 +104,8 @@ class Link(Carrier):
                 ways.rotate(-1)
             else:
                 await self._is_gone.wait()
-                if reach is not None and self.core.elsewhere:
-                    ways = deque([*_reached(reach, self.core.elsewhere), dial])
+                if reach is not None and self.core.places:
+                    ways = deque([*_reached(reach, self.core.places), dial])
             if self._has_failed():
                 break
             if not self._reconnect:
