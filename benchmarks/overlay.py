@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from benchmarks import overlay_links, peers
+from benchmarks import overlay_links, overlay_rolling, peers
 from benchmarks.figures import Figure, Report, gather
 from benchmarks.overlay_covering import covered
 from tidings import Event, Filter
@@ -48,6 +48,7 @@ def _all(size: int, quick: bool, has_compiled: bool) -> Iterator[Figure]:
     yield from _indexed(size)
     yield from covered(size, SEED)
     yield from overlay_links.figures(size, quick, has_compiled)
+    yield from overlay_rolling.figures(quick, has_compiled)
 
 
 def wanted(size: int) -> Iterator[Filter]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import overlay, overlay_covering, overlay_links, peers
+from benchmarks import overlay, overlay_covering, overlay_links, overlay_rolling, peers
 from tidings.node import compiled
 
 
@@ -17,6 +17,7 @@ def test_a_small_run_measures_every_workload(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(overlay_covering, "CHANGED", 10)
     monkeypatch.setattr(overlay_links, "COUNT", 50_000)
     monkeypatch.setattr(overlay_links, "LENGTH", 3)
+    monkeypatch.setattr(overlay_rolling, "BEFORE_S", 1.0)
     monkeypatch.setattr(compiled, "is_installed", lambda: False)
     lines: list[str] = []
     figures = overlay.run(True, lines.append)
@@ -41,6 +42,7 @@ def test_a_small_run_measures_every_workload(monkeypatch: pytest.MonkeyPatch) ->
         "3 nodes in line",
         "a new link is ready",
         "bytes that an unchanged link exchanges after a cut",
+        "rolling restart of 5 nodes, 99th percentile of delays over that before",
     ]
     assert str(figures["seed"]) in lines[0]
     assert json.loads(json.dumps(figures)) == figures
