@@ -584,6 +584,12 @@ class Broker:
             if had == len(batch):
                 return None
             batch, checked = batch.slice(had, len(batch)), checked.slice(had, len(batch))
+        return self._relay_new(link, session, batch, checked)
+
+    def _relay_new(
+        self, link: Hashable, session: Session, batch: RelayedBatch, checked: Checked
+    ) -> Steps[None] | None:
+        """Give events that were not had to all who want them."""
         batch, checked, matches = self._granted(link, session, batch, checked)
         if not len(batch):
             return None
@@ -601,8 +607,7 @@ class Broker:
                 self._had(part)
                 self.missed.fill(part)
                 part.is_late = True
-                part, facts, matches = self._granted(link, session, part, facts)
-                left = self._pass_on(part, facts, matches, None, waits=True) if len(part) else None
+                left = self._relay_new(link, session, part, facts)
             else:
                 left = self._relay(link, session, part, facts)
             if left is not None:
