@@ -111,6 +111,25 @@ def test_what_comes_again_is_marked_also_by_a_node_that_has_not_had_it() -> None
     assert {name: one.values for name, one in got.items()} == {"b": [1, 2], "d": [1, 2]}
 
 
+def test_an_event_that_has_faded_is_handed_on_again_and_not_stored_again() -> None:
+    """As above, later than the events may be stored: b hands them on to d, which is there."""
+    net = network(("b", "a"), ("c", "a"), ("d", "a"), spare=[("c", "b"), ("d", "b")])
+    got = {name: net.app(name).subscribe(durable=name) for name in "bd"}
+    app = net.app("a")
+    net.run()
+    net.cut("a", "d")
+    app.publish(1, 2, keep_s=2.0)
+    app.publish(3)
+    net.run(0.1)
+    net.cut("a", "b")
+    stored = net["b"].broker.position
+    assert stored == 3
+    net.run(LONG_S)
+    assert edges(net, "a") == {("a", "c"), ("b", "c"), ("b", "d")}
+    assert {name: one.values for name, one in got.items()} == {"b": [1, 2, 3], "d": [1, 2, 3]}
+    assert net["b"].broker.position == stored + 1
+
+
 def moved_behind_c(seed: int) -> tuple[Network, Listening, Listening]:
     """b has had 2 of a, not 1, and d nothing. b sees c in place of a, over a link that is dead, too."""
     net = network(("b", "a"), ("c", "a"), ("d", "a"), spare=[("c", "b"), ("d", "b")], seed=seed)

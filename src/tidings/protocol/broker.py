@@ -646,7 +646,10 @@ class Broker:
             self.count("relays_refused", len(batch), "had")
             return
         self.count("relayed_again", len(batch))
-        positions = self._keep(batch, checked, matches)
+        if checked.noted & _KEEP_S:
+            checked = faded(batch, checked)
+        # What is stored no longer does not overtake what is.
+        positions = self._keep(batch, checked, matches) or [None] * len(batch)
         published = PublishedEvents(batch, checked.counters, None, checked.deliveries)
         self._deliver(published, matches, positions)
 
