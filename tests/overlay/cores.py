@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
-from tidings.overlay.records import Digest, NodeRecord, Stamps
+from tidings.overlay.records import Digest, NodeRecord, Stamp, Stamps
 from tidings.overlay.topology import Topology
 from tidings.overlay.topology_effects import (
     Effect,
     IdentityClash,
     SendDigest,
+    SendOwn,
     SendRecords,
     SendStamps,
     StoreAdjacency,
@@ -27,7 +28,7 @@ from tidings.overlay.topology_effects import (
 from tidings.overlay.tree import Edge, Tree
 
 START_US = 1_700_000_000_000_000
-Message = Digest | Stamps | list[NodeRecord]
+Message = Stamp | Digest | Stamps | list[NodeRecord]
 
 
 class Network:
@@ -59,11 +60,21 @@ class Network:
             self.cut(one, other)
         del self.cores[node]
 
-    def connect(self, one: str, other: str, skew_us: int = 0) -> None:
-        """Connect two nodes, also in place of a connection of which they do not know that it is cut."""
+    def connect(self, one: str, other: str, skew_us: int = 0, greets: bool | None = None) -> None:
+        """Connect two nodes, also in place of a connection of which they do not know that it is cut.
+
+        `greets`: whether their greetings have digests; by default some have, and hear of others meanwhile.
+        """
+        near, far = self.cores[one].digest(other), self.cores[other].digest(one)
+        self._channels.pop((one, other), None)
+        self._channels.pop((other, one), None)
+        for _ in range(self.random.choice((0, 0, 1, 2)) if greets is None else 0):
+            self.step()
+        if not (self.random.random() < 0.7 if greets is None else greets):
+            near = far = b""
         self._channels[one, other], self._channels[other, one] = deque(), deque()
-        self.do(one, self.cores[one].link_up(other, self.wall_us + skew_us, self.now))
-        self.do(other, self.cores[other].link_up(one, self.wall_us, self.now))
+        self.do(one, self.cores[one].link_up(other, self.wall_us + skew_us, self.now, far))
+        self.do(other, self.cores[other].link_up(one, self.wall_us, self.now, near))
 
     def attach(self, one: str, other: str) -> None:
         """Connect two nodes that know all records already: what they would send is dropped."""
@@ -92,6 +103,8 @@ class Network:
         for effect in effects:
             if isinstance(effect, SendRecords):
                 self._send(node, effect.neighbour, list(effect.records))
+            elif isinstance(effect, SendOwn):
+                self._send(node, effect.neighbour, effect.stamp)
             elif isinstance(effect, SendDigest):
                 self._send(node, effect.neighbour, effect.digest)
             elif isinstance(effect, SendStamps):
@@ -116,10 +129,13 @@ class Network:
         """Deliver the next message of a connection, perhaps twice."""
         message: Any = self._channels[one, other].popleft()
         if self._as_bytes:
-            shape: Any = list[NodeRecord] if isinstance(message, list) else type(message)
+            shapes: dict[Any, Any] = {list: list[NodeRecord], tuple: Stamp}
+            shape = shapes.get(type(message), type(message))
             message = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=shape)
         core = self.cores[other]
-        if isinstance(message, Digest):
+        if isinstance(message, tuple):
+            self.do(other, core.hear_own(one, message, self.now))
+        elif isinstance(message, Digest):
             self.do(other, core.hear_digest(one, message, self.now))
         elif isinstance(message, Stamps):
             self.do(other, core.hear_stamps(one, message))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
+import msgspec
 import pytest
 from overlay.network import Network
 
 from tidings.filters import Filter
 from tidings.overlay import announcing, routing
 from tidings.overlay.announcing import Announcer
+from tidings.overlay.linking import Greeting
 from tidings.overlay.pruning import Pruning
 from tidings.overlay.table import NeighbourTable
+from tidings.protocol.connection import Connection
+from tidings.protocol.service import IncomingRequest
 from tidings.steps import Steps, finish
 
 FILTERS = 200
@@ -127,3 +132,99 @@ def test_an_empty_table_has_the_digest_that_stands_for_it() -> None:
     table = net.neighbour("a", "b").table
     assert table is not None
     assert table.digest == announcing.EMPTY
+
+
+def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """All that nodes ask of each other from now on."""
+    asked: list[tuple[str, dict[str, Any]]] = []
+    request = Connection.request
+
+    def noted(connection: Connection, operation: str, arguments: Any = None, *more: Any) -> Any:
+        asked.append((operation, arguments))
+        return request(connection, operation, arguments, *more)
+
+    monkeypatch.setattr(Connection, "request", noted)
+    return asked
+
+
+def cut_and_healed(net: Network, one: str, other: str) -> None:
+    net.cut(one, other)
+    net.run(1)
+    net.heal(one, other)
+    net.run(5)
+
+
+def test_a_link_that_was_cut_needs_no_message_for_what_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Network(("a", "b"), ("b", "c"), ping_s=60.0)
+    got = net.app("a").subscribe("x > 5")
+    net.app("c").subscribe("x > 7")
+    app = net.app("c")
+    net.run()
+    before = net.table("b", of="c"), net.table("c", of="b")
+    asked = asked_for(monkeypatch)
+    cut_and_healed(net, "b", "c")
+    between = [(operation, arguments) for operation, arguments in asked if operation.startswith("link.")]
+    known = [arguments for operation, arguments in between if operation == "link.topology"]
+    assert [operation for operation, _ in between if operation != "link.topology"] == ["link.hello"] * 2
+    assert [list(arguments) for arguments in known if "records" not in arguments] == [["own"]] * 2
+    assert (net.table("b", of="c"), net.table("c", of="b")) == before
+    for node, other in ("bc", "cb"):
+        neighbour = net.neighbour(node, other)
+        assert neighbour.is_settled
+        assert neighbour.has_offered
+        assert neighbour.announcer.state == "known"
+    app.publish(7)
+    net.run()
+    assert got.values == [7]
+
+
+def test_what_changes_while_a_link_is_cut_is_announced_when_it_is_back() -> None:
+    net = Network(("a", "b"), ("b", "c"), offers_all=False)
+    near, far = net.app("a"), net.app("c")
+    first = near.subscribe("x > 5")
+    far.advertise("x > 0")
+    net.run()
+    net.cut("b", "c")
+    net.run(1)
+    first.end()
+    second = near.subscribe("x > 3")
+    net.run(1)
+    net.heal("b", "c")
+    net.run(5)
+    assert net.table("c", of="b") == ["x > 3"]
+    far.publish(4)
+    net.run()
+    assert second.values == [4]
+
+
+def test_a_node_of_the_release_before_announces_what_it_wants_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One end does not know what greetings have now, and the other one is not told it."""
+    net = Network(("a", "b"), ("b", "c"))
+    got = net.app("a").subscribe("x > 5", durable="d")
+    net.app("c").subscribe("x > 7", durable="d")
+    app = net.app("c")
+    net.run()
+    for name in "bc":
+        forget_digests(net, name)
+    asked = asked_for(monkeypatch)
+    cut_and_healed(net, "b", "c")
+    assert {"link.table", "link.offers"} <= {operation for operation, _ in asked}
+    assert not any("own" in arguments for operation, arguments in asked if operation == "link.topology")
+    app.publish(7)
+    net.run()
+    assert got.values == [7]
+    assert net.neighbour("b", "c").is_settled
+    assert net.neighbour("c", "b").is_settled
+
+
+def forget_digests(net: Network, node: str) -> None:
+    """Have a node pass over the digests in greetings."""
+    linking = net[node].core.overlay.linking
+
+    def greeted(asked: IncomingRequest, greeting: Greeting) -> dict[str, Any]:
+        return linking.greeted(asked, msgspec.structs.replace(greeting, has=b""))
+
+    operations: dict[str, Any] = net[node].broker.operations  # type: ignore[assignment]
+    operations["link.hello"] = Greeting, greeted

@@ -19,6 +19,7 @@ from tidings.overlay.topology_effects import (
     IdentityClash,
     NodesExceeded,
     SendDigest,
+    SendOwn,
     SendRecords,
     SendStamps,
     StoreAdjacency,
@@ -226,11 +227,16 @@ def test_an_unchanged_link_that_comes_back_exchanges_its_ends_only_within_1_kb()
     network.settle()
     network.cut("a", "b")
     network.settle()
-    start = len(network.sent)
+    for greets, kind, most in ((False, Digest, 1024), (True, tuple, 64)):
+        start = len(network.sent)
+        network.connect("a", "b", greets=greets)
+        network.settle()
+        assert [type(message) for *_, message in network.sent[start:]] == [kind, kind]
+        assert traffic(network, start) / 2 < most
+        network.cut("a", "b")
+        network.settle()
     network.connect("a", "b")
     network.settle()
-    assert [type(message) for *_, message in network.sent[start:]] == [Digest, Digest]
-    assert traffic(network, start) / 2 < 1024
     assert all(link.is_up for link in network.cores["a"].records[-1].links if link.neighbour == "a")
 
 
@@ -262,6 +268,49 @@ def test_a_neighbour_that_asks_again_and_again_is_answered_once_over_each_connec
     assert core.repeated == 1 + SLOTS
     core.link_up("b", 1, 2.0)
     assert core.hear_digest("b", digest, 2.0) != []
+
+
+def test_after_a_cut_a_record_is_known_by_its_stamp() -> None:
+    core, other = linked("a", "b"), linked("b", "a")
+    core.hear("b", [other.own], 1.0)
+    theirs = core.digest("b")
+    assert theirs == other.digest("a")
+    before = other.own
+    other.link_down("a", 2.0)
+    (effect,) = (one for one in other.link_up("a", 9, 3.0, theirs) if isinstance(one, SendOwn))
+    core.link_up("b", 9, 3.0, theirs)
+    core.hear_own("b", effect.stamp, 3.0)
+    assert other.own in core.records
+    assert (other.own.version, other.own.links) == (before.version + 2, before.links)
+    assert core.hear_own("b", effect.stamp, 3.0) == []
+    assert core.repeated == 1
+
+
+def test_a_record_that_has_changed_while_the_link_was_cut_is_asked_for() -> None:
+    core, other = linked("a", "b"), linked("b", "a")
+    core.hear("b", [other.own], 1.0)
+    other.link_down("a", 2.0)
+    other.set_address("tidings://10.0.0.7", 2.0)
+    (effect,) = (one for one in other.link_up("a", 9, 3.0, core.digest("b")) if isinstance(one, SendOwn))
+    core.link_up("b", 9, 3.0, other.digest("a"))
+    (asked,) = core.hear_own("b", effect.stamp, 3.0)
+    assert isinstance(asked, SendStamps)
+    assert other.own in sent(other.hear_stamps("a", asked.stamps), "a")
+
+
+def test_a_neighbour_whose_stamp_is_of_a_former_life_is_sent_its_newer_record() -> None:
+    core = linked("a", "b")
+    newer = record("b", "a", epoch=7)
+    core.hear("b", [newer], 1.0)
+    core.link_up("b", 9, 3.0, core.digest("b"))
+    assert core.hear_own("b", record("b", "a", epoch=6).stamp, 3.0) == [SendRecords("b", (newer,))]
+
+
+def test_a_neighbour_that_has_other_records_is_sent_the_digest_of_all() -> None:
+    core = linked("a", "b")
+    kinds = [type(one) for one in core.link_up("b", 9, 3.0, b"another ")]
+    assert SendDigest in kinds
+    assert SendOwn not in kinds
 
 
 # -- one identity, several lives
@@ -455,9 +504,9 @@ def test_a_record_out_of_reach_at_one_end_leaves_the_digests_equal() -> None:
     network.cut("a", "b")
     network.settle()
     start = len(network.sent)
-    network.connect("a", "b")
+    network.connect("a", "b", greets=True)
     network.settle()
-    assert [type(message) for *_, message in network.sent[start:]] == [Digest, Digest]
+    assert [type(message) for *_, message in network.sent[start:]] == [tuple, tuple]
     assert {one.node for one in network.cores["a"].records} == {"a", "b", "x"}
 
 

@@ -2,10 +2,12 @@
 
 The announced filters are a covering set (`covering.py`). A change goes out as one request, additions and
 removals together; the next one waits for its reply. When a link comes up, the neighbour tells the digest of
-the table that it has: if that is ours, nothing is sent.
+the table that it has: if that is ours, no filter is sent. If it is the one that our greeting had, nothing is.
 
 | state | what happens | what is sent | state then |
 | --- | --- | --- | --- |
+| down | the link is up, the greeting had the digest of the table there | | known |
+| down | the link is up, it had not | | apart |
 | apart | the set is worked out, the digests are equal | that it is whole | telling |
 | apart | it is, and they differ; or the table there is empty | the whole set so far, in pieces | telling |
 | known | the set changes | the change | telling |
@@ -40,6 +42,9 @@ AGAIN_S = 0.2
 LONGEST_S = 10.0
 """How long if it refuses again and again: the time doubles each time."""
 
+SHORT_BITS: Final = 64
+NO_SET: Final = (1 << SHORT_BITS) - 1
+"""Short digest in place of one that is not known yet."""
 EMPTY: Final = "0"
 """Digest of an empty table."""
 
@@ -115,11 +120,15 @@ class Announcer:
 
     # The link
 
-    def up(self, connection: Connection, digest: str) -> None:
-        """The link is there, and the neighbour has a table with this digest."""
+    def up(self, connection: Connection, digest: str, is_agreed: bool = False) -> None:
+        """The link is there, and the neighbour has a table with this digest.
+
+        `is_agreed`: it has found that digest in the greeting, so it knows that its table is whole.
+        """
         self._life += 1
-        self._connection, self.state = connection, "apart"
-        self._theirs, self.is_whole = digest, False
+        self.is_whole = is_agreed and digest == self._digest
+        self._connection, self.state = connection, "known" if self.is_whole else "apart"
+        self._theirs = digest
 
     def down(self) -> None:
         """The link is gone."""
@@ -149,6 +158,11 @@ class Announcer:
             return False
         is_late = self.state == "apart" or (self.may_narrow and not self.is_whole)
         return is_late or self.covering.has_changes or bool(self._barriers)
+
+    @property
+    def settled_digest(self) -> str:
+        """Digest of the announced filters, if these are all that are wanted; else empty."""
+        return "" if self._is_behind or self.covering.has_changes else self._digest
 
     @property
     def _digest(self) -> str:
@@ -241,6 +255,12 @@ class Announcer:
 
         self._later(min(LONGEST_S, AGAIN_S * 2**self._refusals), retry)
         self._refusals = min(self._refusals + 1, 10)
+
+
+def short_digest(digest: str) -> bytes:
+    """Return half a digest, as greetings have it, where every byte counts; of an empty one that of no set."""
+    number = int(digest, 16) % (1 << SHORT_BITS) if digest else NO_SET
+    return number.to_bytes(SHORT_BITS // 8, "big")
 
 
 def _pieces(added: list[Announced], removed: list[str], is_reset: bool = False) -> Iterator[dict[str, Any]]:

@@ -83,7 +83,7 @@ class Intake:
         # What is not confirmed at each level: so many hops beyond, then by all.
         self._beyond: list[deque[Taken]] = [deque() for _ in range(tolerate + 1)]
         self._levels = [0] * (tolerate + 1)
-        self._told: list[int] = []
+        self._told = list(self._levels)
         self._is_over = False
         self.is_begun = False
         self.received = 0

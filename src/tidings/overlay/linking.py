@@ -1,7 +1,9 @@
 """Linking: how a connection between two nodes becomes a link, and ends.
 
 Each node greets the other as its client (`link.hello`). What it asks of the other from then on follows its
-greeting, so a link is up, at either end, once both greetings were sent.
+greeting, so a link is up, at either end, once both greetings were sent. A greeting has digests of what the
+node wants, offers and knows of others. The answer names those of the table and the offers that are others at
+the neighbour; after a cut they are mostly the same, and need no further message.
 
 Two nodes have one link. If both dial, the one with the smaller id keeps the connection that it has made: it
 refuses the greeting on the other, which goes on as that of an ordinary client.
@@ -14,13 +16,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, to_builtins
 
 from tidings.errors import Refused, TidingsError
 from tidings.ids import ClockIds
-from tidings.overlay.announcing import EMPTY
+from tidings.overlay.announcing import EMPTY, SHORT_BITS, short_digest
 from tidings.overlay.link import TunnelledConnection, TunnelledSession
-from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
+from tidings.overlay.neighbours import DigestThere, KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.packing import ZSTD_NAME, forms, unpacked
 from tidings.peers.dialling import LOST
 from tidings.peers.peering import Peering, PeerOutbound
@@ -46,6 +48,14 @@ class Greeting(Struct, frozen=True):
     node: Annotated[str, Meta(min_length=1, max_length=64)]
     name: Annotated[str, Meta(max_length=64)]
     unpacks: Annotated[list[str], Meta(max_length=16)] = []  # forms of compressed frames, see `packing.py`
+    has: Annotated[bytes, Meta(max_length=256)] = b""  # digests, one behind the other: see `digests`
+
+    @property
+    def digests(self) -> tuple[bytes, bytes, bytes]:
+        """Digests of what it wants, of what it offers, and of its records of others; b"" if not there."""
+        size = SHORT_BITS // 8
+        wants, offers, records = (self.has[at : at + size] for at in range(0, 3 * size, size))
+        return wants, offers, records
 
 
 class Linking:
@@ -66,6 +76,8 @@ class Linking:
         self.on_up: Callable[[Neighbour], None] = lambda _neighbour: None
         self.on_answer: Callable[[Neighbour], None] = lambda _neighbour: None
         self.on_down: Callable[[Neighbour, NeighbourLink], None] = lambda _neighbour, _link: None
+        self.records_digest: Callable[[str], bytes] = lambda _node: b""
+        """Returns the digest of all records but those of this node and another."""
         peering.on_found, peering.on_lost = self._found, self._lost
         for neighbour in known:
             peering.expect(neighbour.name, neighbour.node)
@@ -125,20 +137,25 @@ class Linking:
         return pair
 
     def _greet(self, pair: tuple[NeighbourLink, Neighbour]) -> None:
-        link, _ = pair
+        link, neighbour = pair
         link.is_greeting = True
-        about = {"version": VERSION, "node": self._broker.node, "name": self._broker.name}
-        greeting = {**about, "unpacks": forms()}
-        link.connection.unpack = unpacked if greeting["unpacks"] else None
-        call = link.connection.request("link.hello", greeting, "forget")
-        call.then(partial(self._answered, pair), partial(self._not_answered, pair))
+        wants, offers = neighbour.announcer.settled_digest, neighbour.offerer.settled_digest
+        about = VERSION, self._broker.node, self._broker.name, forms()
+        digests = short_digest(wants), short_digest(offers), self.records_digest(neighbour.node)
+        greeting = Greeting(*about, b"".join(digests))
+        link.connection.unpack = unpacked if greeting.unpacks else None
+        said = to_builtins(greeting, builtin_types=(bytes,))
+        call = link.connection.request("link.hello", said, "forget")
+        call.then(partial(self._answered, pair, wants, offers), partial(self._not_answered, pair))
         link.flush()
         self._bring_up(pair)
 
-    def _answered(self, pair: tuple[NeighbourLink, Neighbour], told: Any) -> None:
+    def _answered(self, pair: tuple[NeighbourLink, Neighbour], wants: str, offers: str, told: Any) -> None:
+        """The neighbour has answered a greeting with these digests."""
         link, neighbour = pair
-        digests = told if isinstance(told, dict) else {}
-        link.table_digest, link.offers_digest = str(digests.get("digest", "")), str(digests.get("offers", ""))
+        digests = told if isinstance(told, dict) else {"digest": "", "offers": ""}
+        link.table_there = _there(digests.get("digest"), wants)
+        link.offers_there = _there(digests.get("offers"), offers)
         if neighbour.link is link:
             self.on_answer(neighbour)
 
@@ -164,9 +181,13 @@ class Linking:
         neighbour.name = greeting.name or neighbour.name
         link.has_greeted = True
         link.packs = ZSTD_NAME in greeting.unpacks and ZSTD_NAME in forms()
+        wants, offers, link.records_digest = greeting.digests
+        is_table_same = neighbour.is_in_tree and wants == short_digest(_table_digest(neighbour))
+        is_offers_same = neighbour.is_in_tree and offers == short_digest(neighbour.wants.digest)
+        link.is_table_same, link.is_offers_same = is_table_same, is_offers_same
         self._bring_up(pair)
-        digest = EMPTY if neighbour.table is None else neighbour.table.digest
-        return {"digest": digest, "offers": neighbour.wants.digest}
+        answer = {} if is_table_same else {"digest": _table_digest(neighbour)}
+        return answer if is_offers_same else {**answer, "offers": neighbour.wants.digest}
 
     def _check(self, session: Session, greeting: Greeting) -> None:
         principal = session.principal
@@ -287,3 +308,12 @@ class Linking:
                 self._peering.unlinked(link.connection, LOST)
             if link.is_up:
                 self._log("warning", "lost the link to a node", neighbour)
+
+
+def _table_digest(neighbour: Neighbour) -> str:
+    return EMPTY if neighbour.table is None else neighbour.table.digest
+
+
+def _there(said: str | None, greeted: str) -> DigestThere:
+    """Return what a neighbour has: one that its answer does not name is that of the greeting."""
+    return DigestThere(greeted, bool(greeted)) if said is None else DigestThere(str(said), is_agreed=False)

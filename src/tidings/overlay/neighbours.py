@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -33,6 +33,16 @@ Later = Callable[[float, Callable[[], None]], None]
 """Calls a function after so many seconds."""
 
 
+class DigestThere(NamedTuple):
+    """Digest of what a neighbour has of this node; `is_agreed` if it has found that in the greeting."""
+
+    digest: str
+    is_agreed: bool
+
+
+UNKNOWN = DigestThere("", is_agreed=False)
+
+
 class NeighbourLink:
     """Connection to a neighbour, from its greeting on; see `link.py`.
 
@@ -57,8 +67,11 @@ class NeighbourLink:
         self.has_greeted = False  # the neighbour has greeted this node
         self.packs = False  # the neighbour can unpack frames that are compressed
         self.is_greeting = False  # this node has begun to greet it
-        self.table_digest: str | None = None  # of this node's table there, once the neighbour has answered
-        self.offers_digest = ""  # of this node's offers there
+        self.table_there: DigestThere | None = None  # of this node, once the neighbour has answered
+        self.offers_there: DigestThere | None = None
+        self.is_table_same = False  # the neighbour's greeting has the digest of its table here
+        self.is_offers_same = False  # and that of its offers here
+        self.records_digest = b""  # of other nodes' records, in the same greeting
         self.is_up = False
 
     @property

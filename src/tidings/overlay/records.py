@@ -4,7 +4,8 @@ A node numbers the versions of its record within its epoch, so of two records of
 same one newer. Two that have one number and differ come from two programs that use one identity; the
 fingerprints decide between those, so that all nodes still keep the same one.
 
-    Digest    the sender's own record and one number for each slot of all others: sent when a link comes up
+    Stamp     of the sender's own record: sent when a link comes up, if all others were equal in the greetings
+    Digest    the sender's own record and one number for each slot of all others: sent if not
     Stamps    the stamps of all records in a slot: sent for the slots that differ
     records   those that the other end has not, or older
 """

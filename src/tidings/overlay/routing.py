@@ -25,6 +25,7 @@ from tidings.overlay.intake import Intake
 from tidings.overlay.moving import Places, mirrored
 from tidings.overlay.neighbours import (
     NEIGHBOURS,
+    UNKNOWN,
     KnownNeighbours,
     Later,
     Neighbour,
@@ -299,12 +300,17 @@ class Routing:
 
     def join(self, neighbour: Neighbour) -> None:
         """Exchange events over an active link that is up."""
+        link = neighbour.link
+        assert link is not None
         self._keep_name(neighbour)
+        neighbour.is_settled = neighbour.is_settled or link.is_table_same
+        neighbour.has_offered = neighbour.has_offered or link.is_offers_same
+        link.is_table_same = link.is_offers_same = False  # they hold for the first time, as for the other end
+        self._settle()
         self._take_from(neighbour)
         self.wholeness.ask(neighbour)
         self.answered(neighbour)
-        assert neighbour.link is not None
-        neighbour.link.flush()
+        link.flush()
 
     def _take_from(self, neighbour: Neighbour) -> None:
         """Ask a neighbour for events."""
@@ -324,15 +330,17 @@ class Routing:
     def answered(self, neighbour: Neighbour) -> None:
         """Begin to announce, if the neighbour relays and has told what it knows: offers before wishes."""
         link, intake = neighbour.link, neighbour.intake
-        if link is None or intake is None or not intake.is_begun or link.table_digest is None:
+        if link is None or intake is None or not intake.is_begun:
+            return
+        if link.table_there is None or link.offers_there is None:
             return
         # The digests are those of when the link came up: they hold for the first time that it is used.
         if neighbour.offerer.state == "down":
-            neighbour.offerer.up(link.connection, link.offers_digest)
-            link.offers_digest = ""
+            neighbour.offerer.up(link.connection, *link.offers_there)
+            link.offers_there = UNKNOWN
         if neighbour.has_offered and neighbour.announcer.state == "down":
-            neighbour.announcer.up(link.connection, link.table_digest)
-            link.table_digest = ""
+            neighbour.announcer.up(link.connection, *link.table_there)
+            link.table_there = UNKNOWN
 
     def take_later(self, neighbour: Neighbour, link: NeighbourLink) -> None:
         """Ask a neighbour again for events, which it does not relay, or has not for now."""

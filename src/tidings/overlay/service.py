@@ -29,7 +29,7 @@ from tidings.overlay.moving import Sides
 from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.numbers import Numbers
 from tidings.overlay.rebuilding import Rebuilding
-from tidings.overlay.records import Digest, NodeRecord, Stamps
+from tidings.overlay.records import Digest, NodeRecord, Stamp, Stamps
 from tidings.overlay.relaying import LinkConsumer
 from tidings.overlay.routing import TOLERATE, Routing, TableChange
 from tidings.overlay.settings import OverlaySettings
@@ -40,6 +40,7 @@ from tidings.overlay.topology_effects import (
     IdentityClash,
     NodesExceeded,
     SendDigest,
+    SendOwn,
     SendRecords,
     SendStamps,
     StoreAdjacency,
@@ -65,8 +66,9 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class TopologyNews(Struct, frozen=True):
-    """The arguments of `link.topology`: what the caller knows of nodes; one of the three."""
+    """The arguments of `link.topology`: what the caller knows of nodes; one of the four."""
 
+    own: Stamp | None = None
     digest: Digest | None = None
     stamps: Stamps | None = None
     records: tuple[NodeRecord, ...] = ()
@@ -139,6 +141,7 @@ class Overlay(Service):
         self.linking = Linking(broker, peering, self.neighbours, system)
         self.linking.on_up, self.linking.on_down = self._up, self._down
         self.linking.on_answer = self.routing.answered
+        self.linking.records_digest = self.topology.digest
         around = self.topology, self.neighbours, self.linking
         self.liveness = Liveness(broker, *around, self._log, settings)
         self.liveness.on_lost = self._lose
@@ -197,7 +200,8 @@ class Overlay(Service):
         self.numbers.keep()
         wall_us, now = int(self._broker.wall * 1e6), self._broker.now
         try:
-            effects = self.topology.link_up(neighbour.node, wall_us, now)
+            theirs = b"" if neighbour.link is None else neighbour.link.records_digest
+            effects = self.topology.link_up(neighbour.node, wall_us, now, theirs)
         except UserError as error:
             self._log("warning", "no link to a node", node=neighbour.node, problem=str(error))
             self.linking.part(neighbour)
@@ -253,7 +257,9 @@ class Overlay(Service):
     def _learn(self, asked: IncomingRequest, news: TopologyNews) -> None:
         """A neighbour tells what it knows of nodes."""
         node, topology, now = self.linking.caller(asked.session).node, self.topology, self._broker.now
-        if news.digest is not None:
+        if news.own is not None:
+            self._carry_out(topology.hear_own(node, news.own, now))
+        elif news.digest is not None:
             self._carry_out(topology.hear_digest(node, news.digest, now))
         elif news.stamps is not None:
             self._carry_out(topology.hear_stamps(node, news.stamps))
@@ -275,6 +281,8 @@ class Overlay(Service):
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
+                case SendOwn(node, stamp):
+                    self._tell(node, TopologyNews(own=stamp))
                 case SendDigest(node, digest):
                     self._tell(node, TopologyNews(digest=digest))
                 case SendStamps(node, stamps):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from math import inf
 from typing import Any
 
@@ -37,10 +38,12 @@ from tidings.overlay.records import (
     Digest,
     LinkRecord,
     NodeRecord,
+    Stamp,
     Stamps,
     check_record,
     in_messages,
     is_newer,
+    slot_of,
 )
 from tidings.overlay.topology_effects import (
     Approach,
@@ -48,6 +51,7 @@ from tidings.overlay.topology_effects import (
     IdentityClash,
     NodesExceeded,
     SendDigest,
+    SendOwn,
     SendRecords,
     SendStamps,
     StoreAdjacency,
@@ -101,6 +105,7 @@ class Topology:
         self._known.newest = newest
         self._pacing = Pacing()
         self._unasked: dict[str, set[int]] = {}  # of each connected neighbour: what it may still ask
+        self._sent: dict[str, int] = {}  # the last version of this node's record that each was sent
         self._clashes_at: deque[float] = deque(maxlen=CLASHES_MAX)
         self._is_full = False
         self._look_at = inf
@@ -213,13 +218,19 @@ class Topology:
         self._lost_at = {link.neighbour: at for link in self.own.links if not link.lost}
         self._forget_at = {link.neighbour: now + FORGET_S for link in self.own.links if link.lost}
 
-    def link_up(self, neighbour: str, since: int, now: float) -> list[Effect]:
+    def digest(self, neighbour: str) -> bytes:
+        """Return a digest of all records but those of this node and a neighbour, for a greeting."""
+        slots = self._known.digests(without=(self.node, neighbour))
+        return blake2b(b"".join(slot.to_bytes(8, "big") for slot in slots), digest_size=8).digest()
+
+    def link_up(self, neighbour: str, since: int, now: float, theirs: bytes = b"") -> list[Effect]:
         """Note that the connection to a neighbour is there, also one in place of another.
 
         `since` is when it was established, in µs; of a link that was known before, and not lost, the first
         moment counts: a clock that was set back would make it older than others, and change the tree.
         A new link counts as younger than all that are known, whatever the clocks say, so that it changes no
-        established tree. UserError if it is one too many.
+        established tree. UserError if it is one too many. `theirs` is the digest in the neighbour's greeting:
+        if it has the same records of others, these need not be compared.
         """
         links = {link.neighbour: link for link in self.own.links}
         link = links.get(neighbour)
@@ -237,12 +248,16 @@ class Topology:
         self._unasked.pop(neighbour, None)  # it is sent the record with the digest
         effects = self._change(links, now)
         self._unasked[neighbour] = set(range(-1, SLOTS))
+        self._sent[neighbour] = self.own.version
+        if theirs == self.digest(neighbour):
+            return [*effects, SendOwn(neighbour, self.own.stamp)]
         digests = self._known.digests(without=(self.node, neighbour))
         return [*effects, SendDigest(neighbour, Digest(self.own, digests))]
 
     def link_down(self, neighbour: str, now: float) -> list[Effect]:
         """Note that the connection to a neighbour is lost; the link stays in the records."""
         self._unasked.pop(neighbour, None)
+        self._sent.pop(neighbour, None)
         links = {link.neighbour: link for link in self.own.links}
         if neighbour not in links:
             return []
@@ -337,8 +352,15 @@ class Topology:
     def _publish(self, record: NodeRecord, now: float) -> list[Effect]:
         """Take a new record of this node, and send it as often as that is allowed."""
         is_changed = self._put(record, now)
-        effects = self._flood([record], "") if self._pacing.admit(record, "", now) else []
+        effects = self._flood_own() if self._pacing.admit(record, "", now) else []
         return self._noted(effects, is_changed)
+
+    def _flood_own(self) -> list[Effect]:
+        """Send this node's record to the neighbours that have not got this version with a digest."""
+        own, connected = self.own, self._unasked
+        due = [one for one in connected if self._sent.get(one) != own.version]
+        self._sent = dict.fromkeys(connected, own.version)
+        return [SendRecords(one, (own,)) for one in due]
 
     # Records of others
 
@@ -438,6 +460,23 @@ class Topology:
 
     # Comparing all records with a neighbour
 
+    def hear_own(self, neighbour: str, stamp: Stamp, now: float) -> list[Effect]:
+        """Take the stamp of a neighbour's own record: after a cut mostly the known one, under a new number.
+
+        If it is another one it is asked for, by the stamps of its slot.
+        """
+        if not self._may_ask(neighbour, -1):
+            return []
+        epoch, version, fingerprint = stamp
+        known = self._known.get(neighbour)
+        if known is not None and known.stamp >= stamp:
+            return [SendRecords(neighbour, (known,))] if known.stamp > stamp else []
+        record = None if known is None else replace(known, epoch=epoch, version=version)
+        if record is not None and record.fingerprint == fingerprint:
+            return self._take(neighbour, self._news([record], "$.own[{}]"), now)
+        slot = slot_of(neighbour)
+        return [SendStamps(neighbour, Stamps(slot, self._known.stamps(slot)))]
+
     def hear_digest(self, neighbour: str, digest: Digest, now: float) -> list[Effect]:
         """Take a neighbour's own record, and send it the stamps of all slots that differ from those here."""
         if digest.record.node != neighbour:
@@ -492,7 +531,7 @@ class Topology:
         effects: list[Effect] = []
         for record, source in self._pacing.due(now):
             if record.node == self.node:
-                effects += self._flood([self.own], "")
+                effects += self._flood_own()
                 continue
             known = self._known.get(record.node)
             if known is not None and is_newer(record, known) and self._has_room(record):

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tidings.overlay.records import Digest, NodeRecord, Stamps
+from tidings.overlay.records import Digest, NodeRecord, Stamp, Stamps
+
+
+class SendOwn(Struct, frozen=True):
+    """Send a neighbour that has the same records of others the stamp of this node's; to `hear_own` there."""
+
+    neighbour: str
+    stamp: Stamp
 
 
 class SendDigest(Struct, frozen=True):
@@ -66,7 +73,8 @@ class NodesExceeded(Struct, frozen=True):
 
 
 Effect = (
-    SendDigest
+    SendOwn
+    | SendDigest
     | SendStamps
     | SendRecords
     | StoreAdjacency
