@@ -1,10 +1,9 @@
-"""Strategies of replication by name; a module each, behind one interface (`base.py`)."""
+"""Strategies of replication by name, behind one interface (`base.py`)."""
 
 from __future__ import annotations
 
-from tidings.adhoc.strategies.base import ReplicationStrategy
+from tidings.adhoc.strategies.base import DirectDelivery, ReplicationStrategy
 from tidings.adhoc.strategies.budget import CopyBudget
-from tidings.adhoc.strategies.direct import DirectDelivery
 from tidings.adhoc.strategies.epidemic import AcknowledgedEpidemic, PlainEpidemic
 from tidings.adhoc.strategies.prophet import Prophet
 from tidings.adhoc.strategies.spray import SprayAndWait

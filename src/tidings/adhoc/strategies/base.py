@@ -16,10 +16,6 @@ from tidings.adhoc.messages import Replica
 NO_CONTEXT: dict[str, float] = {}
 
 
-def _all_free() -> float:
-    return 1.0
-
-
 class ReplicationStrategy:
     """Rules by which one host replicates messages. This one gives no copy to any carrier."""
 
@@ -29,7 +25,7 @@ class ReplicationStrategy:
 
     def __init__(self, host: str) -> None:
         self.host = host
-        self.free_share: Callable[[], float] = _all_free
+        self.free_share: Callable[[], float] = lambda: 1.0
         """The share of the host's buffer that is free; the host sets it."""
 
     def begin(self, replica: Replica, now: float) -> None:
@@ -55,3 +51,9 @@ class ReplicationStrategy:
     def is_spent(self, replica: Replica) -> bool:
         """Whether this host has handed on its only copy, and keeps none."""
         return replica.copies < 1
+
+
+class DirectDelivery(ReplicationStrategy):
+    """Rules of direct delivery: the sender keeps its one copy of a message until it meets the recipient."""
+
+    name = "direct"
