@@ -37,7 +37,7 @@ File = Annotated[
         "FILE", "Filters, as TOML, lines of JSON or plain lines; or an access.toml.", show_default=False
     ),
 ]
-Folder = Annotated[str | None, option("--path", "DIR", "The folder of a sealed log, instead of a node.")]
+Folder = Annotated[str | None, option("DIR", "The folder of a sealed log, instead of a node.")]
 Since = Annotated[str, option("TIME", "Count events stored since then: 30d, 12h, or a time.")]
 Until = Annotated[str | None, option("TIME", "Count only events stored before then.")]
 Where = Annotated[str, option("FILTER", "Count only events that match this as well.")]

@@ -34,7 +34,7 @@ BENCHMARKS = {
 app = typer.Typer(no_args_is_help=True)
 
 Quick = Annotated[bool, option("--quick", "Small sizes: a quick look, not figures to quote.")]
-JsonFile = Annotated[Path | None, option("--json", "FILE", "Also write the figures here.")]
+JsonFile = Annotated[Path | None, option("FILE", "Also write the figures here.")]
 
 
 def _add(name: str, help: str) -> None:

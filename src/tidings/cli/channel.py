@@ -27,7 +27,7 @@ Delivery = Annotated[
 ]
 Types = Annotated[list[str] | None, option("--type", "TYPE", "A type of its events; may be repeated.")]
 Private = Annotated[bool, option("--private", "Hide it: only its reference finds it.")]
-Reference = Annotated[str | None, option("--reference", "TEXT", "The reference of a private channel.")]
+Reference = Annotated[str | None, option("TEXT", "The reference of a private channel.")]
 Where = Annotated[str, option("--where", "FILTER", "Of its events, those that match.")]
 Count = Annotated[int | None, option("End after so many events.", min=1)]
 Durable = Annotated[str | None, option("NAME", "Keep reliable events under this name while this is away.")]

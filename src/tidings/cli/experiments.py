@@ -26,13 +26,11 @@ OUT = Path("experiment")
 
 Grid = Annotated[
     list[str] | None,
-    option("--grid", "NAME=V,V", "Run an experiment instead: these values of a parameter; may be repeated."),
+    option("NAME=V,V", "Run an experiment instead: these values of a parameter; may be repeated."),
 ]
 Seeds = Annotated[int, option("N", "Seeds for each point of the grid.", min=1, max=10_000)]
 OnSpark = Annotated[bool, option("--spark", "Run the experiment on Spark, one run a task.")]
-Out = Annotated[
-    Path, option("--out", "DIR", "The folder of its rows and plots; what is there is not run again.")
-]
+Out = Annotated[Path, option("DIR", "The folder of its rows and plots; what is there is not run again.")]
 
 
 def experiment(

@@ -44,9 +44,9 @@ Node = Annotated[
 ]
 Where = Annotated[str | None, option("FILTER", "The filter of events.")]
 NewName = Annotated[str, argument("NAME[.toml]", "The new graph, or the new folder.", show_default=False)]
-ToFile = Annotated[Path | None, option("--to", "FILE", "Write it to FILE.svg or FILE.mmd.")]
+ToFile = Annotated[Path | None, option("FILE", "Write it to FILE.svg or FILE.mmd.")]
 States = Annotated[list[str] | None, argument("[STATE]...", "Only these states.", show_default=False)]
-FromCheckpoint = Annotated[str | None, option("--checkpoint", "DIR", "The checkpoint of a run.")]
+FromCheckpoint = Annotated[str | None, option("DIR", "The checkpoint of a run.")]
 AsSvg = Annotated[bool, option("--svg", "Print SVG instead of Mermaid.")]
 
 

@@ -27,9 +27,9 @@ from tidings.errors import Refused, UserError
 sessions = typer.Typer(no_args_is_help=True)
 peers = typer.Typer(no_args_is_help=True)
 
-Client = Annotated[str | None, option("--client", "NAME", "Only the sessions of this client.")]
+Client = Annotated[str | None, option("NAME", "Only the sessions of this client.")]
 Which = Annotated[list[str] | None, argument("SESSION", "A session, as the list names it; may be repeated.")]
-OfClient = Annotated[str | None, option("--client", "NAME", "All sessions of the client of this name.")]
+OfClient = Annotated[str | None, option("NAME", "All sessions of the client of this name.")]
 
 
 @sessions.command("list")

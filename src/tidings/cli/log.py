@@ -59,10 +59,8 @@ Force = Annotated[bool, option("--force", "Also files that readers still need.")
 Text = Annotated[str | None, argument("FILTER", "The events to keep: type LIKE 'air.%'")]
 Name = Annotated[str | None, option("Its name; by default, derived from the filter.")]
 Listed = Annotated[bool, option("--list", "List the filters to keep.")]
-Owner = Annotated[
-    str | None, option("--owner", "CLIENT", "With --remove: its owner, also of a reader; needs manage.")
-]
-Removed = Annotated[str | None, option("--remove", "NAME", "Remove this name.")]
+Owner = Annotated[str | None, option("CLIENT", "With --remove: its owner, also of a reader; needs manage.")]
+Removed = Annotated[str | None, option("NAME", "Remove this name.")]
 
 
 @app.callback()

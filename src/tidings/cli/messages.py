@@ -56,21 +56,19 @@ dead = typer.Typer()
 PAGE = 100
 """Messages that are taken, printed and acknowledged together when all are wanted."""
 
-PutCount = Annotated[int, option("--count", "Put the event so many times.", min=1)]
-Delay = Annotated[
-    float | None, option("--delay-s", "Deliver it after so many seconds at the earliest.", min=0.0)
-]
+PutCount = Annotated[int, option("Put the event so many times.", min=1)]
+Delay = Annotated[float | None, option("Deliver it after so many seconds at the earliest.", min=0.0)]
 NotBefore = Annotated[
     str | None, option("TIME", "Deliver it at this time at the earliest, as in 2030-05-01T08:30:00Z.")
 ]
 GroupName = Annotated[
-    str | None, option("--group", "Deliver the messages of one group one after the other, in their order.")
+    str | None, option("Deliver the messages of one group one after the other, in their order.")
 ]
-GetCount = Annotated[int, option("--count", "Get so many messages.", min=1)]
+GetCount = Annotated[int, option("Get so many messages.", min=1)]
 GetAll = Annotated[bool, option("--all", "Get all messages that are in it now.")]
 ReadAll = Annotated[bool, option("--all", "Read all messages that are in it now.")]
-WatchCount = Annotated[int | None, option("--count", "End after so many messages.", min=1)]
-Into = Annotated[str | None, option("--queue", "QUEUE", "Put them into this queue instead.")]
+WatchCount = Annotated[int | None, option("End after so many messages.", min=1)]
+Into = Annotated[str | None, option("QUEUE", "Put them into this queue instead.")]
 
 
 @connects

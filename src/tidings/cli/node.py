@@ -72,7 +72,7 @@ Join = Annotated[
     ),
 ]
 ShowConfig = Annotated[bool, option("--show-config", "Print the effective settings as such a file, and end.")]
-Directory = Annotated[Path | None, option("--dir", "DIR", "The directory that the node will have.")]
+Directory = Annotated[Path | None, option("DIR", "The directory that the node will have.")]
 StopTimeout = Annotated[float, seconds("--timeout", "How long the node may take to end.")]
 DrainTimeout = Annotated[float, seconds("--timeout", "How long it may take.")]
 Stops = Annotated[bool, option("--stop", "Stop the node afterwards, also if clients have stayed.")]

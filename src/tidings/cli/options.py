@@ -11,11 +11,12 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import starmap
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
+import msgspec
 import typer
+from msgspec.structs import fields
 
 from tidings.errors import UserError
 from tidings.node.settings import SETTINGS, Setting
@@ -76,12 +77,8 @@ Wait = Annotated[bool, option("--wait", "Wait without a time limit.")]
 Gateway = Annotated[str, option("HOST:PORT", "The gateway; the port is 4242.", envvar="TIDINGS_GATEWAY")]
 Udp = Annotated[bool, option("--udp", "Use UDP.")]
 Tls = Annotated[bool, option("--tls", "Use TLS.", rich_help_panel=_TLS)]
-Ca = Annotated[
-    Path | None, option("--ca", "FILE", "Trusted certificates; implies TLS.", rich_help_panel=_TLS)
-]
-TokenFile = Annotated[
-    Path | None, option("--token-file", "FILE", "The token of the user.", rich_help_panel=_TLS)
-]
+Ca = Annotated[Path | None, option("FILE", "Trusted certificates; implies TLS.", rich_help_panel=_TLS)]
+TokenFile = Annotated[Path | None, option("FILE", "The token of the user.", rich_help_panel=_TLS)]
 OnlyAsked = Annotated[bool, option("--only-asked", "Leave out readings without a subscription.")]
 
 
@@ -108,9 +105,15 @@ def with_options(*options: inspect.Parameter, before: str | None = None) -> Call
     return extend
 
 
-def options_of(table: Mapping[str, tuple[type, Any]]) -> Iterator[inspect.Parameter]:
-    """Yield the options of these names, types and `typer.Option`s; one that is not given is None."""
-    return starmap(_option, ((name, *row) for name, row in table.items()))
+def options_of(
+    table: Mapping[str, tuple[Any, Any]], defaults: type[msgspec.Struct] | None = None
+) -> Iterator[inspect.Parameter]:
+    """Yield the options of these names, types and `typer.Option`s.
+
+    One that is not given has the default of the struct's field of that name, and without a struct None.
+    """
+    known = {} if defaults is None else {one.name: one.default for one in fields(defaults)}
+    return (_option(name, kind, option, known.get(name)) for name, (kind, option) in table.items())
 
 
 def settings_options(*names: str, **defaults: Any) -> Iterator[inspect.Parameter]:
@@ -156,10 +159,11 @@ def credential_options(panel: str = _TLS, prefix: str = "", /, **helps: str) -> 
         yield _option(name, str, option)
 
 
-def _option(name: str, kind: type, option: Any) -> inspect.Parameter:
-    """Return an option that is None unless it is given."""
-    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+def _option(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
+    """Return an option that has this default unless it is given."""
+    of_both = kind | None if default is None else kind
+    annotation = Annotated[of_both, option]  # type: ignore[valid-type]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 NODE_OPTION = _option("node", str, typer.Option("--node", **_NODE))

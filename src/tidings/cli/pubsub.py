@@ -45,7 +45,7 @@ Delivery = Annotated[
         autocompletion=lambda: list(DELIVERIES),
     ),
 ]
-Times = Annotated[int, option("--count", "Publish the event so many times.", min=1)]
+Times = Annotated[int, option("Publish the event so many times.", min=1)]
 
 
 @connects
@@ -132,11 +132,7 @@ def read_since(text: str) -> int | datetime:
 Which = Annotated[str, argument("NAME", "The name of the durable subscription.")]
 Owner = Annotated[
     str | None,
-    option(
-        "--owner",
-        "CLIENT",
-        "The client it belongs to, if not to --name; takes the right to manage everything.",
-    ),
+    option("CLIENT", "The client it belongs to, if not to --name; takes the right to manage everything."),
 ]
 
 
@@ -190,7 +186,7 @@ async def _owners(bus: Bus, which: str) -> str:
 # Advertisements
 
 Wanted = Annotated[str, argument("FILTER", "Only those that overlap this filter.")]
-Lists = Annotated[int | None, option("--count", "End after so many lists.", min=1)]
+Lists = Annotated[int | None, option("End after so many lists.", min=1)]
 
 
 @advertisements.command("list")

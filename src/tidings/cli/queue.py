@@ -53,8 +53,7 @@ class Scope(StrEnum):
 
 Name = Annotated[str | None, argument("NAME", "The name; without it, the id.")]
 Properties = Annotated[
-    list[str] | None,
-    option("--property", "-p", "NAME=VALUE", "A property to find it by; may be repeated."),
+    list[str] | None, option("--property", "-p", "NAME=VALUE", "A property to find it by; may be repeated.")
 ]
 Bind = Annotated[str | None, option("FILTER", "Put publications that match this into it.")]
 NameSought = Annotated[str | None, argument("NAME", "Only the queue of this name or id.")]

@@ -58,10 +58,10 @@ AdminName = Annotated[str, option("NAME", "The administrator, who has full acces
 NodeName = Annotated[str, argument("NAME", "The name of the other node.")]
 InvitedName = Annotated[str, argument("NAME", "The name of the new node.")]
 For = Annotated[str, option("--for", "TIME", "How long it is good: 30min, 12h, at most 7d.")]
-Revoke = Annotated[str | None, option("--revoke", "NAME", "Revoke the invitation of this node.")]
+Revoke = Annotated[str | None, option("NAME", "Revoke the invitation of this node.")]
 UserName = Annotated[str, argument("USER", "The user that the certificate names.")]
 From = Annotated[Path, option("--from", "DIR", "A security directory with ca.key in it.")]
-To = Annotated[Path, option("--to", "DIR", "The directory to make.")]
+To = Annotated[Path, option("DIR", "The directory to make.")]
 
 
 @app.command()

@@ -51,7 +51,7 @@ NETWORKS_SHOWN = 3
 """Networks that are named beside a filter that they serve."""
 SERVED = {"full": "fully", "part": "in part", "none": "not"}
 
-Timeout = Annotated[float, option("--timeout", "SECONDS", "How long to wait.", min=0.1)]
+Timeout = Annotated[float, option("SECONDS", "How long to wait.", min=0.1)]
 Subscriptions = Annotated[bool, option("--subscriptions", "Whether the sensors serve each subscription.")]
 Where = Annotated[str, option("--network", "ID", "Only this network.")]
 File = Annotated[Path, argument("FILE", "CSV with a header line; may be gzipped (.gz).", show_default=False)]
@@ -59,32 +59,26 @@ Speed = Annotated[float, option("N", "N times as fast as recorded; 0: as fast as
 ColumnsOption = Annotated[
     str | None,
     option(
-        "--columns",
         "MAPPING",
         "Which column is what, such as: timestamp=time,name=sensor,posx=lon,posy=lat,"
         "value:air.pm10=pm10. Without it, by the names of the columns.",
     ),
 ]
 NetworkColumn = Annotated[
-    str | None, option("--network", "COLUMN", "The column of the network. Without it, each sensor is one.")
+    str | None, option("COLUMN", "The column of the network. Without it, each sensor is one.")
 ]
 MqttBroker = Annotated[str, option("HOST[:PORT]", "The MQTT broker.", show_default=False)]
 Topics = Annotated[
-    list[str] | None,
-    option("--topics", "FILTER", "The topics to subscribe to; by default, those of the map."),
+    list[str] | None, option("FILTER", "The topics to subscribe to; by default, those of the map.")
 ]
 MapFile = Annotated[
     Path, option("--map", "FILE", "How messages become readings, as TOML.", show_default=False)
 ]
 Username = Annotated[str | None, option("NAME", "The user at the broker.")]
 PasswordFile = Annotated[Path | None, option("FILE", "The password for the broker.")]
-SessionName = Annotated[
-    str, option("--session", "NAME", "The MQTT client id, by which the broker keeps the session.")
-]
+SessionName = Annotated[str, option("NAME", "The MQTT client id, by which the broker keeps the session.")]
 BrokerTls = Annotated[bool, option("--broker-tls", "Use TLS to the broker.")]
-BrokerCa = Annotated[
-    Path | None, option("--broker-ca", "FILE", "Trusted certificates of the broker; implies TLS.")
-]
+BrokerCa = Annotated[Path | None, option("FILE", "Trusted certificates of the broker; implies TLS.")]
 
 
 # What a gateway knows

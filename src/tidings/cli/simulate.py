@@ -8,16 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tidings.cli.connection import run_quickly
 from tidings.cli.experiments import OUT, Grid, OnSpark, Out, Seeds, experiment, write_picture
-from tidings.cli.options import GATEWAY, Ca, Gateway, Json, Tls, TokenFile, Udp, option
+from tidings.cli.options import (
+    GATEWAY,
+    Ca,
+    Gateway,
+    Json,
+    Tls,
+    TokenFile,
+    Udp,
+    option,
+    options_of,
+    with_options,
+)
 from tidings.cli.printing import print_json, print_result, progress_line
 from tidings.cli.simulate_adhoc import run_adhoc
-from tidings.sensors.city import KINDS, Load
+from tidings.sensors.city import Load
 from tidings.sensors.link import place_of
 from tidings.sensors.simulation import CityTally, Simulation
 from tidings.simulator import overlay_storm, peer_storm, queue_storm, storm
@@ -35,15 +46,13 @@ DRAWN = 24
 Seed = Annotated[int, option("The seed of the first storm; the others follow.")]
 Runs = Annotated[int, option("The number of storms.", min=1)]
 StormsOrNetworks = Annotated[
-    int | None,
-    option("The number of storms, without it 10; of networks of more than 7 nodes, 1.", min=1),
+    int | None, option("The number of storms, without it 10; of networks of more than 7 nodes, 1.", min=1)
 ]
 Duration = Annotated[float, option("--duration-s", "The simulated seconds of each storm.", min=0.1)]
 Nodes = Annotated[int, option("N", "The number of nodes; clients use the queues of all.", min=1, max=5)]
 LinkedNodes = Annotated[
     int | None,
     option(
-        "--nodes",
         "N",
         "The number of nodes; without it, 3 to 7. More than 7 have tables alone: see above.",
         min=2,
@@ -52,26 +61,23 @@ LinkedNodes = Annotated[
 ]
 Picture = Annotated[
     Path | None,
-    option(
-        "--svg", "FILE", "Draw a network instead: its tree, and a switch to a better one, with their costs."
-    ),
+    option("FILE", "Draw a network instead: its tree, and a switch to a better one, with their costs."),
 ]
-Networks = Annotated[int, option("N", "The number of networks.", min=1)]
-Sensors = Annotated[int, option("N", "Sensors of each network.", min=1, max=10_000)]
-Types = Annotated[list[str] | None, option("--type", "TYPE", "What they measure; may be repeated.")]
-Rate = Annotated[float, option("N", "Messages a second and network; 0: as many as possible.", min=0.0)]
-Readings = Annotated[int, option("N", "Readings of each message.", min=1)]
-Mobility = Annotated[float, option("M/S", "The speed of every fourth network.", min=0.0)]
-Churn = Annotated[float, option("N", "Networks a minute that leave or lose their connection.", min=0.0)]
-Smog = Annotated[int, option("N", "The number of networks in a corner with bad air.", min=0)]
-CitySeed = Annotated[int, option("--seed", "The seed of the city and its values.")]
-HowLong = Annotated[
-    float | None, option("--duration", "SECONDS", "How long; without it, until Ctrl-C.", min=0.1)
-]
-Always = Annotated[bool, option("--always", "Send without demand.")]
-Connections = Annotated[
-    int | None, option("N", "Connections that networks share; without it, one each.", min=1)
-]
+LOAD = {
+    "networks": (int, option("N", "The number of networks.", min=1)),
+    "sensors": (int, option("N", "Sensors of each network.", min=1, max=10_000)),
+    "types": (list[str], option("--type", "TYPE", "What they measure; may be repeated.", show_default=False)),
+    "rate": (float, option("N", "Messages a second and network; 0: as many as possible.", min=0.0)),
+    "readings": (int, option("N", "Readings of each message.", min=1)),
+    "mobility": (float, option("M/S", "The speed of every fourth network.", min=0.0)),
+    "churn": (float, option("N", "Networks a minute that leave or lose their connection.", min=0.0)),
+    "smog": (int, option("N", "The number of networks in a corner with bad air.", min=0)),
+    "connections": (int, option("N", "Connections that networks share; without it, one each.", min=1)),
+    "always": (bool, option("--always", "Send without demand.")),
+    "seed": (int, option("--seed", "The seed of the city and its values.")),
+    "duration_s": (float, option("--duration", "SECONDS", "How long; without it, until Ctrl-C.", min=0.1)),
+}
+"""The options for the load of a city, by its fields, which have the defaults."""
 
 
 @app.command("storm")
@@ -164,25 +170,15 @@ def run_cities(seed: Seed = 0, runs: Runs = 1, duration_s: Duration = 60.0, json
 
 
 @app.command("sensors")
+@with_options(*options_of(LOAD, Load), before="udp")
 def run_sensors(
     gateway: Gateway = GATEWAY,
-    networks: Networks = 1,
-    sensors: Sensors = 10,
-    type: Types = None,
-    rate: Rate = 2.0,
-    readings: Readings = 1,
-    mobility: Mobility = 0.0,
-    churn: Churn = 0.0,
-    smog: Smog = 0,
-    connections: Connections = None,
-    always: Always = False,
-    seed: CitySeed = 0,
-    duration: HowLong = None,
     udp: Udp = False,
     tls: Tls = False,
     ca: Ca = None,
     token_file: TokenFile = None,
     json: Json = False,
+    **load: Any,
 ) -> None:
     """Simulate a city of sensors that send a real gateway the readings that it requests.
 
@@ -190,22 +186,8 @@ def run_sensors(
     sensors do that can't be controlled.
     """
     place = place_of(gateway, udp=udp, tls=tls, ca=ca, token=token_file)
-    load = Load(
-        networks=networks,
-        sensors=sensors,
-        types=tuple(type or KINDS),
-        rate=rate,
-        readings=readings,
-        mobility=mobility,
-        churn=churn,
-        smog=smog,
-        connections=connections,
-        always=always,
-        seed=seed,
-        duration_s=duration,
-    )
     with progress_line(not json) as show:
-        simulation = Simulation(place, load, lambda tally: show(city_text(tally)))
+        simulation = Simulation(place, Load(**load), lambda tally: show(city_text(tally)))
         is_whole = run_quickly(simulation.run())
     print_city(simulation.tally, json)
     if not is_whole:

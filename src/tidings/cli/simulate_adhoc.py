@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,51 +12,28 @@ from tidings.cli.printing import print_result
 from tidings.errors import UserError
 
 AT = "1h,6h,24h,end"
-_MOVING = "Hosts that move"
+_moving = partial(option, rich_help_panel="Hosts that move")
 
 Trace = Annotated[
     Path | None,
-    option("--trace", "FILE", "Contacts: a trace of the ONE, of SocioPatterns or of Haggle; may be gzipped."),
+    option("FILE", "Contacts: a trace of the ONE, of SocioPatterns or of Haggle; may be gzipped."),
 ]
-Format = Annotated[
-    str | None, option("--format", "FORMAT", "one, sociopatterns or haggle; without it, guessed.")
-]
-Strategy = Annotated[
-    str, option("--strategy", "NAME", "direct, epidemic, acknowledged, spray, prophet or budget.")
-]
+Format = Annotated[str | None, option("FORMAT", "one, sociopatterns or haggle; without it, guessed.")]
+Strategy = Annotated[str, option("NAME", "direct, epidemic, acknowledged, spray, prophet or budget.")]
 BufferSize = Annotated[
-    str | None,
-    option("--buffer", "SIZE", "Of each host: unlimited, as over a trace, 5MB, or a number of messages."),
+    str | None, option("SIZE", "Of each host: unlimited, as over a trace, 5MB, or a number of messages.")
 ]
-At = Annotated[str, option("--at", "TIMES", "When to look, such as 1h,6h,24h,end.")]
-Start = Annotated[
-    str, option("--start", "WHEN", "When all send: a share of the trace, 25%, or 2h after its start.")
-]
-StepS = Annotated[
-    float | None,
-    option("--step-s", "SECONDS", "A step; without it, as the format has it.", min=0.1),
-]
-Scenario = Annotated[
-    str | None,
-    option("--scenario", "NAME", "Instead of a trace: one, vahdat or emma.", rich_help_panel=_MOVING),
-]
-Seed = Annotated[int, option("--seed", "The seed of a scenario.", rich_help_panel=_MOVING)]
-Range = Annotated[
-    float, option("--range", "METRES", "Of the hosts' radio.", rich_help_panel=_MOVING, min=0.0)
-]
-Hosts = Annotated[int, option("--hosts", "N", "How many; 0: as it has.", rich_help_panel=_MOVING, min=0)]
-Duration = Annotated[
-    float, option("--duration", "HOURS", "How long; 0: as it has.", rich_help_panel=_MOVING, min=0.0)
-]
-Reliability = Annotated[
-    float,
-    option("--reliability", "SHARE", "Of deliveries, for budget.", rich_help_panel=_MOVING, min=0.0, max=1.0),
-]
-Svg = Annotated[Path | None, option("--svg", "FILE", "Write a map that moves here.", rich_help_panel=_MOVING)]
-Write = Annotated[
-    Path | None,
-    option("--write", "FILE", "Write the contacts here, as the ONE does.", rich_help_panel=_MOVING),
-]
+At = Annotated[str, option("TIMES", "When to look, such as 1h,6h,24h,end.")]
+Start = Annotated[str, option("WHEN", "When all send: a share of the trace, 25%, or 2h after its start.")]
+StepS = Annotated[float | None, option("SECONDS", "A step; without it, as the format has it.", min=0.1)]
+Scenario = Annotated[str | None, _moving("NAME", "Instead of a trace: one, vahdat or emma.")]
+Seed = Annotated[int, _moving("The seed of a scenario.")]
+Range = Annotated[float, _moving("METRES", "Of the hosts' radio.", min=0.0)]
+Hosts = Annotated[int, _moving("N", "How many; 0: as it has.", min=0)]
+Duration = Annotated[float, _moving("HOURS", "How long; 0: as it has.", min=0.0)]
+Reliability = Annotated[float, _moving("SHARE", "Of deliveries, for budget.", min=0.0, max=1.0)]
+Svg = Annotated[Path | None, _moving("FILE", "Write a map that moves here.")]
+Write = Annotated[Path | None, _moving("FILE", "Write the contacts here, as the ONE does.")]
 
 
 def run_adhoc(

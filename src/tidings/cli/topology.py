@@ -27,10 +27,7 @@ LOOK_S = 0.2
 """How often `--watch` looks."""
 
 Svg = Annotated[Path | None, option("--svg", "FILE", "Draw the network to this file, as SVG.")]
-Watch = Annotated[
-    bool,
-    option("--watch", "Print each change of a link or node, until Ctrl-C."),
-]
+Watch = Annotated[bool, option("--watch", "Print each change of a link or node, until Ctrl-C.")]
 Gone = Annotated[str, argument("NAME", "The name or id of the neighbour.")]
 TracedKind = Annotated[str, argument("TYPE", "The type of the event.")]
 

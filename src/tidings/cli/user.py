@@ -24,7 +24,7 @@ app = typer.Typer(no_args_is_help=True)
 VARIABLE = "TIDINGS_PASSWORD"
 
 Security = Annotated[
-    Path | None, option("--security", "DIR", "The security directory of the node.", envvar="TIDINGS_SECURITY")
+    Path | None, option("DIR", "The security directory of the node.", envvar="TIDINGS_SECURITY")
 ]
 UserName = Annotated[str, argument("NAME", "The name of the user.")]
 PasswordFile = Annotated[

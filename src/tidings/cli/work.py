@@ -34,7 +34,7 @@ PAUSE_S = 1.0
 Command = Annotated[str, argument("COMMAND", "The shell command, in quotes: 'python job.py'")]
 RejectOn = Annotated[
     list[int] | None,
-    option("--reject-on", "CODE", "Reject the message on this exit code, as a dead letter.", min=1, max=255),
+    option("CODE", "Reject the message on this exit code, as a dead letter.", min=1, max=255),
 ]
 Count = Annotated[int | None, option("End after so many messages.", min=1)]
 Timeout = Annotated[float | None, seconds("--timeout", "End when no message has come for so long.")]
