@@ -40,11 +40,16 @@ def begin(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
-def run(*arguments: str, lines: str = "", **environment: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a command."""
+def apart(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command in a process of its own."""
     process = begin(*arguments, **environment)
-    output, errors = process.communicate(lines, timeout=ANSWER_S_MAX)
+    output, errors = process.communicate(timeout=ANSWER_S_MAX)
     return process.returncode, output, errors
+
+
+def run(*arguments: str, lines: str = "", **environment: str) -> tuple[int, str, str]:
+    """The same in this process, where the command need not be imported anew."""
+    return run_command(*arguments, lines=lines, environment={"COLUMNS": "100", **environment})
 
 
 def subscribed(*arguments: str) -> subprocess.Popen[str]:
@@ -57,7 +62,7 @@ def subscribed(*arguments: str) -> subprocess.Popen[str]:
 
 def test_what_is_published_is_shown_to_who_subscribed(node: str) -> None:
     reader = subscribed("value > 40 AND street = 'quay'", "--count", "2", "--node", node)
-    code, output, _ = run(
+    code, output, _ = apart(
         "publish", "air.pm10", "value=41.5", "street=quay", "note=two words", "--node", node
     )
     assert (code, output) == (0, "published 1\n")
@@ -157,7 +162,7 @@ def test_where_no_node_is_a_command_says_so_and_what_to_do(command: tuple[str, .
 
 
 def test_an_address_that_is_none_is_named() -> None:
-    code, _, errors = run("publish", "a", TIDINGS_NODE="http://127.0.0.1")
+    code, _, errors = apart("publish", "a", TIDINGS_NODE="http://127.0.0.1")
     assert code == 2
     assert errors.startswith("tidings: 'http://127.0.0.1' is no address")
 
@@ -268,7 +273,7 @@ def test_subscribe_prints_the_matches_of_a_pattern(node: str) -> None:
         for kind in ("A", "X", "B"):
             bus.publish(kind, k="quay", delivery="reliable")
     wanted = ("--pattern", pattern, "--durable", "pairs", "--name", "pat", "--count", "1", "--json")
-    code, output, _ = run("subscribe", *wanted, "--node", node)
+    code, output, _ = apart("subscribe", *wanted, "--node", node)
     match = json.loads(output)
     assert (code, match["type"], match["subject"], match["attributes"]["events"]) == (0, "pair", "quay", 2)
 

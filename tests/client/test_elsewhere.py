@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import IS_SOAK
 
 import tidings
 from client import test_queue, test_worker
@@ -81,8 +82,13 @@ def same_tests() -> list[Any]:
     return [
         pytest.param(test, arguments, id=f"{name.removeprefix('test_')}-{number}")
         for name, test in found
-        for number, arguments in enumerate(_cases(test))
+        for number, arguments in _chosen(list(enumerate(_cases(test))))
     ]
+
+
+def _chosen(cases: list[Any]) -> list[Any]:
+    """The first, the last and one between them; the long run has all, as the tests of a queue here have."""
+    return cases if IS_SOAK or len(cases) <= 3 else [cases[0], cases[len(cases) // 2], cases[-1]]
 
 
 def _cases(test: Callable[..., None]) -> Iterator[dict[str, Any]]:
