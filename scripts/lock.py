@@ -15,7 +15,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTRAS = ("node", "spark", "geo", "dev")
+EXTRAS = ("node", "spark", "geo", "concepts", "dev")
 
 
 def wanted() -> list[Requirement]:

@@ -79,7 +79,7 @@ def test_the_lock_holds_names_and_versions_only() -> None:
 def test_the_lock_names_everything_the_project_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    parts = (extras[name] for name in ("node", "spark", "geo", "dev"))
+    parts = (extras[name] for name in ("node", "spark", "geo", "concepts", "dev"))
     asked = [*project["dependencies"], *chain.from_iterable(parts)]
     names = {re.split(r"[^a-zA-Z0-9-]", line)[0] for line in asked}
     assert names <= set(locked())

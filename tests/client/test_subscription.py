@@ -14,6 +14,7 @@ from tidings import Event, Filter
 from tidings.client import Subscription
 from tidings.client.subscription import NOTED_LENGTH_MAX
 from tidings.errors import Disconnected, EventError, FilterError, MissingExtra, Refused, UserError
+from tidings.filters import Converter, Taxonomy
 
 
 async def numbers(events: Subscription, count: int) -> list[int]:
@@ -483,3 +484,44 @@ def test_a_filter_that_only_the_node_can_read_is_left_to_it(
 
     run(work())
     assert notes_of(caplog) == []
+
+
+def test_values_are_converted_where_they_are_read() -> None:
+    async def work() -> None:
+        dusty = Filter("value > 50 'µg/m³'", taxonomy=Taxonomy())
+        async with tidings.open() as bus, bus.subscribe(dusty, convert={"value": "µg/m³"}) as events:
+            await bus.publish("air", value=0.05, unit="mg/m³")
+            await bus.publish("air", value=0.06, unit="mg/m³")
+            await bus.publish("air", value=51, unit="ug/m3")
+            first, second = await anext(events), await anext(events)
+            assert (first["value"], first["unit"], first["original.value"]) == (60.0, "µg/m³", 0.06)
+            assert (second["value"], second["original.unit"]) == (51.0, "ug/m3")
+            assert first.id != second.id
+
+    run(work())
+
+
+def test_a_converted_event_is_acknowledged_as_any_other() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus:
+            convert = Converter({"value": "mcg"}, Taxonomy({"units": {"mcg": "µg"}}))
+            options = {"durable": "mine", "acknowledge": "client", "convert": convert}
+            async with bus.subscribe("type = 't'", **options) as events:  # type: ignore[arg-type]
+                for value in (1, 2):
+                    await bus.publish("t", value=value, unit="mg", delivery="reliable")
+                first = await anext(events)
+                assert (first["value"], first["unit"]) == (1000.0, "mcg")
+                await events.acknowledge(first)
+            async with bus.subscribe("type = 't'", durable="mine") as events:
+                assert (await anext(events))["value"] == 2
+
+    run(work())
+
+
+def test_a_node_refuses_a_text_with_a_unit() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus:
+            with pytest.raises(FilterError, match="line 1, column 11: a unit needs a taxonomy"):
+                await bus.subscribe("value > 5 'm'").__aenter__()
+
+    run(work())

@@ -71,7 +71,7 @@ from tidings.client.worker import Messages as AsyncMessages
 from tidings.event import Event
 from tidings.event.data import Model
 from tidings.event.typed import Typed, TypedModel
-from tidings.filters import Filter
+from tidings.filters import Converter, Filter
 from tidings.log.arguments import CollapseTerms
 from tidings.log.chunks import Part, ReplyPart
 from tidings.patterns import Pattern
@@ -256,6 +256,7 @@ class Bus(Root[AsyncBus]):
         order: ForwardOrder = "oldest",
         acknowledge: AcknowledgeBy = "auto",
         prefetch: int | None = None,
+        convert: Converter | Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Subscription | TypedSubscription[TypedModel]:
         """Subscribe to the events that match: an iterator inside `with`.
@@ -269,8 +270,9 @@ class Bus(Root[AsyncBus]):
         on while no client is there, and publishes its matches.
         `on_slow`: what the node does with events when this client is too slow; `latest` keeps the newest for
         each value of the attribute `slow_key`. `order`: whether a durable subscription that resumes gets the
-        oldest or newest first. Notes on the filter (`Filter.notes`) are logged as warnings of
-        `tidings.notes`.
+        oldest or newest first. `convert`: units that attributes are converted to, such as
+        `{"value": "µg/m³"}`, where events have others; `original.value` is what the event had.
+        Notes on the filter (`Filter.notes`) are logged as warnings of `tidings.notes`.
         """
         inner: Any = self._inner
         made: Subscription | TypedSubscription[TypedModel] = front_of(
@@ -287,6 +289,7 @@ class Bus(Root[AsyncBus]):
                 order=order,
                 acknowledge=acknowledge,
                 prefetch=prefetch,
+                convert=convert,
                 timeout_s=timeout_s,
             ),
             {AsyncSubscription: Subscription, AsyncTypedSubscription: TypedSubscription},

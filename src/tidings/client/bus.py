@@ -55,7 +55,7 @@ from tidings.event import Event
 from tidings.event.typed import Typed, TypedModel
 from tidings.event.values import plain_moment
 from tidings.event.wire import encode_events
-from tidings.filters import Filter
+from tidings.filters import Converter, Filter
 from tidings.ids import new_system
 from tidings.patterns import Pattern
 from tidings.peers.registry import ForwardOrder
@@ -304,6 +304,7 @@ class Bus(BusQueues, BusChannels):
         order: ForwardOrder = "oldest",
         acknowledge: AcknowledgeBy = "auto",
         prefetch: int | None = None,
+        convert: Converter | Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Subscription | TypedSubscription[TypedModel]:
         """Subscribe to the events that match: an async iterator inside `async with`.
@@ -317,8 +318,9 @@ class Bus(BusQueues, BusChannels):
         on while no client is there, and publishes its matches.
         `on_slow`: what the node does with events when this client is too slow; `latest` keeps the newest for
         each value of the attribute `slow_key`. `order`: whether a durable subscription that resumes gets the
-        oldest or newest first. Notes on the filter (`Filter.notes`) are logged as warnings of
-        `tidings.notes`.
+        oldest or newest first. `convert`: units that attributes are converted to, such as
+        `{"value": "µg/m³"}`, where events have others; `original.value` is what the event had.
+        Notes on the filter (`Filter.notes`) are logged as warnings of `tidings.notes`.
         """
         if acknowledge not in ("auto", "client") or (acknowledge == "client" and durable is None):
             raise UserError("acknowledge must be 'auto', or 'client' on a durable subscription")
@@ -338,7 +340,8 @@ class Bus(BusQueues, BusChannels):
             raise UserError("where goes with a class of events; join two filters with &")
         rules = durable, position, time_us, last, passive, on_slow, slow_key, order
         wanted = Wanted(text, *rules, pattern=pattern)
-        made = Subscription(self._link, wanted, prefetch, acknowledge, timeout_s)
+        converter = Converter(convert) if isinstance(convert, Mapping) else convert
+        made = Subscription(self._link, wanted, prefetch, acknowledge, timeout_s, converter)
         return TypedSubscription(made, filter) if isinstance(filter, type) else made
 
     def listen(

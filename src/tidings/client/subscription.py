@@ -22,7 +22,7 @@ import msgspec
 
 from tidings.errors import Disconnected, FilterError, MissingExtra, NoAnswer, Refused, UserError
 from tidings.event import Batch, Event
-from tidings.filters import Filter
+from tidings.filters import Converter, Filter
 from tidings.filters.notes import HEADER_VALUES, KnownValues
 from tidings.peers.registry import ForwardOrder
 from tidings.protocol.arguments import InForce, OnSlow
@@ -51,6 +51,7 @@ class SubscribeOptions(TypedDict, total=False):
     order: ForwardOrder
     acknowledge: AcknowledgeBy
     prefetch: int | None
+    convert: Converter | Mapping[str, str] | None
     timeout_s: float | None
 
 
@@ -74,7 +75,13 @@ class Subscription:
     """The events that match a filter, as an async iterator inside `async with`; made by `Bus.subscribe`."""
 
     def __init__(
-        self, link: Link, wanted: Wanted, prefetch: int, by: AcknowledgeBy, timeout_s: float | None
+        self,
+        link: Link,
+        wanted: Wanted,
+        prefetch: int,
+        by: AcknowledgeBy,
+        timeout_s: float | None,
+        convert: Converter | None = None,
     ) -> None:
         self.gaps: deque[Gap] = deque(maxlen=GAPS_KEPT)
         """The last gaps."""
@@ -84,6 +91,7 @@ class Subscription:
         self._wanted = wanted
         self._prefetch = prefetch
         self._timeout_s = timeout_s
+        self._convert = convert
         self._is_auto = wanted.durable is not None and by == "auto"
         self._is_by_hand = wanted.durable is not None and by == "client"
         self._inner: ClientSubscription | None = None
@@ -218,6 +226,8 @@ class Subscription:
             self._link.core.consume(self._inner, len(batch))
             self._link.flush_soon()
         self._events, self._at = batch.events, 0
+        if self._convert is not None:
+            self._events = [self._convert(event) for event in batch.events]
         self._positions, self.redelivered, self.late = positions, redelivered, batch.is_late
 
     @property

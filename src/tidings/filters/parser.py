@@ -7,11 +7,11 @@
                          | [NOT] LIKE text [ESCAPE text] | IS [NOT] NULL ]
     value       = sign { (+|-|*|/) sign }
     sign        = { + | - } primary
-    primary     = literal | name | :parameter | FUNCTION ( … ) | ( condition )
+    primary     = literal | number unit | name | :parameter | FUNCTION ( … ) | ( condition )
 
 Plain JMS text means what JMS says; what is added was a syntax error there: functions (a name before a
-parenthesis), `TIMESTAMP '…'`, `DATE '…'` and `X'…'` literals (a name before a string), parameters, quoted
-and dotted names, ordered strings, IN over any literals, `!=`.
+parenthesis), `TIMESTAMP '…'`, `DATE '…'` and `X'…'` literals (a name before a string), units (a string behind
+a number), parameters, quoted and dotted names, ordered strings, IN over any literals, `!=`.
 
 The rule kept: time is proportional to the text. Brackets are the only recursion, and they are counted.
 """
@@ -24,9 +24,9 @@ from typing import Any
 
 from tidings.errors import FilterError
 from tidings.event.values import Value
-from tidings.filters import tree
+from tidings.filters import measured, tree
 from tidings.filters.functions import ARGUMENTS_MAX, FUNCTIONS, Function
-from tidings.filters.kinds import fits
+from tidings.filters.kinds import fits, is_number
 from tidings.filters.taxonomy import Taxonomy
 from tidings.filters.tokens import (
     BINDING,
@@ -46,6 +46,7 @@ from tidings.filters.tokens import (
     unquoted,
 )
 from tidings.filters.tree import Condition, Expression
+from tidings.filters.units import Quantity
 
 NESTING_MAX = 50
 """Deepest nesting of brackets."""
@@ -55,8 +56,12 @@ CALCULATIONS_MAX = 200
 """Number of + - * / in a filter."""
 EXPRESSIONS_MAX = 20
 """Regular expressions of a filter: to compile one takes milliseconds."""
+QUANTITIES_MAX = 100
+"""Comparisons with a unit in a filter: each becomes as many alternatives as there are units."""
 
 CALCULATING = frozenset(BINDING)
+UNIT_STARTS = frozenset(("'", ":"))
+"""First characters of a unit behind a number: a string or a parameter."""
 TRUE = tree.Literal(True)
 
 
@@ -98,6 +103,8 @@ class _Parser(TokenReader):
         self.depth = 0
         self.calculations = 0
         self.expressions = 0
+        self.quantities = 0
+        self.is_negated = False  # whether an odd number of NOTs stands before what is parsed
 
     # Conditions
 
@@ -146,7 +153,9 @@ class _Parser(TokenReader):
         while self.take("NOT"):
             negative = not negative
         start = self.at
+        self.is_negated ^= negative
         condition = tree.as_condition(self.predicate(), start)
+        self.is_negated ^= negative
         return tree.negated(condition) if negative else condition
 
     def plain(self) -> Condition | None:
@@ -162,13 +171,17 @@ class _Parser(TokenReader):
         constant = plain_constant(tokens[at + 2])
         if constant is None:
             return None
-        if operator in COMPARISONS and tokens[at + 3] not in CALCULATING:
+        if operator in COMPARISONS:
+            if tokens[at + 3] in CALCULATING or tokens[at + 3][:1] in UNIT_STARTS:
+                return None
             self.at = at + 3
             return tree.Compare("<>" if operator == "!=" else operator, name, tree.Literal(constant))
         if not ((operator == "BETWEEN" or is_word(operator, "BETWEEN")) and is_word(tokens[at + 3], "AND")):
             return None
         high = plain_constant(tokens[at + 4])
-        if high is None or type(high) is not type(constant) or tokens[at + 5] in CALCULATING:
+        if high is None or type(high) is not type(constant):
+            return None
+        if tokens[at + 5] in CALCULATING or tokens[at + 5][:1] in UNIT_STARTS:
             return None
         self.at = at + 5
         return tree.Between(name, tree.Literal(constant), tree.Literal(high))
@@ -181,6 +194,8 @@ class _Parser(TokenReader):
             self.at += 1
             right_start = self.at
             right = self.value()
+            if isinstance(left, tree.Measured) or isinstance(right, tree.Measured):
+                return self.measured(*measured.compared(token, left, right), start)
             return tree.comparison(
                 token, tree.as_value(left, start), tree.as_value(right, right_start), right_start
             )
@@ -189,7 +204,10 @@ class _Parser(TokenReader):
             return self.null_test(left, start)
         if word == "NOT" and self.tokens[self.at + 1].upper() in ("BETWEEN", "IN", "LIKE"):
             self.at += 1
-            return tree.negated(self.membership(left, start))
+            self.is_negated = not self.is_negated
+            condition = tree.negated(self.membership(left, start))
+            self.is_negated = not self.is_negated
+            return condition
         if word in ("BETWEEN", "IN", "LIKE"):
             return self.membership(left, start)
         return left
@@ -198,17 +216,21 @@ class _Parser(TokenReader):
         word = self.tokens[self.at].upper()
         self.at += 1
         if word == "BETWEEN":
-            return self.between(tree.as_value(left, start))
+            return self.between(left, start)
         name = self.name_of(left, start, word)
         return self.in_list(name) if word == "IN" else self.like(name)
 
-    def between(self, operand: Expression) -> Condition:
+    def between(self, left: tree.TreeNode, left_start: int) -> Condition:
         start = self.at
-        low = tree.as_value(self.value(), start)
+        first = self.value()
         if not self.take("AND"):
             raise self.unexpected("AND between the two ends of BETWEEN")
         middle = self.at
-        high = tree.as_value(self.value(), middle)
+        last = self.value()
+        if isinstance(first, tree.Measured) or isinstance(last, tree.Measured):
+            return self.measured(left, *measured.between(first, last, middle), left_start)
+        operand = tree.as_value(left, left_start)
+        low, high = tree.as_value(first, start), tree.as_value(last, middle)
         ends = tree.comparison(">=", operand, low, start), tree.comparison("<=", operand, high, middle)
         return tree.And(ends) if isinstance(operand, tree.Literal) else tree.Between(operand, low, high)
 
@@ -272,7 +294,7 @@ class _Parser(TokenReader):
             negative ^= token == "-"
             self.at += 1
         if token[:1].isdigit() or token[:1] == "." != token:
-            return tree.Literal(self.number(-1 if negative else 1))
+            return self.amount(self.number(-1 if negative else 1))
         start = self.at
         operand = tree.as_number(self.primary(), start)
         if isinstance(operand, tree.Literal):
@@ -289,7 +311,7 @@ class _Parser(TokenReader):
         if is_name_start(token):
             return self.word(token)
         if first.isdigit() or first == "." != token:
-            return tree.Literal(self.number())
+            return self.amount(self.number())
         if first == "'" != token:
             self.at += 1
             return tree.Literal(unquoted(token))
@@ -298,8 +320,41 @@ class _Parser(TokenReader):
         if first == '"' != token:
             return tree.Name(self.name())
         if first == ":" != token:
-            return tree.Literal(self.parameter(token))
+            return self.bound_value(token)
         raise self.unexpected("a name, a value or (")
+
+    def bound_value(self, token: str) -> tree.TreeNode:
+        given = self.bound(token)
+        if isinstance(given, Quantity):
+            self.at += 1
+            return self.amount(self.checked(given.value, token), given.unit)
+        return self.amount(self.parameter(token))
+
+    # Units
+
+    def amount(self, value: Value, unit: str = "") -> tree.TreeNode:
+        """Return a constant or, if it is a number and a unit comes next or is given, a number with that."""
+        if not is_number(value) or (not unit and self.tokens[self.at][:1] not in UNIT_STARTS):
+            return tree.Literal(value)
+        at = self.at
+        unit = unit or self.text("a unit as a string")
+        if self.taxonomy is None:
+            raise tree.Trouble(at, "a unit needs a taxonomy", "as in Filter(text, taxonomy=Taxonomy())")
+        try:
+            self.taxonomy.units.scale(unit)
+        except ValueError as error:
+            raise tree.Trouble(at, str(error)) from None
+        return tree.Measured(value, unit)
+
+    def measured(self, left: tree.TreeNode, bounds: measured.Bounds, unit: str, start: int) -> Condition:
+        """Return a comparison with a unit as alternatives, which stand in brackets of their own."""
+        assert self.taxonomy is not None
+        self.quantities += 1
+        if self.quantities > QUANTITIES_MAX:
+            raise tree.Trouble(start, f"more than {QUANTITIES_MAX} comparisons with units")
+        if self.depth == NESTING_MAX:
+            raise tree.Trouble(start, f"brackets nested more than {NESTING_MAX} deep")
+        return measured.written_out(left, bounds, unit, self.taxonomy.units, self.is_negated, start)
 
     def word(self, token: str) -> tree.TreeNode:
         following = self.tokens[self.at + 1][:1]
@@ -375,6 +430,8 @@ class _Parser(TokenReader):
         node = self.sign() if self.tokens[start] in ("+", "-") else self.primary()
         if isinstance(node, tree.Literal):
             return node.value
+        if isinstance(node, tree.Measured):
+            raise tree.Trouble(start, "a number in a list has no unit", "write = and OR")
         raise self.no_constant(start, "a constant")
 
     def text(self, expected: str) -> str:

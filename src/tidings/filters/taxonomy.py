@@ -14,6 +14,9 @@ which travel need no file at the other end.
 
 Synonyms mean the same both ways. A dotted name is narrower than the part before its dots, even if that
 is not written: a filter for `air` matches `feinstaub` too. Nothing may be narrower than itself.
+
+    [units]                                 # how sensors spell units; `units` is no term
+    "mcg/m3" = "µg/m³"
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from typing import Any
 from tidings.errors import FilterError
 from tidings.filters.intervals import Intervals, points, prefixed, union_of
 from tidings.filters.patterns import Holds
+from tidings.filters.units import Units
 
 TAXONOMY_SIZE_MAX = 16 << 20
 """Bytes in the file of a taxonomy."""
@@ -51,13 +55,17 @@ def implied_by_is_a(*terms: str) -> tuple[Intervals, bool]:
 
 
 class Taxonomy:
-    """Terms, and which of them are narrower than others or mean the same; immutable.
+    """Terms, and which of them are narrower than others or mean the same; and units; immutable.
 
-    Terms that mean the same form a group, named by the first of them in the file.
+    Without terms it has the units that are known everywhere (`known_units.py`). Terms that mean the same form
+    a group, named by the first of them in the file.
     """
 
-    def __init__(self, terms: Mapping[str, Any]) -> None:
+    def __init__(self, content: Mapping[str, Any] | None = None) -> None:
         """Make a taxonomy of the contents of a file; FilterError names the place of a mistake in it."""
+        terms = dict(content or {})
+        self.units = Units(_units(terms.pop("units", {})))
+        """Units that values may have."""
         links = list(_links(terms))
         self._group = _groups(links)
         self._members: dict[str, list[str]] = {}
@@ -141,6 +149,15 @@ def _links(terms: Mapping[str, Any]) -> Iterator[TaxonomyLink]:
                 problem = _problem(other) if isinstance(other, str) else "must be a string"
                 _check(f"{place}.{key}[{number}]", problem)
                 yield term, key, other
+
+
+def _units(table: object) -> dict[str, str]:
+    """Return the table of units: a unit for each spelling."""
+    if not isinstance(table, dict):
+        raise FilterError("$.units: must be a table of units by their spellings")
+    for spelling, unit in table.items():
+        _check(f"$.units[{spelling[:40]!r}]", "" if isinstance(unit, str) else "must be a unit as a string")
+    return table
 
 
 def _check(place: str, problem: str) -> None:

@@ -51,6 +51,13 @@ class Name(TreeNode, frozen=True, gc=False):
     name: str
 
 
+class Measured(TreeNode, frozen=True, gc=False):
+    """A number with a unit. Only the parser has it: the comparison is written out for all units."""
+
+    value: float
+    unit: str
+
+
 class Arithmetic(TreeNode, frozen=True, gc=False):
     """`left operator right` with + - * /."""
 
@@ -276,6 +283,8 @@ def as_condition(node: TreeNode, at: int) -> Condition:
             raise Trouble(at, f"a {kind_of(value)} is no condition", COMPARE_IT)
         case Arithmetic() | Negative():
             raise Trouble(at, "a calculation is no condition", COMPARE_IT)
+        case Measured():
+            raise Trouble(at, "a number with a unit is no condition", COMPARE_IT)
         case FunctionCall(function=function) if FUNCTIONS[function].gives != "condition":
             raise Trouble(at, f"{function} gives a number, which is no condition", COMPARE_IT)
     return node  # type: ignore[return-value]
@@ -288,6 +297,8 @@ def as_value(node: TreeNode, at: int) -> Expression:
             return node
         case FunctionCall(function=function) if FUNCTIONS[function].gives == "number":
             return node
+        case Measured():
+            raise Trouble(at, "a number with a unit can't be calculated with")
     raise Trouble(at, "expected a value, found a condition")
 
 

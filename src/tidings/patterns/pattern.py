@@ -14,7 +14,7 @@ from msgspec import Struct
 from tidings.errors import EventError, FilterError, PatternError
 from tidings.event.model import Event
 from tidings.event.values import RESERVED, Value, check_name
-from tidings.filters import Filter
+from tidings.filters import Filter, Taxonomy
 from tidings.filters.parser import parse
 from tidings.filters.text import write, write_name
 from tidings.filters.tree import And, Condition, Literal, names_in
@@ -59,8 +59,9 @@ class Pattern:
     """Events in a sequence: `Pattern("a[type = 'A'] THEN b[type = 'B'] WITHIN 300 s BY sensor")`.
 
     The first argument is text or steps joined by `then`, `&` and `|`. Clauses may be given as arguments
-    instead of in the text; values of conditions are bound by name in `values`. A mistake raises PatternError
-    with its line and column. A pattern is immutable.
+    instead of in the text; values of conditions are bound by name in `values`. With a taxonomy, its terms and
+    units are written out, as in a filter. A mistake raises PatternError with its line and column. A pattern
+    is immutable.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Pattern:
         /,
         values: dict[str, Any] | None = None,
         *,
+        taxonomy: Taxonomy | None = None,
         within_s: float | None = None,
         by: str | Sequence[str] | None = None,
         late_s: float | None = None,
@@ -78,11 +80,11 @@ class Pattern:
         type: str | None = None,
     ) -> None:
         if isinstance(expression, Part):
-            if values:
-                raise PatternError("values are bound where a step is made")
+            if values or taxonomy is not None:
+                raise PatternError("values are bound, and a taxonomy is applied, where a step is made")
             draft = PatternDraft(expression.node, Clauses(), {})
         elif isinstance(expression, str):
-            draft = read(expression, values or {})
+            draft = read(expression, values or {}, taxonomy)
         else:
             raise PatternError(f"a pattern is text or steps, not {expression!r}")
         given = draft.clauses

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from tidings.errors import FilterError, PatternError
 from tidings.filters.parser import parse
+from tidings.filters.taxonomy import Taxonomy
 from tidings.filters.tokens import NAME
 from tidings.patterns.tree import Absent, All, Either, Node, StepNode, Then, joined
 
@@ -88,11 +89,11 @@ class PatternDraft(Struct):
     places: dict[str, tuple[int, int]]
 
 
-def read(text: str, parameters: Mapping[str, Any]) -> PatternDraft:
+def read(text: str, parameters: Mapping[str, Any], taxonomy: Taxonomy | None = None) -> PatternDraft:
     """Read a pattern; PatternError has the line and column of a mistake."""
     if len(text) > LENGTH_MAX:
         raise PatternError(f"the pattern has {len(text)} characters, more than {LENGTH_MAX}")
-    reader = _Reader(text, parameters)
+    reader = _Reader(text, parameters, taxonomy)
     draft = reader.pattern()
     unused = parameters.keys() - reader.used
     if unused:
@@ -103,8 +104,8 @@ def read(text: str, parameters: Mapping[str, Any]) -> PatternDraft:
 class _Reader:
     """One pass over the text; `at` is where it goes on."""
 
-    def __init__(self, text: str, parameters: Mapping[str, Any]) -> None:
-        self.text, self.parameters = text, parameters
+    def __init__(self, text: str, parameters: Mapping[str, Any], taxonomy: Taxonomy | None) -> None:
+        self.text, self.parameters, self.taxonomy = text, parameters, taxonomy
         self.at = self.depth = 0
         self.places: dict[str, tuple[int, int]] = {}
         self.used: set[str] = set()
@@ -196,7 +197,7 @@ class _Reader:
         named = {name: value for name, value in self.parameters.items() if re.search(rf":{name}\b", text)}
         self.used.update(named)
         try:
-            condition = parse(blanks + text, named)
+            condition = parse(blanks + text, named, self.taxonomy)
         except FilterError as error:
             raise PatternError(error.problem, error.line, error.column, error.hint) from None
         self.at = end + 1
