@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,23 +15,26 @@ from tidings.cli.options import Json, argument, option
 from tidings.cli.printing import print_json
 from tidings.errors import CodecError, EventError, FilterError
 from tidings.event.json import from_json
-from tidings.filters import Filter
+from tidings.filters import Filter, Taxonomy
 from tidings.patterns import Pattern
 
 app = typer.Typer(no_args_is_help=True)
 
 Text = Annotated[str, argument("FILTER", "A condition, such as: value > 40")]
+Concepts = Annotated[
+    Path | None, option("--concepts", "FILE", "Terms and units that FILTER uses: a .toml, .json or RDF file.")
+]
 Strict = Annotated[bool, option("--strict", "Exit with 1 if there are notes.")]
 
 
 @app.command()
-def check(text: Text, strict: Strict = False, json: Json = False) -> None:
+def check(text: Text, strict: Strict = False, concepts: Concepts = None, json: Json = False) -> None:
     """Print FILTER in its normal text, or show its error and exit with 2.
 
     Probable mistakes, such as a condition that is true for no event, are printed as notes on standard error;
     with --json they are in the object.
     """
-    wanted = read(text, json)
+    wanted = read(text, json, load_concepts(concepts))
     if json:
         print_json({"filter": str(wanted), "notes": [to_builtins(note) for note in wanted.notes]})
     else:
@@ -41,13 +45,13 @@ def check(text: Text, strict: Strict = False, json: Json = False) -> None:
 
 
 @app.command("test")
-def try_on_lines(text: Text, json: Json = False) -> None:
+def try_on_lines(text: Text, concepts: Concepts = None, json: Json = False) -> None:
     """Print the lines of standard input whose event matches FILTER.
 
     Each line is one event as JSON. With --json, print for each line its number and whether it matches. A line
     that is no event is reported and skipped, and the exit code is then 2.
     """
-    wanted = parse(text, json)
+    wanted = parse(text, json, load_concepts(concepts))
     bad_lines = 0
     for number, line, outcome in results(wanted):
         if isinstance(outcome, Exception):
@@ -72,9 +76,14 @@ def results(wanted: Filter) -> Iterator[tuple[int, bytes, bool | Exception]]:
             yield number, line, error
 
 
-def parse(text: str, json: bool) -> Filter:
+def load_concepts(path: Path | None) -> Taxonomy:
+    """Return the taxonomy of a file; without one, the units that are known everywhere."""
+    return Taxonomy() if path is None else Taxonomy.load(path)
+
+
+def parse(text: str, json: bool, taxonomy: Taxonomy | None = None) -> Filter:
     """The filter, with its notes on standard error; or the end of the command with its mistake on display."""
-    wanted = read(text, json)
+    wanted = read(text, json, taxonomy)
     print_notes(wanted)
     return wanted
 
@@ -85,16 +94,16 @@ def print_notes(wanted: Filter) -> None:
         typer.echo(f"note: {note}", err=True)
 
 
-def read(text: str, json: bool) -> Filter:
+def read(text: str, json: bool, taxonomy: Taxonomy | None = None) -> Filter:
     """The filter, or the end of the command with its mistake on display."""
     with shown_mistake(text, json):
-        return Filter(text)
+        return Filter(text, taxonomy=taxonomy)
 
 
-def read_pattern(text: str, json: bool) -> Pattern:
+def read_pattern(text: str, json: bool, taxonomy: Taxonomy | None = None) -> Pattern:
     """The pattern, or the end of the command with its mistake on display."""
     with shown_mistake(text, json):
-        return Pattern(text)
+        return Pattern(text, taxonomy=taxonomy)
 
 
 @contextmanager

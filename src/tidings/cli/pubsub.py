@@ -29,6 +29,9 @@ from tidings.client import Bus
 from tidings.client.advertisements import Offered
 from tidings.errors import NotAllowed, Refused, UserError
 from tidings.event.header import DELIVERIES
+from tidings.filters import Converter, Filter, Taxonomy
+from tidings.filters.tokens import needs_taxonomy
+from tidings.patterns import Pattern
 
 durables = typer.Typer(no_args_is_help=True)
 advertisements = typer.Typer(no_args_is_help=True)
@@ -83,6 +86,10 @@ PatternText = Annotated[
     str | None,
     option("PATTERN", "Print the matches of a pattern instead: \"a[type = 'x'] THEN b[…] WITHIN 5 min\"."),
 ]
+Convert = Annotated[
+    list[str] | None,
+    option("--convert", "NAME=UNIT", "Convert an attribute: --convert value=µg/m³; may be repeated."),
+]
 Count = Annotated[int | None, option("End after so many events.", min=1)]
 
 
@@ -94,6 +101,7 @@ async def subscribe(
     last: Last = False,
     passive: Passive = False,
     pattern: PatternText = None,
+    convert: Convert = None,
     count: Count = None,
     name: Name = "",
     json: Json = False,
@@ -101,18 +109,47 @@ async def subscribe(
     """Print the events that match FILTER, until Ctrl-C or --count.
 
     On a durable subscription an event is acknowledged when it has been printed. A match of a pattern is
-    printed as an event, with the values that its RETURN names.
+    printed as an event, with the values that its RETURN names. Terms of IS_A and units, as in
+    value > 50 'µg/m³', are those that the node was given with --concepts, and the usual units.
     """
     if pattern is not None and text:
         raise UserError("--pattern: a pattern has its filters in its steps; leave FILTER out")
-    wanted = parse(text, json) if pattern is None else read_pattern(pattern, json)
+    units = read_units(convert or [])
+    needs = needs_taxonomy(pattern or text)
+    wanted = None if needs else _wanted(text, pattern, json)  # a mistake is shown though no node is there
     address = find_node()
     async with bus_at(address, name) as bus:
+        taxonomy = await bus.taxonomy() if needs or units else None
         beginning = None if since is None else read_since(since)
-        subscription = bus.subscribe(wanted, durable=durable, since=beginning, last=last, passive=passive)
+        subscription = bus.subscribe(
+            _wanted(text, pattern, json, taxonomy) if wanted is None else wanted,
+            durable=durable,
+            since=beginning,
+            last=last,
+            passive=passive,
+            convert=Converter(units, taxonomy) if units else None,
+        )
         async with subscription as events:
             typer.echo(f"subscribed at {address}; Ctrl-C ends", err=True)
             await print_events(events, count, json)
+
+
+def _wanted(text: str, pattern: str | None, json: bool, taxonomy: Taxonomy | None = None) -> Filter | Pattern:
+    """The filter or pattern, or the end of the command with its mistake on display."""
+    if pattern is not None:
+        return read_pattern(pattern, json, taxonomy)
+    return parse(text, json, taxonomy)
+
+
+def read_units(given: Sequence[str]) -> dict[str, str]:
+    """Return the units that attributes are converted to."""
+    units: dict[str, str] = {}
+    for one in given:
+        name, equals, unit = one.partition("=")
+        if not (name and equals and unit):
+            raise UserError(f"--convert: {one!r} is not NAME=UNIT, such as value=µg/m³")
+        units[name] = unit
+    return units
 
 
 def read_since(text: str) -> int | datetime:

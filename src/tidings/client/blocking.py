@@ -71,7 +71,7 @@ from tidings.client.worker import Messages as AsyncMessages
 from tidings.event import Event
 from tidings.event.data import Model
 from tidings.event.typed import Typed, TypedModel
-from tidings.filters import Converter, Filter
+from tidings.filters import Converter, Filter, Taxonomy
 from tidings.log.arguments import CollapseTerms
 from tidings.log.chunks import Part, ReplyPart
 from tidings.patterns import Pattern
@@ -446,6 +446,13 @@ class Bus(Root[AsyncBus]):
     def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """Return the node's status: counters, depths, and what is known of its process."""
         return self._runner.run(self._inner.status(timeout_s=timeout_s))
+
+    def taxonomy(self, *, timeout_s: float | None = None) -> Taxonomy:
+        """Return the terms and units of the node (`tidings node --concepts`), to make filters with.
+
+        A node that has none returns the units that are known everywhere.
+        """
+        return self._runner.run(self._inner.taxonomy(timeout_s=timeout_s))
 
     def topology(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """Return what the node knows of all nodes of its network: records, the tree, and its own links."""

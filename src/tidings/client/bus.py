@@ -55,7 +55,7 @@ from tidings.event import Event
 from tidings.event.typed import Typed, TypedModel
 from tidings.event.values import plain_moment
 from tidings.event.wire import encode_events
-from tidings.filters import Converter, Filter
+from tidings.filters import Converter, Filter, Taxonomy
 from tidings.ids import new_system
 from tidings.patterns import Pattern
 from tidings.peers.registry import ForwardOrder
@@ -63,6 +63,7 @@ from tidings.protocol.arguments import INBOX, OnSlow
 from tidings.protocol.connection import Connection
 from tidings.protocol.publications import SEND_BUFFER_MAX
 from tidings.protocol.subscriber import Wanted
+from tidings.protocol.taxonomy import taxonomy_from
 from tidings.transport.credentials import CredentialsProvider
 from tidings.transport.dial import ConnectTo
 from tidings.transport.link import CLOSE_S_MAX, TURN_EVENTS, Link
@@ -513,6 +514,19 @@ class Bus(BusQueues, BusChannels):
         """Return the node's status: counters, depths, and what is known of its process."""
         status: dict[str, Any] = await self._link.call("status", {}, timeout_s, "again")
         return status
+
+    async def taxonomy(self, *, timeout_s: float | None = None) -> Taxonomy:
+        """Return the terms and units of the node (`tidings node --concepts`), to make filters with.
+
+        A node that has none returns the units that are known everywhere.
+        """
+        content = b""
+        while True:
+            arguments = {"offset": len(content)}
+            reply = await self._link.call("taxonomy.read", arguments, timeout_s, "again")
+            content += reply["piece"]
+            if len(content) >= reply["size"] or not reply["piece"]:
+                return taxonomy_from(content)
 
     async def topology(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """Return what the node knows of all nodes of its network: records, the tree, and its own links."""

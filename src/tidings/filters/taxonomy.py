@@ -17,6 +17,8 @@ is not written: a filter for `air` matches `feinstaub` too. Nothing may be narro
 
     [units]                                 # how sensors spell units; `units` is no term
     "mcg/m3" = "µg/m³"
+
+A file may also be in RDF, with concepts of SKOS and observable properties of SOSA (`skos.py`).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from operator import contains
 from pathlib import Path
 from typing import Any
@@ -33,10 +36,13 @@ from typing import Any
 from tidings.errors import FilterError
 from tidings.filters.intervals import Intervals, points, prefixed, union_of
 from tidings.filters.patterns import Holds
+from tidings.filters.skos import FORMATS, read_rdf
 from tidings.filters.units import Units
 
 TAXONOMY_SIZE_MAX = 16 << 20
 """Bytes in the file of a taxonomy."""
+TERMS_MAX = 500_000
+"""Relations between the terms of a taxonomy, and synonyms."""
 TERM_LENGTH_MAX = 255
 """Characters in a term: as in the type of an event."""
 
@@ -61,12 +67,18 @@ class Taxonomy:
     a group, named by the first of them in the file.
     """
 
-    def __init__(self, content: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, content: Mapping[str, Any] | None = None, left_out: tuple[str, ...] = ()) -> None:
         """Make a taxonomy of the contents of a file; FilterError names the place of a mistake in it."""
-        terms = dict(content or {})
+        self.content: Mapping[str, Any] = content or {}
+        """What it was made of: terms, and units."""
+        self.left_out = left_out
+        """Labels of a file in RDF that are no terms, each with the reason."""
+        terms = dict(self.content)
         self.units = Units(_units(terms.pop("units", {})))
         """Units that values may have."""
-        links = list(_links(terms))
+        links = list(islice(_links(terms), TERMS_MAX + 1))
+        if len(links) > TERMS_MAX:
+            raise FilterError(f"$: more than {TERMS_MAX} synonyms and narrower terms")
         self._group = _groups(links)
         self._members: dict[str, list[str]] = {}
         for term, group in self._group.items():
@@ -82,10 +94,17 @@ class Taxonomy:
 
     @classmethod
     def load(cls, path: Path | str) -> Taxonomy:
-        """Read a .toml or .json file; FilterError names the file and the place of a mistake in it."""
+        """Read a .toml or .json file, or RDF; FilterError names the file and the place of a mistake in it.
+
+        RDF is in Turtle (.ttl), RDF/XML (.rdf, .xml), JSON-LD (.jsonld) or N-Triples (.nt), and needs the
+        extra `concepts`.
+        """
         path = Path(path)
         try:
-            return cls(_read(path))
+            data = _read(path)
+            if path.suffix in FORMATS:
+                return cls(*read_rdf(data, FORMATS[path.suffix], _problem))
+            return cls(_parsed(data, path.suffix))
         except (ValueError, RecursionError) as error:
             problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise FilterError(f"{path}: {problem}") from None
@@ -108,15 +127,20 @@ TaxonomyLink = tuple[str, str, str]
 """(term, "narrower" or "synonyms", other term)."""
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Read the file; the ValueErrors of both formats name line and column."""
-    if path.suffix not in (".toml", ".json"):
-        raise ValueError("a taxonomy is a .toml or .json file")
+def _read(path: Path) -> bytes:
+    """Return the bytes of a file that may be a taxonomy."""
+    if path.suffix not in (".toml", ".json", *FORMATS):
+        raise ValueError(f"a taxonomy is a .toml or .json file, or RDF: {', '.join(FORMATS)}")
     with path.open("rb") as file:
         data = file.read(TAXONOMY_SIZE_MAX + 1)
     if len(data) > TAXONOMY_SIZE_MAX:
         raise ValueError(f"has more than {TAXONOMY_SIZE_MAX} bytes")
-    if path.suffix == ".toml":
+    return data
+
+
+def _parsed(data: bytes, suffix: str) -> dict[str, Any]:
+    """Parse TOML or JSON; the ValueErrors of both formats name line and column."""
+    if suffix == ".toml":
         import tomllib  # here: most programs with filters read no such file
 
         return tomllib.loads(data.decode())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from tidings.errors import FilterError
@@ -87,6 +87,14 @@ def cut(text: str) -> list[str]:
     tokens: list[str] = _TOKEN.findall(text.rstrip())  # blanks at the end would be tried one by one
     tokens += (END,) * 6
     return tokens
+
+
+def needs_taxonomy(text: str) -> bool:
+    """Whether a filter or pattern may mean something else with a taxonomy: it has IS_A, or a unit."""
+    tokens = _TOKEN.findall(text[:LENGTH_MAX])
+    if any(is_word(token, "IS_A") for token in tokens):
+        return True
+    return any(after[:1] in ("'", ":") and number(one) is not None for one, after in pairwise(tokens))
 
 
 def place(text: str, index: int) -> tuple[int, int]:

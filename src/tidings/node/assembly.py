@@ -37,6 +37,7 @@ from tidings.protocol.access import Authenticator, PeerInfo, Principal
 from tidings.protocol.broker import Anyone, Broker
 from tidings.protocol.memory import Budgets
 from tidings.protocol.service import IncomingRequest, Service
+from tidings.protocol.taxonomy import TaxonomyService
 from tidings.queues import Volatile
 from tidings.store.interface import Store
 from tidings.transport.credentials import Credentials
@@ -63,6 +64,7 @@ class CoreSettings(OverlaySettings, frozen=True, kw_only=True):
     authenticator: Authenticator | None = None  # who is let in; None: everybody
     peers: Neighbours = Neighbours({}, Credentials())  # other nodes, and who this one is there
     upstream: Upstream | None = None  # the node to which goes on what is published
+    taxonomy: bytes = b""  # that clients use in filters, as JSON
 
 
 class NodeCore:
@@ -91,6 +93,7 @@ class NodeCore:
         rules = archive.where, archive.retention, archive.seal_s
         self.log = LogService(broker, self.history, settings.lasts, *rules)
         broker.add(self.log)
+        broker.add(TaxonomyService(settings.taxonomy))
         self._meet_peers(settings.peers)
         if settings.authenticator is not None:
             broker.authenticator = settings.authenticator

@@ -122,6 +122,14 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "DIR",
         ),
     ] = None
+    concepts: Annotated[
+        Text | None,
+        _about(
+            "file of terms and units that clients use in filters; see `docs/concepts.md`",
+            "/etc/tidings/concepts.ttl",
+            "FILE",
+        ),
+    ] = None
     peers: Annotated[
         str | None,
         _about(

@@ -20,6 +20,7 @@ from tidings.log.segment_folder import Folder
 from tidings.log.segments import SealedFiles
 from tidings.node import compiled, logs, metrics
 from tidings.node.assembly import Archiving, CoreSettings, NodeService
+from tidings.node.concepts import load_taxonomy
 from tidings.node.config import NodeConfig, check_host
 from tidings.node.driver import Driver, SteadyClock
 from tidings.node.http import PLAIN_TEXT, HttpError, Responder
@@ -143,6 +144,7 @@ class Node:
                 authenticator=None if self._guard is None else self._guard.authenticator,
                 peers=self._peers or _peers(self.config, self.name),
                 upstream=self._upstream,
+                taxonomy=load_taxonomy(self.config.concepts),
                 leaf=bool(self.config.leaf),
                 offers_all=self.config.offers != "declared",
                 reroute_s=self.config.reroute_s,
