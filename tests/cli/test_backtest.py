@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from cli.commands import run_command
 pytest.importorskip("pyspark")
 from tidings.cli import backtest as command
 from tidings.errors import UserError
+from tidings.pipeline.backtest.firing import Firing
 from tidings.pipeline.backtest.run import BacktestReport, CaseResult
 
 NOW = datetime(2026, 5, 31, 12, tzinfo=UTC)
@@ -52,6 +53,29 @@ def test_a_node_that_is_away_is_told_before_spark_starts(
         "pipeline", "backtest", str(tmp_path / "cases.toml"), "--node", "127.0.0.1:1"
     )
     assert (code, "no node answers at" in errors) == (2, True), errors
+
+
+def test_a_pattern_is_reported_with_every_time_it_would_have_fired(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fired = [Firing(["quay", 3], NOW, NOW + timedelta(minutes=n)) for n in range(25)]
+    more = {"fired": fired, "timeouts": 1, "unused": {"no key": 2}}
+    command.print_report(report(result("stuck", 25, **more), kind="patterns"), json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["case", "fired", "share", "per", "hour", "first", "last", "pattern"]
+    assert lines[4:6] == ["stuck would have fired at", "  2026-05-31 12:00:00  quay, 3"]
+    assert lines[-3:] == [
+        "  and 5 times later; --json lists them",
+        "stuck: 1 run timed out",
+        "stuck: 2 events not used: no key",
+    ]
+    command.print_report(report(result("stuck", 25, **more), kind="patterns"), json=True)
+    _, case = map(json.loads, capsys.readouterr().out.splitlines())
+    assert case["fired"][24] == {
+        "key": ["quay", 3],
+        "start": "2026-05-31T12:00:00Z",
+        "end": "2026-05-31T12:24:00Z",
+    }
 
 
 def test_a_report_is_a_table_with_samples(capsys: pytest.CaptureFixture[str]) -> None:

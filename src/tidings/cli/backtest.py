@@ -1,4 +1,4 @@
-"""`tidings pipeline backtest`: count what filters or access rules would have matched in history."""
+"""`tidings pipeline backtest`: count what filters, patterns or access rules would have matched in history."""
 
 from __future__ import annotations
 
@@ -25,17 +25,25 @@ from tidings.cli.printing import add_row, count_text, new_table, print_json, pri
 from tidings.errors import TidingsError, UserError
 
 if TYPE_CHECKING:
+    from tidings.pipeline.backtest.cases import Kind
     from tidings.pipeline.backtest.run import BacktestReport, CaseResult
 
 SHOWN_MAX: Final = 50
 """Cases that are printed for people, those with the most matches; --json prints all."""
 TYPES_SHOWN: Final = 5
+FIRINGS_SHOWN: Final = 20
+"""Matches of a pattern that are printed for people, the first ones; --json prints all that are listed."""
 
 File = Annotated[
     Path,
     argument(
-        "FILE", "Filters, as TOML, lines of JSON or plain lines; or an access.toml.", show_default=False
+        "FILE",
+        "Filters, as TOML, lines of JSON or plain lines; patterns, as TOML; or an access.toml.",
+        show_default=False,
     ),
+]
+Concepts = Annotated[
+    Path | None, option("FILE", "Terms and units that filters use: a .toml, .json or RDF file.")
 ]
 Folder = Annotated[str | None, option("DIR", "The folder of a sealed log, instead of a node.")]
 Since = Annotated[str, option("TIME", "Count events stored since then: 30d, 12h, or a time.")]
@@ -58,13 +66,16 @@ def backtest(
     samples: Samples = 3,
     seed: Seed = 0,
     tasks: Tasks = None,
+    concepts: Concepts = None,
     json: Json = False,
     **others: Any,
 ) -> None:
     """Count on Spark what filters, or the rules of an access.toml, would have matched in history.
 
-    Nothing is published, and no sensor is turned on.
+    Of a pattern, each time is reported at which it would have fired. Nothing is published, and no sensor is
+    turned on.
     """
+    from tidings.filters import Taxonomy
     from tidings.pipeline.backtest.cases import read_cases
     from tidings.pipeline.backtest.run import backtest as run_backtest
     from tidings.pipeline.options import read_options
@@ -72,7 +83,7 @@ def backtest(
     from tidings.pipeline.session import check_packages, spark_session
     from tidings.pipeline.settings import OPTIONS
 
-    cases = read_cases(file)
+    cases = read_cases(file, None if concepts is None else Taxonomy.load(concepts))
     given = {"where": where, **place_of(node, path), **period_of(since, until, datetime.now(UTC))}
     master, archive, conf = (others[name] for name in SPARK)
     given |= {OPTIONS.get(name, name): str(others[name]) for name in CREDENTIALS if others[name] is not None}
@@ -135,20 +146,22 @@ def print_report(report: BacktestReport, json: bool) -> None:
     shown = sorted(report.cases, key=lambda case: -case.count)[:SHOWN_MAX]
     if len(shown) == len(report.cases):
         shown = report.cases
-    print_table(table_of(shown, report.kind == "access"))
+    print_table(table_of(shown, report.kind))
     if len(shown) < len(report.cases):
         more = len(report.cases) - len(shown)
         typer.echo(f"and {count_text(more, 'case')} with fewer matches; --json lists all")
     for case in shown:
+        print_firings(case)
         print_samples(case)
 
 
-def table_of(cases: list[CaseResult], is_access: bool) -> Any:
+def table_of(cases: list[CaseResult], kind: Kind) -> Any:
     """Return the table of cases."""
-    name = "user" if is_access else "case"
-    last = "types" if is_access else "filter"
-    columns = (name, "events", "share", "per hour", "first", "last", last)
-    table = new_table(*columns, numbers=("events", "share", "per hour"), wide=(last,))
+    name = "user" if kind == "access" else "case"
+    last = {"access": "types", "filters": "filter", "patterns": "pattern"}[kind]
+    what = "fired" if kind == "patterns" else "events"
+    columns = (name, what, "share", "per hour", "first", "last", last)
+    table = new_table(*columns, numbers=(what, "share", "per hour"), wide=(last,))
     for case in cases:
         rate = "" if case.per_hour is None else f"{case.per_hour:,.1f}"
         about = types_text(case.types) if case.types is not None else case.where
@@ -162,6 +175,20 @@ def types_text(types: dict[str, int]) -> str:
     most = sorted(types.items(), key=lambda pair: (-pair[1], pair[0]))
     shown = [f"{name} {count:,}" for name, count in most[:TYPES_SHOWN]]
     return ", ".join([*shown, *(["…"] if len(most) > TYPES_SHOWN else [])])
+
+
+def print_firings(case: CaseResult) -> None:
+    """Print when a pattern would have fired, and what it could not use."""
+    if case.fired:
+        typer.echo(f"\n{case.name} would have fired at")
+    for one in (case.fired or [])[:FIRINGS_SHOWN]:
+        typer.echo(f"  {_time(one.end)}  {', '.join(map(str, one.key))}".rstrip())
+    if case.fired is not None and case.count > FIRINGS_SHOWN:
+        typer.echo(f"  and {case.count - FIRINGS_SHOWN:,} times later; --json lists them")
+    if case.timeouts:
+        typer.echo(f"{case.name}: {count_text(case.timeouts, 'run')} timed out")
+    for reason, count in (case.unused or {}).items():
+        typer.echo(f"{case.name}: {count_text(count, 'event')} not used: {reason}")
 
 
 def print_samples(case: CaseResult) -> None:

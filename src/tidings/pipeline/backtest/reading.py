@@ -28,6 +28,7 @@ from tidings.log.columns import Decoder
 from tidings.log.schema import POSITION, TIME
 from tidings.log.segment_folder import Folder
 from tidings.matching import Index, Matches
+from tidings.pipeline.backtest.steps import STEP_COLUMNS, step_batches
 from tidings.pipeline.backtest.tally import Chunk, CounterRow, Tally, TallyPlan
 from tidings.pipeline.batch import LogReader, TaskInput, read_parts
 from tidings.pipeline.options import ReadOptions, read_options
@@ -53,10 +54,14 @@ Found = tuple[Matches[int], Chunk]
 
 
 class CountingPlan(msgspec.Struct, frozen=True):
-    """Plan of the tasks, and the saved index: the file of this name among Spark's files, or at this path."""
+    """Plan of the tasks, and the saved index: the file of this name among Spark's files, or at this path.
+
+    With patterns, under the numbers of their cases, the events that are steps are returned, not counters.
+    """
 
     tally: TallyPlan
     index: str
+    patterns: tuple[str, ...] = ()
 
 
 class BacktestSource(DataSource):
@@ -77,15 +82,17 @@ class BacktestSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """Return the columns of counters."""
-        return COLUMNS
+        """Return the columns of counters or of steps."""
+        return STEP_COLUMNS if self._plan().patterns else COLUMNS
 
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002
         """Return a reader that counts."""
-        given = dict(self.options)
-        plan = msgspec.json.decode(given.pop(PLAN), type=CountingPlan)
+        given = {name: value for name, value in dict(self.options).items() if name != PLAN}
         options = read_options(given, "batch")
-        return (LogCounter if options.path is None else FolderCounter)(options, plan)
+        return (LogCounter if options.path is None else FolderCounter)(options, self._plan())
+
+    def _plan(self) -> CountingPlan:
+        return msgspec.json.decode(dict(self.options)[PLAN], type=CountingPlan)
 
 
 class LogCounter(LogReader):
@@ -103,7 +110,7 @@ class LogCounter(LogReader):
         index, node = opened(self.plan.index), partition.span.node
         replies = read_parts(partition, self.options, self.where)
         found = (match_parts(index, parts, node, self.plan.tally.by_type) for parts in replies)
-        return counted(self.plan, chain.from_iterable(found))
+        return returned(self.plan, chain.from_iterable(found))
 
 
 class FolderCounter(FolderReader):
@@ -123,7 +130,7 @@ class FolderCounter(FolderReader):
         index, span = opened(self.plan.index), partition.span
         tables = self.tables(Folder(self.path), span, Filter(self.where), None)
         found = (match_all(index, table, span.node, self.plan.tally.by_type) for table in tables)
-        return counted(self.plan, chain.from_iterable(found))
+        return returned(self.plan, chain.from_iterable(found))
 
 
 @lru_cache(1)
@@ -135,6 +142,11 @@ def opened(name: str) -> Index[int]:
     """Return the saved index, opened once in a worker process: from Spark's files, or from its own place."""
     copied = Path(SparkFiles.get(Path(name).name))
     return _opened(str(copied) if copied.exists() else name)
+
+
+def returned(plan: CountingPlan, found: Iterable[Found]) -> Iterator[pa.RecordBatch]:
+    """Yield what a task returns: counters, or the events that are steps."""
+    return step_batches(plan.patterns, found) if plan.patterns else counted(plan, found)
 
 
 def counted(plan: CountingPlan, found: Iterable[Found]) -> Iterator[pa.RecordBatch]:

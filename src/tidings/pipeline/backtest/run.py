@@ -17,6 +17,7 @@ from tidings.event.values import time_from_us
 from tidings.index_files import save_index
 from tidings.matching import Index
 from tidings.pipeline.backtest.cases import Case, Cases, Kind
+from tidings.pipeline.backtest.firing import Firing, FoundPatterns, find_matches
 from tidings.pipeline.backtest.tally import (
     SAMPLES_MAX,
     TOTAL,
@@ -28,18 +29,21 @@ from tidings.pipeline.backtest.tally import (
 from tidings.pipeline.options import read_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidings.pipeline.backtest.reading import CountingPlan
 
 EVERYTHING: Final = ""
 """Filter of the events that are read, unless the options have one: all, as subscriptions may match all."""
 HOUR_US: Final = 3_600_000_000
 
 
-class CaseResult(Struct, frozen=True):
+class CaseResult(Struct, frozen=True, omit_defaults=True):
     """Result of one case."""
 
     name: str
     where: str
+    """Its filter or pattern."""
     count: int
     share: float
     """Part of all events that were read."""
@@ -51,6 +55,12 @@ class CaseResult(Struct, frozen=True):
     """Events as JSON objects, each with its `node` and `position`."""
     types: dict[str, int] | None
     """For an access rule: the events by type."""
+    fired: list[Firing] | None = None
+    """For a pattern: its matches in the order of their ends, the first FIRINGS_MAX of them."""
+    timeouts: int | None = None
+    """For a pattern with TIMEOUTS: runs that timed out."""
+    unused: dict[str, int] | None = None
+    """For a pattern: events that could not be used, by reason."""
 
 
 class BacktestReport(Struct, frozen=True):
@@ -72,7 +82,7 @@ def backtest(
     samples: int = 3,
     seed: int = 0,
 ) -> BacktestReport:
-    """Count, for each case, the events in history that its filter matches.
+    """Count, for each case, the events in history that its filter matches, or the matches of its pattern.
 
     `options` are those of a batch read (docs/spark.md): `node` or `path`, `startingTimestamp` and so on. The
     same seed gives the same samples. Nothing is published, and no sensor is turned on. If numba is installed
@@ -86,6 +96,8 @@ def backtest(
     with TemporaryDirectory(prefix="tidings-backtest-") as folder:
         path = Path(folder) / f"{uuid4().hex}.index"
         save_index(index_of(cases.cases), path)
+        if cases.kind == "patterns":
+            return _pattern_report(cases, find_matches(spark, given, cases.cases, plan, path), seed)
         tally = count_matches(spark, given, plan, path)
     return _report(cases, tally, seed)
 
@@ -94,22 +106,29 @@ def index_of(cases: tuple[Case, ...]) -> Index[int]:
     """Return the index of the cases, under their numbers, compiled where that is possible."""
     index: Index[int] = Index(plain_max=0)
     for number, case in enumerate(cases):
-        index.add(number, case.where)
+        for filter in [case.where] if case.pattern is None else [step.filter for step in case.pattern.steps]:
+            index.extend(number, filter)
     return index
 
 
 def count_matches(spark: SparkSession, options: Mapping[str, str], plan: TallyPlan, path: Path) -> Tally:
     """Return the counters of the cases whose index is saved under this path, merged from all tasks."""
-    from tidings.pipeline.backtest.reading import FORMAT, PLAN, BacktestSource, CountingPlan, rows_of
+    from tidings.pipeline.backtest.reading import CountingPlan, rows_of
 
-    _ship(spark, path)
-    spark.dataSource.register(BacktestSource)
-    counting = msgspec.json.encode(CountingPlan(plan, str(path))).decode()
-    frame = spark.read.format(FORMAT).options(**options, **{PLAN: counting}).load()
     tally = Tally(plan)
-    for row in rows_of(frame.toArrow()):
+    for row in rows_of(counting_frame(spark, options, CountingPlan(plan, str(path))).toArrow()):
         tally.merge(row)
     return tally
+
+
+def counting_frame(spark: SparkSession, options: Mapping[str, str], plan: CountingPlan) -> DataFrame:
+    """Return what tasks make of history by a plan."""
+    from tidings.pipeline.backtest.reading import FORMAT, PLAN, BacktestSource
+
+    _ship(spark, Path(plan.index))
+    spark.dataSource.register(BacktestSource)
+    counting = msgspec.json.encode(plan).decode()
+    return spark.read.format(FORMAT).options(**options, **{PLAN: counting}).load()
 
 
 def _ship(spark: SparkSession, path: Path) -> None:
@@ -128,6 +147,29 @@ def _report(cases: Cases, tally: Tally, seed: int) -> BacktestReport:
         for number, case in enumerate(cases.cases)
     ]
     return BacktestReport(cases.kind, total.matched, *_bounds(total), seed, results)
+
+
+def _pattern_report(cases: Cases, found: FoundPatterns, seed: int) -> BacktestReport:
+    span_us = found.last_us - found.first_us if found.events else 0
+    results = [
+        CaseResult(
+            name=case.name,
+            where=str(case.pattern),
+            count=tally.count,
+            share=tally.count / found.events if found.events else 0.0,
+            per_hour=tally.count * HOUR_US / span_us if span_us else None,
+            first=None if tally.first_us is None else time_from_us(tally.first_us),
+            last=None if tally.last_us is None else time_from_us(tally.last_us),
+            samples=tally.sampled(),
+            types=None,
+            fired=tally.firings(),
+            timeouts=tally.timeouts if case.pattern is not None and case.pattern.timeouts else None,
+            unused=dict(sorted(tally.unused.items())),
+        )
+        for case, tally in zip(cases.cases, found.tallies, strict=True)
+    ]
+    first, last = (time_from_us(us) if found.events else None for us in (found.first_us, found.last_us))
+    return BacktestReport(cases.kind, found.events, first, last, seed, results)
 
 
 def _result(case: Case, row: CounterRow, events: int, span_us: int, kind: Kind) -> CaseResult:
