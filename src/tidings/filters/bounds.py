@@ -12,19 +12,20 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 
 from tidings.event.values import INT_MAX, INT_MIN
 from tidings.filters import tree
-from tidings.filters.conversion import EXACT_MAX
+from tidings.filters.conversion import EXACT_MAX, Conversion
 
+EDGES_KEPT = 4_096
+"""Bounds of which the edges are remembered: to find them takes a hundred conversions."""
 _HIGHEST = 0x7FEF_FFFF_FFFF_FFFF  # the number of the greatest finite double, counted from 0
 
 
-def bounded(
-    name: str, operator: str, bound: float, convert: Callable[[float], float]
-) -> tree.Condition | None:
+def bounded(name: str, operator: str, bound: float, convert: Conversion) -> tree.Condition | None:
     """Return the condition on the attribute that holds if its conversion does; None if no number meets it."""
-    least, above = _first(lambda x: convert(x) >= bound), _first(lambda x: convert(x) > bound)
+    least, above = _edges(bound, convert)
     match operator:
         case ">=":
             return _from(name, least)
@@ -38,9 +39,9 @@ def bounded(
     return equal if operator == "=" else opposite(name, equal)
 
 
-def ranged(name: str, low: float, high: float, convert: Callable[[float], float]) -> tree.Condition | None:
+def ranged(name: str, low: float, high: float, convert: Conversion) -> tree.Condition | None:
     """Return the condition that holds if the conversion is between the two, inclusive; None if none is."""
-    return _within(name, _first(lambda x: convert(x) >= low), _first(lambda x: convert(x) > high))
+    return _within(name, _edges(low, convert)[0], _edges(high, convert)[1])
 
 
 def opposite(name: str, condition: tree.Condition | None) -> tree.Condition:
@@ -51,6 +52,12 @@ def opposite(name: str, condition: tree.Condition | None) -> tree.Condition:
 
 
 # Doubles are counted in their order: 0 is 0, 1 the least positive one, _HIGHEST + 1 infinity.
+
+
+@lru_cache(maxsize=EDGES_KEPT)
+def _edges(bound: float, convert: Conversion) -> tuple[int, int]:
+    """Return the numbers of the least doubles whose conversion is at least the bound, and is above it."""
+    return _first(lambda x: convert(x) >= bound), _first(lambda x: convert(x) > bound)
 
 
 def _first(holds: Callable[[float], bool]) -> int:
