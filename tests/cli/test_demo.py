@@ -82,6 +82,7 @@ def has_seen_it_all(witness: Witness) -> bool:
         and bool(witness.places(UNLUCKY, "is done"))
         and any(line.does == "takes" and line.what.startswith("alarm.") for line in witness.lines)
         and bool(witness.places("city", "wakes up"))
+        and bool(witness.places("pattern", "fires"))
         and witness.last.rows > 0
     )
 
@@ -128,6 +129,12 @@ def test_only_the_sensors_that_the_query_wants_are_on(summary: Summary) -> None:
     assert {kind for kind in KINDS if wanted.overlaps(Filter("type = :kind", kind=kind))} == {
         kind for kind in KINDS if kind.startswith("air.")
     }
+
+
+def test_the_pattern_fires_and_is_noted_once(witness: Witness, summary: Summary) -> None:
+    (place,) = witness.places("pattern", "fires")
+    assert witness.lines[place].what == "noise at the quay, then a smell at the harbour, within 30 s"
+    assert summary.matches >= 1
 
 
 def test_the_ledger_gets_what_came_while_it_was_away(witness: Witness) -> None:

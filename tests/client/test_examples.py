@@ -86,6 +86,10 @@ the slow viewer: at most 2 frames: True and the last is 49
     "queue_type": "kept: 7 8 9\n",
     "callback": "air.pm10 41\nair.pm10 55\nair.pm10 61\n",
     "road_occupancy": "north: blocked since 08:00, 90% occupied\n",
+    "air_quality": """\
+Hafen: 60 µg/m³, reported as 0.06 mg/m³
+gare: 71.5 µg/m³, reported as 71.5 ug/m3
+""",
 }
 
 

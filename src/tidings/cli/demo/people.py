@@ -1,6 +1,7 @@
-"""Citizens, a ledger, a mayor and workers of the demo.
+"""Citizens, a ledger, a watch, a mayor and workers of the demo.
 
-Citizens publish reports, one after the other. The ledger has a durable subscription to reports and alarms,
+Citizens publish reports, one after the other. The watch has a pattern, which fires when one sort of report
+follows another. The ledger has a durable subscription to reports and alarms,
 disconnects now and then, and receives what it missed when it is back. The mayor subscribes to readings, and
 stands in for Spark where there is none.
 
@@ -25,6 +26,7 @@ from tidings.cli.work import WorkReport
 from tidings.client import Bus, Queue
 from tidings.event import Event
 from tidings.event.json import from_json
+from tidings.patterns import Pattern
 
 if TYPE_CHECKING:
     from tidings.cli.demo.views import Note
@@ -35,6 +37,12 @@ REPORTS = "type LIKE 'report.%'"
 ALARMS = "type LIKE 'alarm.%'"
 JOBS = f"{REPORTS} OR {ALARMS}"
 """Events that the binding puts into the queue."""
+
+TROUBLE = Pattern(
+    "noise[type = 'report.noise'] THEN smell[type = 'report.smell' AND number > noise.number] WITHIN 30 s"
+    " RETURN noise.street, smell.street AS 'pattern.trouble' LATE 0 s"
+)
+"""Reports that the watch waits for: noise, and within half a minute a smell."""
 
 REPORT_S = 1.5
 """Time between two reports."""
@@ -52,10 +60,11 @@ LOOK_S = 0.25
 
 
 class People:
-    """Citizens and ledger of the demo."""
+    """Citizens, ledger and watch of the demo."""
 
     def __init__(self, address: str, note: Note) -> None:
         self.ledger_got = 0
+        self.matches = 0
         self._address = address
         self._note = note
 
@@ -80,6 +89,16 @@ class People:
                 await asyncio.sleep(HERE_S)
             self._note(LEDGER, "goes", f"after {self.ledger_got:,}; the node keeps for it what comes now")
             await asyncio.sleep(AWAY_S)
+
+    async def watch(self) -> None:
+        """Have a pattern, and note the first time that it fires."""
+        async with self.connect("watch") as bus, bus.subscribe(TROUBLE, passive=True) as found:
+            async for match in found:
+                self.matches += 1
+                if self.matches == 1:
+                    noise, smell = match["noise.street"], match["smell.street"]
+                    what = f"noise at the {noise}, then a smell at the {smell}, within 30 s"
+                    self._note("pattern", "fires", what)
 
     def _write(self, _event: Event) -> None:
         self.ledger_got += 1

@@ -252,6 +252,7 @@ class Town:
                 city.watch(),
                 people.report(lambda: crew.is_ready),
                 people.keep_ledger(),
+                people.watch(),
             )
             async with beside(self._ask(needs_query), crew.work(), self._look(), *duties):
                 await wait()
@@ -296,6 +297,7 @@ class Town:
                 jobs_done=figures.jobs_done,
                 redelivered=figures.redelivered,
                 killed=figures.killed,
+                matches=self._people.matches,
                 nodes=figures.nodes,
                 relayed=figures.relayed,
             )

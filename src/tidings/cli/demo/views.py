@@ -34,7 +34,14 @@ FIXED = 16
 """Lines of the screen that are always there: tables, titles and empty lines."""
 OFTEN = ("takes", "is done")
 """Verbs of workers that occur all the time."""
-COLOURS = {"wakes up": "yellow", "is killed": "red", "fails": "red", "comes": "magenta", "is done": "green"}
+COLOURS = {
+    "wakes up": "yellow",
+    "is killed": "red",
+    "fails": "red",
+    "comes": "magenta",
+    "fires": "magenta",
+    "is done": "green",
+}
 Note = Callable[[str, str, str], None]
 """Called with subject, verb and details of each occurrence."""
 
@@ -114,6 +121,8 @@ class Summary(Struct, frozen=True, tag_field="kind", tag="summary", kw_only=True
     jobs_done: int
     redelivered: int
     killed: int
+    matches: int = 0
+    """How often the pattern has fired."""
     nodes: int = 1
     relayed: int = 0
     """Events that were sent over links."""
