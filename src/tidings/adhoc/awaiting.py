@@ -1,4 +1,4 @@
-"""Messages whose sender waits for news: of success for each recipient, or once of failure after a time."""
+"""Messages with reports to their sender: success for each recipient, or once failure after a time."""
 
 from __future__ import annotations
 

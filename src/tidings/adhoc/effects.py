@@ -10,7 +10,7 @@ from tidings.adhoc.frames import AdhocFrame
 from tidings.adhoc.messages import CarriedMessage, MessageId, Replica
 
 Outcome = Literal["delivered", "expired", "undeliverable"]
-"""What the sender of a persistent message is told of it, once for each recipient."""
+"""Outcome of a persistent message that its sender gets, once for each recipient."""
 
 
 class SendFrame(Struct, frozen=True):

@@ -24,7 +24,7 @@ from tidings.errors import CodecError
 IDS_MAX = 100_000
 """Ids, or acknowledgements, of one frame."""
 CONTEXT_MAX = 10_000
-"""Hosts of which a strategy tells another how often they are met."""
+"""Hosts of which a strategy reports how often they are met."""
 ANNOUNCED_MAX = 10_000
 """Announcements of one frame."""
 FRAME_MAX = 16 << 20

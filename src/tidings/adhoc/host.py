@@ -5,9 +5,9 @@ is made of a message that one of them knows to be delivered. Copies are asked fo
 `next_copy`, whenever the link has room: so the best go first, and a meeting may end at any moment. What is
 known of the other host grows while the two are together, and no message goes to it twice.
 
-A message is delivered to the application at most once, whatever comes again (`seen_ids.py`). Its sender is
-told once for each recipient that it was delivered, or once that it was not (`awaiting.py`). Input of other
-hosts that can't be is refused and counted in `tallies`; nothing is dropped without being counted.
+A message is delivered to the application at most once, whatever comes again (`seen_ids.py`). Its sender
+gets one report for each recipient that has it, or one that it was not delivered (`awaiting.py`). Invalid
+input of other hosts is refused and counted in `tallies`; nothing is dropped without being counted.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class AdhocHost:
             self.tallies["refused", "stranger"] += 1
             return []
         effects = self.wake(now) if self.wake_at <= now else []
-        meeting.is_confirmed = meeting.is_confirmed or meeting.is_open  # it has had the last step from here
+        meeting.is_confirmed = meeting.is_confirmed or meeting.is_open  # it has the last step from here
         match frame:
             case SummaryFrame():
                 self._on_summary(meeting, frame, now, effects)
@@ -470,7 +470,7 @@ class AdhocHost:
         effects: list[AdhocEffect],
         now: float,
     ) -> None:
-        """Take a recipient off the list of a message, which goes when nobody is left, and hand that on."""
+        """Take a recipient off the list of a message, which is dropped without any, and hand that on."""
         effects += self.awaited.acknowledge(id, recipient)
         if not self.strategy.acknowledges:
             return

@@ -97,13 +97,13 @@ class PlaceRegistry:
             del self._places[name]
 
     def announced(self, now: float) -> tuple[Announcement, ...]:
-        """What another host is told: what is held here, renewed in time, and what others have announced."""
+        """Announcements for another host: of what is held here, renewed in time, and those of others."""
         self._sweep(now)
         return tuple(
-            self._announcement(place, now) for place in self._places.values() if self._is_told(place)
+            self._announcement(place, now) for place in self._places.values() if self._is_announced(place)
         )
 
-    def _is_told(self, place: HeldPlace) -> bool:
+    def _is_announced(self, place: HeldPlace) -> bool:
         return place.holder == self.host or place.ends_at < inf
 
     def _announcement(self, place: HeldPlace, now: float) -> Announcement:
@@ -118,7 +118,7 @@ class PlaceRegistry:
         return replace(made, proof=place.proof)
 
     def hear(self, announcements: Iterable[Announcement], now: float) -> int:
-        """Take what another host has told; the number of those that were refused."""
+        """Take the announcements of another host; the number of those that were refused."""
         refused = 0
         for one in announcements:
             known = self._places.get(one.name)

@@ -1,8 +1,7 @@
-"""Memory of the messages that a host has had, beyond every life: a replica that comes back is not delivered
-again.
+"""Ids of the messages that a host has received, kept beyond every life: no replica is delivered again.
 
-It rests on `seen.py`: of each sender and epoch the highest number that was had, and the gaps below it. A
-number that was had is never forgotten. A gap is given up after the longest life of a message: what could
+It rests on `seen.py`: of each sender and epoch the highest number that was received, and the gaps below it. A
+number that was received is never forgotten. A gap is given up after the longest life of a message: what could
 still come from it has expired. A sender is forgotten after that time too; if there are more senders than
 there is room for within it, messages of new ones are refused, since to forget another would deliver its
 messages twice.

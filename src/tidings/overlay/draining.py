@@ -1,8 +1,9 @@
-"""Draining: how a node is taken out of its network before it stops, so that nobody has to wait for it.
+"""Draining: how a node is taken out of its network before it stops, so that no other node waits for it.
 
 Its links count as lost, so the tree goes round it, and its neighbours make links to each other where there is
-no other way. When nothing passes through it any more its clients are told where to go: they leave when it
-has accepted what they sent. Those with durable subscriptions stay, as their places are stored here.
+no other way. When nothing passes through it any more it sends its clients the addresses of other nodes: they
+leave when it has accepted what they sent. Those with durable subscriptions stay, as their places are stored
+here.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tidings.protocol.messages import Notice
 from tidings.protocol.session import Session
 
 PLACES_MAX = 8
-"""Addresses that a client is told."""
+"""Addresses that a client is sent."""
 
 
 class Draining:
@@ -38,11 +39,11 @@ class Draining:
         self._neighbours = neighbours
         self._linking = linking
         self._is_of_use = is_of_use
-        self._told: set[Session] = set()
+        self._notified: set[Session] = set()
         self.has_begun = False
 
     def look(self, asking: Session) -> dict[str, Any]:
-        """Return how far it is, and tell clients where to go once nothing passes through this node."""
+        """Return how far it is; once nothing passes through this node, send clients where to go."""
         between = self._topology.tree.neighbours
         kept = max((self._broker.position - one.released for one in self._neighbours.cursors), default=0)
         places = self._places()
@@ -51,9 +52,9 @@ class Draining:
         passes = len(between) > 1
         if not passes and places:
             for session in clients:
-                if session not in self._told:
+                if session not in self._notified:
                     session.post(encode(Notice("drain", 0, {"places": places})))
-            self._told = set(clients)
+            self._notified = set(clients)
         names = sorted(self._topology.name_of(one) or one for one in between)
         return {
             "between": names if passes else [],

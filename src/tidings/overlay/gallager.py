@@ -5,11 +5,11 @@ its nodes test their edges, report inwards what they have found, and the *core*,
 fragments of one level have merged, decides where the fragment connects. Fragments of one level that choose
 the same edge merge to one of the next level; one of a lower level is absorbed; one of a higher level waits.
 
-Two things are added. First both ends of a link tell each other what they have measured, and take the mean; of
-equal weights the ids decide. In the end the two nodes of the last core tell all others that the tree is
+Two things are added. First both ends of a link send each other what they have measured, and take the mean; of
+equal weights the ids decide. In the end the two nodes of the last core notify all others that the tree is
 *ready*. That makes at most 4E + 5N·log2 N + N messages for N nodes with E links.
 
-A node that dies would have the others wait for ever. So a node that hears nothing for a while asks its
+If a node dies, the others would wait without end. So a node that hears nothing for a while asks its
 neighbours whether they are there. One that does not answer, or takes part in nothing any more, is left out,
 and the node begins another *run* without it, which all others join as they hear of it. A message of an older
 run changes nothing. Connections keep the order of their messages.
@@ -62,7 +62,7 @@ class Initiate(TreeMessage, frozen=True):
 
 
 class Test(TreeMessage, frozen=True):
-    """Tell whether the other end is in another fragment."""
+    """Reply whether the other end is in another fragment."""
 
     level: int
     fragment: Key
@@ -91,7 +91,7 @@ class Ready(TreeMessage, frozen=True):
 
 
 class Ask(TreeMessage, frozen=True):
-    """Tell whether you are there and take part."""
+    """Request a sign of life, and whether the node takes part."""
 
 
 class Here(TreeMessage, frozen=True):
@@ -128,7 +128,7 @@ class TreeBuilder:
         self.run = run
         self.is_ready = False
         self.core: tuple[str, str] | None = None
-        self._state: dict[str, EdgeState] = {}  # of the links in the run: both ends have told their weights
+        self._state: dict[str, EdgeState] = {}  # of the links in the run: both ends have sent their weights
         self._key: dict[str, Key] = {}
         self._awake = self._is_finding = False
         self._level, self._fragment = 0, NONE
@@ -351,7 +351,7 @@ class TreeBuilder:
             self._send(self._best_edge, Connect(self.run, self._level))
 
     def _be_ready(self, neighbour: str) -> None:
-        """The tree is built: tell those behind here."""
+        """The tree is built: notify the nodes behind here."""
         self.is_ready = True
         for other in sorted(self.branches - {neighbour}):
             self._send(other, Ready(self.run))

@@ -143,8 +143,8 @@ class Liveness:
         paths = self._paths(about)
         self.suspicion.asked(about, len(paths))
         for path in paths:
-            told = self._send(HeardRequest(about, path))
-            told.then(partial(self._answered, about), lambda _error: self._answered(about, None))
+            reply = self._send(HeardRequest(about, path))
+            reply.then(partial(self._answered, about), lambda _error: self._answered(about, None))
 
     def _answered(self, about: str, silent_s: float | None) -> None:
         self._carry_out(self.suspicion.answered(about, silent_s, self._broker.now))
@@ -171,8 +171,8 @@ class Liveness:
             return reply
         arguments: dict[str, Any] = {"about": request.about, "path": list(request.path[1:])}
 
-        def answered(told: Any) -> None:
-            silent_s = told.get("silent_s") if isinstance(told, dict) else None
+        def answered(found: Any) -> None:
+            silent_s = found.get("silent_s") if isinstance(found, dict) else None
             reply.resolve(float(silent_s) if isinstance(silent_s, int | float) and silent_s >= 0 else None)
 
         link.connection.request("link.heard", arguments, "fail").then(answered, reply.fail)

@@ -8,11 +8,11 @@ suspected, and others that have links with it are asked since when they have hea
 | heard | silent for too long | Suspect | suspected |
 | suspected | heard | Trust: it was slow | heard |
 | suspected | another node hears it | Lose: the link is dead | gone |
-| suspected | still silent a ping later, and nobody who was asked hears it | Lose: the node is dead | gone |
+| suspected | still silent a ping later, and no node that was asked hears it | Lose: the node is dead | gone |
 | heard, suspected | its connection is gone | | cut |
 | cut | for too long | Suspect | cut, suspected |
 | cut, suspected | another node hears it | Lose: the link is dead | gone |
-| cut, suspected | nobody hears it | | gone: it may be starting again |
+| cut, suspected | no other node hears it | | gone: it may be starting again |
 | gone | its link is up | | heard |
 
 A verdict concerns the link of this node alone, so a node that lies when it is asked harms no other link. A
@@ -29,14 +29,14 @@ from typing import Literal
 from msgspec import Struct
 
 ASK_S = 1.0
-"""How long those who are asked may take to answer."""
+"""How long nodes that are asked may take to answer."""
 SLOW_S_MAX = 10.0
 """What a neighbour with long round trips is given at most, beside the time that all have."""
 PINGS_MIN = 2
 """Pings that must be missed, however short the time is after which a neighbour is suspected."""
 
 Cause = Literal["link", "node", "alone"]
-"""What is dead: the link, as another node hears the neighbour; the node; or nobody could be asked."""
+"""What is dead: the link, as another node hears the neighbour; the node; or no other node could be asked."""
 
 
 class Suspect(Struct, frozen=True):
@@ -188,7 +188,7 @@ class Suspicion:
             watched.waiting = nodes
 
     def answered(self, neighbour: str, silent_s: float | None, now: float) -> list[SuspicionEffect]:
-        """One has answered how long it has not heard a neighbour; None if it can't tell."""
+        """One has answered how long it has not heard a neighbour; None if it does not know."""
         watched = self._watched.get(neighbour)
         if watched is None or watched.suspected_at is None:
             return []
@@ -199,7 +199,7 @@ class Suspicion:
         return []
 
     def _judge(self, neighbour: str, watched: _Watched, now: float) -> list[SuspicionEffect]:
-        """Nobody hears it."""
+        """No other node hears it."""
         if watched.is_cut:
             self.forget(neighbour)
             return []

@@ -1,10 +1,10 @@
-"""Weights of links, by what pings tell: a·delay + b/capacity, more where pings are lost.
+"""Weights of links, as pings measure them: a·delay + b/capacity, more where pings are lost.
 
 Delay is half the shortest of the last round trips (`pinging.py`): what waited behind events, or for the disk,
 does not count. For the capacity each end sends the other a padded request now and then, a *probe*, and
 compares the time that it takes with a ping's. A weight counts as often as a ping must be sent on average to
 come through. What an end measures is in its record (`records.py`), and the mean of both ends' figures is the
-weight for everybody; so an end that lies can at most halve the weight of its links.
+weight for all nodes; so an end that lies can at most halve the weight of its links.
 
 A figure has two digits, and is replaced only by one that differs from it by a quarter, so that jitter is not
 flooded. Weights up to 5 are equal: on a local network ids and ages decide, not noise.
@@ -33,7 +33,7 @@ PADDING = 16 << 10
 WEIGHT_MIN = 5_000
 """Smallest weight, in thousandths."""
 CHANGE = 1.25
-"""Factor by which a weight must have changed to be told to others."""
+"""Factor by which a weight must have changed to be announced to others."""
 DISAGREE = 10
 """Factor by which the figures of both ends may differ before that is reported."""
 LOSS_MAX = 0.9
@@ -88,9 +88,9 @@ def rounded(weight: float) -> int:
     return int(round(weight, 1 - floor(log10(weight))))
 
 
-def is_news(weight: int, told: int) -> bool:
-    """Whether a weight differs enough from what others were told, 0 for nothing."""
-    return bool(weight) and not told / CHANGE <= weight <= told * CHANGE
+def is_news(weight: int, announced: int) -> bool:
+    """Whether a weight differs enough from the announced one, 0 for none."""
+    return bool(weight) and not announced / CHANGE <= weight <= announced * CHANGE
 
 
 class Weighing:
@@ -148,7 +148,7 @@ class Weighing:
     def _probe(self, meter: LinkMeter, link: NeighbourLink) -> None:
         if meter.begin(link, self._broker.now):
             call = link.connection.request("link.probe", {"padding": bytes(PADDING)}, "forget")
-            call.then(lambda _told: meter.end(link, self._broker.now), ignore)
+            call.then(lambda _reply: meter.end(link, self._broker.now), ignore)
             link.flush()
 
     def _compare(self, neighbour: Neighbour, own: int, other: int) -> None:

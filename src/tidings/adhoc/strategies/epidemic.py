@@ -1,7 +1,7 @@
 """Epidemic routing (Vahdat and Becker, 2000): every host that is met gets everything that it lacks.
 
 Plain, a delivered message goes on spreading until its life ends. With acknowledgements its replicas are
-dropped as the news of its delivery spreads, as in EMMA.
+dropped as its acknowledgement spreads, as in EMMA.
 """
 
 from __future__ import annotations
