@@ -211,6 +211,13 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert found > 20
 
 
+def test_the_map_names_every_package_and_each_has_a_folder_of_tests() -> None:
+    packages = sorted(path.parent.name for path in (ROOT / "src" / "tidings").glob("*/__init__.py"))
+    mapped = (ROOT / "docs" / "README.md").read_text().partition("The packages in `src/tidings`")[2]
+    assert sorted(re.findall(r"`(\w+)/`", mapped.partition("| --- | --- |")[2])) == packages
+    assert [one for one in packages if not (ROOT / "tests" / one).is_dir()] == []
+
+
 def test_every_example_program_is_listed() -> None:
     listed = re.findall(r"\]\((\w+\.py)\)", (ROOT / "examples" / "README.md").read_text())
     assert sorted(listed) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
