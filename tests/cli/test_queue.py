@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from tidings.cli.app import app
 from tidings.cli.printing import add_row, new_table, shown, values_text
 from tidings.cli.queue import create
+from tidings.client import blocking
 from tidings.errors import TidingsError
 from tidings.queues.description import REPORTED, Description
 
@@ -79,11 +80,11 @@ class Commands:
 @pytest.fixture
 def tidings(address: str) -> Commands:
     """The commands; the node has no queues when a test begins."""
-    commands = Commands(address)
-    for one in commands.told("list"):
-        if one["alias_of"] is None:
-            commands.told("delete", one["name"], "--yes")
-    return commands
+    with blocking.connect(address) as bus:
+        for one in bus.lookup():
+            if one.alias_of is None:
+                bus.delete_queue(one.name)
+    return Commands(address)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("pyspark")
-from benchmarks import flows, pipeline, pipeline_size, pipeline_spark
+from benchmarks import flows, patterns, pipeline, pipeline_size, pipeline_spark
 from tidings.node import compiled
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ def test_a_small_run_of_back_tests_measures_every_workload(
     sizes |= {"KEYS": 100, "STATE_EVENTS": 1_000, "STATE_BATCH": 1_000, "STATE_TIMES": 2, "COLLECTIONS": 1}
     for name, value in sizes.items():
         monkeypatch.setattr(flows, name, value)
+    for name, value in (("EVENTS", 20_000), ("ROWS", 20_000), ("STATE_KEYS", 2_000), ("STATE_EVENTS", 4_000)):
+        monkeypatch.setattr(patterns, name, value)
     figures = flows.run(True, print)
     assert [one["name"] for one in figures["workloads"]] == [
         "opening a saved index, over building it",
