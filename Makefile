@@ -71,9 +71,10 @@ clean:
 $(READY): requirements.lock pyproject.toml scripts/setup scripts/apt scripts/java
 	@scripts/setup
 
-# Tests run without it, only longer.
+# Tests run without it, only longer. Java takes it only if Spark has the same path there, without links in it.
 $(CLASSES): $(READY) scripts/spark_classes.py
 	@echo "== Spark's classes"
 	@$(WITH_JAVA) PYSPARK_PYTHON=$(CURDIR)/$(BIN)/python \
+		SPARK_HOME=$$(cd .venv/lib/python3*/site-packages/pyspark && pwd -P) \
 		$(BIN)/spark-submit --driver-java-options "-XX:ArchiveClassesAtExit=$@.new" scripts/spark_classes.py \
 		>.venv/spark-classes.log 2>&1 && mv -f $@.new $@ || echo "they could not be written down: see .venv/spark-classes.log"
