@@ -9,8 +9,10 @@ import networkx as nx
 import pytest
 from effort import SEED
 
+from tidings.overlay.liveness import ASKED_MAX, HOPS_MAX
 from tidings.simulator.overlay_costs import MemberGroup, nearest, overlay_costs, random_graph
 from tidings.simulator.overlay_pictures import overlay_picture
+from tidings.simulator.repair_costs import repair
 
 
 @pytest.mark.parametrize("strategy", ["tree", "sender", "insertion"])
@@ -62,10 +64,44 @@ def test_nothing_is_left_when_all_have_left() -> None:
         assert group.state == 0
 
 
-def test_a_picture_shows_both_trees_and_the_messages_by_kind() -> None:
+def test_a_picture_shows_all_trees_and_the_messages_by_kind() -> None:
     picture = ET.fromstring(overlay_picture(SEED, 20))
     space = "{http://www.w3.org/2000/svg}"
     styles = [line.get("class") for line in picture.iter(f"{space}line")]
-    assert styles.count("tree") + styles.count("new") == 2 * 19
+    assert styles.count("tree") + styles.count("new") == 2 * 19 + 18
     texts = {text.text for text in picture.iter(f"{space}text")}
-    assert {"tree before", "Connect", "Ready", "TearDown", "97"} <= texts
+    assert {"tree before", "Connect", "Ready", "TearDown", "97", "messages of the repair", "Heard"} <= texts
+
+
+@pytest.mark.parametrize("nodes", [2, 10, 60])
+def test_a_repair_costs_two_records_of_each_neighbour_and_changes_the_tree_only_round_the_dead(
+    nodes: int,
+) -> None:
+    found = overlay_costs(SEED, nodes=nodes, repair=True)
+    if nodes == 2:
+        assert found["repair_messages"] is None
+        return
+    assert found["repair_messages"] <= found["repair_bound"]
+    assert found["repair_delays"] <= 3
+    graph = random_graph(Random(SEED), nodes, 4)
+    repaired = repair(graph, SEED)
+    flood = 2 * repaired.links - (nodes - 1) + 1
+    assert 0 <= repaired.sent["Records"] - 2 * repaired.neighbours * flood <= 0.2 * repaired.sent["Records"]
+    assert set(repaired.sent) == {"Heard", "Records"}
+
+
+def test_only_neighbours_of_the_dead_and_those_between_them_are_asked_about_it() -> None:
+    graph = random_graph(Random(SEED), 200, 4)
+    repaired = repair(graph, SEED)
+    assert set(graph[repaired.dead]) & repaired.asked
+    assert len(repaired.asked) <= repaired.neighbours * ASKED_MAX * HOPS_MAX < 200
+
+
+def test_where_nothing_stands_by_the_neighbours_of_the_dead_link_to_the_smallest() -> None:
+    graph: dict[str, dict[str, int]] = {"n1": {"n3": 1, "n5": 2, "n7": 3}}
+    for name, weight in list(graph["n1"].items()):
+        graph[name] = {"n1": weight}
+    repaired = repair(graph, SEED)
+    assert repaired.dead == "n1"
+    assert sorted(edge[1:] for edge in repaired.new_links) == [("n3", "n5"), ("n3", "n7")]
+    assert repaired.sent["Hello"] == 2 * (repaired.tree_neighbours - 1)

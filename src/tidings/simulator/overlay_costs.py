@@ -26,6 +26,7 @@ from tidings.overlay.switching import SwitchMessage, TreeSwitch
 from tidings.overlay.tree import Edge, spanning_tree
 from tidings.simulator.message_network import MessageNetwork
 from tidings.simulator.record_costs import Graph, record_costs
+from tidings.simulator.repair_costs import repair_costs
 
 Strategy = Literal["tree", "sender", "insertion"]
 Place = tuple[float, float]
@@ -254,10 +255,12 @@ def overlay_costs(
     churn: float = 0.1,
     strategy: Strategy = "tree",
     records: bool = False,
+    repair: bool = False,
 ) -> dict[str, float | None]:
     """Build, switch and use trees in one network; return the costs. AssertionError if a rule is broken.
 
-    With `records` those of flooded records are measured too, which takes long for many nodes.
+    With `records` those of flooded records are measured too, which takes long for many nodes; with `repair`
+    those of a node that dies.
     """
     random = Random(seed)
     graph = random_graph(random, nodes, degree)
@@ -286,4 +289,5 @@ def overlay_costs(
         "churn_messages": (group.joined - of_first + group.left) / moves if moves else None,
         "state": group.state,
         **(record_costs(graph, seed, is_cold=nodes <= COLD_MAX) if records else {}),
+        **(repair_costs(graph, seed) if repair else {}),
     }

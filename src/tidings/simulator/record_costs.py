@@ -7,6 +7,7 @@ are the messages until all know everything, those for a link with another weight
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -22,6 +23,8 @@ Graph = dict[str, dict[str, int]]
 """Weights of the links of each node, by the neighbours."""
 SETTLE_S = 60.0
 """Time for all records to be everywhere."""
+DELAY_S = 0.01
+"""Least delay of a message; the longest is twice as long."""
 WAIT_S = 5.0
 """How long a better tree must be there."""
 
@@ -45,8 +48,13 @@ class TopologySend(Struct, frozen=True):
 class TopologyNode:
     """Topology of one node, driven by messages."""
 
-    def __init__(self, node: str) -> None:
-        self.topology = Topology(node, node, 1, rebuilding=Rebuilding(node, 0.0, WAIT_S))
+    def __init__(self, node: str, reroute_s: float = inf) -> None:
+        """After `reroute_s` a link that is cut is lost."""
+        rules = reroute_s, Rebuilding(node, 0.0, WAIT_S)
+        self.topology = Topology(node, node, 1, False, (), "", 0, *rules)
+        self._tree = self.topology.tree
+        self.changed_at = 0.0
+        """When a message has changed its tree last."""
 
     @property
     def wake_at(self) -> float:
@@ -55,13 +63,19 @@ class TopologyNode:
 
     def hear(self, neighbour: str, message: TopologyMessage, now: float) -> Iterator[TopologySend]:
         """Take a message of a neighbour."""
+        effects = self._hear(neighbour, message, now)
+        if self.topology.tree is not self._tree:
+            self._tree, self.changed_at = self.topology.tree, now
+        return sends(effects)
+
+    def _hear(self, neighbour: str, message: TopologyMessage, now: float) -> list[Effect]:
         match message:
             case Digest():
-                return sends(self.topology.hear_digest(neighbour, message, now))
+                return self.topology.hear_digest(neighbour, message, now)
             case Stamps():
-                return sends(self.topology.hear_stamps(neighbour, message))
+                return self.topology.hear_stamps(neighbour, message)
             case Records(records):
-                return sends(self.topology.hear(neighbour, records, now))
+                return self.topology.hear(neighbour, records, now)
 
     def wake(self, now: float) -> Iterator[TopologySend]:
         """Do what is due."""
@@ -83,9 +97,9 @@ def sends(effects: Iterable[Effect]) -> Iterator[TopologySend]:
 class RecordNetwork:
     """Topologies of all nodes of a network, and the messages between them."""
 
-    def __init__(self, graph: Graph, seed: int, delay_s: float = 0.01) -> None:
+    def __init__(self, graph: Graph, seed: int, delay_s: float = DELAY_S, reroute_s: float = inf) -> None:
         self.graph = graph
-        self.nodes = {name: TopologyNode(name) for name in graph}
+        self.nodes = {name: TopologyNode(name, reroute_s) for name in graph}
         self.net: MessageNetwork[TopologyMessage] = MessageNetwork(
             self.nodes, seed, lambda _one, _two: delay_s
         )
