@@ -45,3 +45,17 @@ def _asked(net: Network, app: App, node: str) -> list[Any]:
     told = app.ask("topology.remove", node=node)
     net.run()
     return told
+
+
+def test_a_dead_neighbour_that_is_known_by_the_records_only_can_be_removed_too() -> None:
+    net = Network(("a", "b"), ("b", "c"), ("c", "a"))
+    dead = net["c"].broker.node
+    net["c"].crash()
+    net.run(30)
+    net["a"].crash()
+    net.run(1)
+    net["a"].start()
+    net.run(30)
+    assert net.neighbour_or_none("a", "c") is None or not net.neighbour("a", "c").is_up
+    assert _asked(net, net.app("a"), "c") == [None]
+    assert dead not in [link.neighbour for link in net["a"].core.overlay.topology.own.links]

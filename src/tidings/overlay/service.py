@@ -445,6 +445,10 @@ class Overlay(Service):
         """Forget a neighbour that is gone for good, and what is kept for it."""
         asked.session.principal.check_manage_all("remove a link")
         named = [one for one in self.neighbours if request.node in (one.name, one.node)]
+        for link in self.topology.own.links:  # one may be known by the records only, since the last start
+            node, name = link.neighbour, self.topology.name_of(link.neighbour)
+            if self.neighbours.get(node) is None and request.node in (name, node):
+                named.append(self.neighbours.meet(node))
         if not named:
             raise Refused("not-found", f"there is no link to {request.node!r}")
         for neighbour in named:
