@@ -36,13 +36,16 @@ SIZES = {10_000: 6.0, 100_000: 40.0, 1_000_000: 350.0}
 """Filters of the ranges, with the microseconds an event may take."""
 PATTERNS = 10_000
 """Filters by topic and by pieces of text."""
+UNITS = 10_000
+"""Filters with a unit."""
 
 Figures = dict[str, Any]
 
 
 def run(quick: bool, report: Report) -> Figures:
     """Measure everything, telling lines of progress; quick: sizes for a look, without targets."""
-    from benchmarks.matching_patterns import patterns  # it measures with what is here
+    from benchmarks.matching_patterns import patterns  # these measure with what is here
+    from benchmarks.matching_units import units
 
     report(f"seed {SEED}, batches of {BATCH} events, best of {ROUNDS} rounds, one thread")
     compile_s = _compile()
@@ -66,6 +69,7 @@ def run(quick: bool, report: Report) -> Figures:
     events = [_mixed_event(rng) for _ in range(BATCH)]
     figures["workloads"] += _matching("mixed", texts, events, None, report)
     figures["workloads"] += patterns(PATTERNS // scale, not quick, report)
+    figures["workloads"] += units(UNITS // scale, not quick, report)
     figures["workloads"] += _shelf(size_all, report)
     return figures
 

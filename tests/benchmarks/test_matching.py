@@ -26,6 +26,7 @@ def test_a_small_run_measures_every_workload(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(matching, "ROUNDS", 1)
     monkeypatch.setattr(matching, "BATCH", 100)
     monkeypatch.setattr(matching, "PATTERNS", 2000)
+    monkeypatch.setattr(matching, "UNITS", 1000)
     lines: list[str] = []
     figures = matching.run(True, lines.append)
     names = {workload["name"] for workload in figures["workloads"]}
@@ -38,6 +39,7 @@ def test_a_small_run_measures_every_workload(monkeypatch: pytest.MonkeyPatch) ->
         "exact",
         "topics",
         "pieces",
+        "units",
         "shelf, equality",
         "shelf, range",
     }
