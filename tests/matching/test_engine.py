@@ -58,6 +58,15 @@ def test_blocks_that_empty_are_rewritten_and_dropped() -> None:
     assert len(index) == 0
 
 
+def test_filters_with_several_alternatives_end_in_full_blocks() -> None:
+    index = small()
+    for key in range(200):
+        index.add(key, Filter("u = 'a' AND x > :x OR u = 'b' AND x > :x OR u = 'c' AND y > :x", x=key))
+    index.match(Event("t"))
+    assert len(engine_of(index)._blocks) <= 600 / 64 * 1.5
+    assert sorted(index.match(Event("t", u="b", x=3))) == [0, 1, 2]
+
+
 def test_bulk_and_bit_by_bit_end_in_full_blocks() -> None:
     bulk, slow = small(), small()
     add_ranges(bulk, range(1000))

@@ -115,6 +115,8 @@ class Engine(TileMatcher):
 
     def add(self, key: Hashable, wanted: Filter) -> bool:
         """Add a filter under an unused key; return False, and leave it out, if it can't match."""
+        if len(self._pending) + len(wanted.normal) > self._capacity:
+            self._flush()  # before its entries, which stay together, would leave a block of their own over
         slot = self._take_slot()
         before = len(self._pending)
         is_exact = self._pending.add(slot, wanted.normal)
