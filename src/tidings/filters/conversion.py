@@ -6,9 +6,12 @@ quotient with constants, each rounded as IEEE 754 demands. So it is the same in 
 
 from __future__ import annotations
 
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 EXACT_MAX = 1 << 53
 """Up to here all integers are doubles."""

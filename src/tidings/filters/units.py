@@ -1,6 +1,7 @@
 """Units in filters: which spellings are known, and how numbers in one unit become numbers in another.
 
-The definitions are those of pint, with exact factors; it is imported when the first unit is read. Two units
+The definitions are those of pint, with exact factors; it is imported when the first unit is read, as is the
+list of known units, since most programs with filters have none. Two units
 are alike if they are made of the same base units, so degrees and percent are not, though neither has a
 dimension. A unit whose scale is not linear, such as decibels, can't be converted.
 """
@@ -10,15 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from tidings.errors import FilterError, MissingExtra
 from tidings.filters.conversion import Conversion, conversion
-from tidings.filters.known_units import KNOWN_UNITS
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 UNIT_LENGTH_MAX = 64
 """Characters of a unit."""
@@ -99,6 +101,8 @@ class Units:
 
     def _grouped(self) -> dict[object, list[KnownUnit]]:
         """Return the known units by their base; those of one scale are one, with all its spellings."""
+        from tidings.filters.known_units import KNOWN_UNITS
+
         found: dict[Scale, dict[str, None]] = {}
         for unit, spellings in KNOWN_UNITS.items():
             own = [one for one in spellings if one not in self.more]
@@ -131,6 +135,8 @@ def unit_name(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def _registry() -> Any:
+    from fractions import Fraction
+
     try:
         from pint import UnitRegistry
     except ModuleNotFoundError as error:
@@ -140,14 +146,21 @@ def _registry() -> Any:
     return registry
 
 
-_FIRST_SPELLING = {spelling: unit for unit, spellings in KNOWN_UNITS.items() for spelling in spellings}
+@lru_cache(maxsize=1)
+def _first_spellings() -> dict[str, str]:
+    """Return for each known spelling the one under which its unit is listed."""
+    from tidings.filters.known_units import KNOWN_UNITS
+
+    return {spelling: unit for unit, spellings in KNOWN_UNITS.items() for spelling in spellings}
 
 
 @lru_cache(maxsize=4_096)
 def _scale(unit: str) -> Scale:
     """Return the scale of a unit; ValueError if pint does not know it, or its scale is not linear."""
+    from fractions import Fraction
+
     _check_length(unit)
-    written = _FIRST_SPELLING.get(unit, unit)
+    written = _first_spellings().get(unit, unit)
     if not _UNIT.fullmatch(written):
         raise ValueError(f"{unit!r} is no unit" + _hint(unit))
     registry = _registry()
@@ -184,5 +197,5 @@ def _check_length(unit: str) -> None:
 
 
 def _hint(unit: str) -> str:
-    close = get_close_matches(unit, _FIRST_SPELLING, 1)
+    close = get_close_matches(unit, _first_spellings(), 1)
     return f"; did you mean {close[0]!r}?" if close else ""
