@@ -208,7 +208,7 @@ class AdhocHost:
     def meet(self, peer: str, now: float) -> list[AdhocEffect]:
         """Begin a meeting; the host with the smaller name sends the first frame."""
         effects = self.wake(now)
-        is_first, is_new = self.name < peer, self._is_new(peer, now)
+        is_first, is_new = self.name < peer, now - self.met_at.get(peer, -inf) > self._rejoin_s
         if is_new:
             self.strategy.meet(peer, now)
             self.tallies["meetings", ""] += 1
@@ -225,9 +225,6 @@ class AdhocHost:
             )
             effects.append(SendFrame(peer, frame))
         return effects
-
-    def _is_new(self, peer: str, now: float) -> bool:
-        return now - self.met_at.get(peer, -inf) > self._rejoin_s
 
     def _note_met(self, peer: str, now: float) -> None:
         self.met_at.pop(peer, None)

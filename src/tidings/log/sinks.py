@@ -225,7 +225,8 @@ class Sinks(Service):
             after = done.with_batch(wanted.batch, wanted.query, now_us)
         dropped = self._staging.drop(key)
         self._done[sink] = after
-        operations: list[Operation] = [*_dequeued(dropped), DONE.set(sink, after), *map(DONE.drop, forgotten)]
+        operations: list[Operation] = [Dequeue(one.number) for pieces in dropped.values() for one in pieces]
+        operations += [DONE.set(sink, after), *map(DONE.drop, forgotten)]
         self._manager.keep(operations, partial(self._undo, key, done, dropped, forgotten))
 
     def _make_room(self, sink: SinkKey) -> dict[SinkKey, Done]:
@@ -341,10 +342,6 @@ def _placed(place: str, first: int) -> str:
 
 def _rows(pieces: Iterable[StagedPiece]) -> int:
     return sum(piece.rows for piece in pieces)
-
-
-def _dequeued(dropped: Pieces) -> list[Dequeue]:
-    return [Dequeue(piece.number) for pieces in dropped.values() for piece in pieces]
 
 
 def _refusal(session: Session, batch: Batch, row: int, first: int) -> str:

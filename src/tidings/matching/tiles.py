@@ -188,14 +188,10 @@ class TileMatcher:
             number, row, used = kernel.match_rows(self._control, self._words, 1, number, row)
             slots = self._out_slots[:used]
             if self._rough:
-                slots = np.array(
-                    [s if s >= 0 else ~s for s in slots.tolist() if self._is_match(s, event)], int
-                )
+                own = [slot for slot in slots.tolist() if slot >= 0 or self._rough[~slot].matches(event)]
+                slots = np.array([slot if slot >= 0 else ~slot for slot in own], int)
             keys += self._keys[slots].tolist()
         return keys
-
-    def _is_match(self, slot: int, event: Event) -> bool:
-        return slot >= 0 or self._rough[~slot].matches(event)
 
     def _match_tile(self, size: int, done: int, found: list[tuple[Ints, Ints]]) -> None:
         number, row = 0, 0

@@ -23,7 +23,7 @@ from tidings.sensors.network import Ear, SendLine, SensorEffect, SensorNetwork, 
 from tidings.simulator.city_account import Box, CityAccount, MadeReading, OfferedSensor
 from tidings.simulator.client import SimulatedClient
 from tidings.simulator.node import STEP_S, SimulatedNode
-from tidings.simulator.world import Action, Conditions, End, World
+from tidings.simulator.world import Conditions, End, World
 from tidings.timers import Backoff
 
 PERIOD_S = 1.0
@@ -59,7 +59,7 @@ class SimulatedGateway(SimulatedClient):
         self._uplink = Uplink(self.connection, self._complain)
         self._uplink.flush = self._uplink.flush_soon = self.pump
         clocks = Clocks(lambda: world.clock.now, lambda: EPOCH_S + world.clock.now, self._working_time)
-        self.hub = Hub(self.core, self._uplink, self._soon, clocks, self._complain)
+        self.hub = Hub(self.core, self._uplink, partial(world.clock.after, 0.0), clocks, self._complain)
         self.to_networks = ToNetworks(self)
         world.clock.after(WAKE_S, self._look)
 
@@ -67,9 +67,6 @@ class SimulatedGateway(SimulatedClient):
         """Clock of the turns; every call advances it."""
         self._worked_s += STEP_S
         return self._worked_s
-
-    def _soon(self, act: Action) -> None:
-        self.world.clock.after(0.0, act)
 
     def _complain(self, level: str, event: str, **values: object) -> None:
         assert level == "debug", f"{event}: {values}"

@@ -75,17 +75,14 @@ class Task(NamedTuple):
 
     def path(self, folder: Path, run: Run) -> Path:
         """Return where its row is written."""
-        about = msgspec.json.encode([_name(run), sorted(self.point.items()), self.seed])
+        name = f"{run.__module__}.{run.__qualname__}"
+        about = msgspec.json.encode([name, sorted(self.point.items()), self.seed])
         return folder / f"{blake2b(about, digest_size=12).hexdigest()}.parquet"
 
 
 def tasks_of(points: Iterable[Point], seeds: int, first: int = 0) -> list[Task]:
     """Return the runs of an experiment: all points with each seed."""
     return [Task(point, seed) for seed in range(first, first + seeds) for point in points]
-
-
-def _name(run: Run) -> str:
-    return f"{run.__module__}.{run.__qualname__}"
 
 
 def row_of(run: Run, task: Task) -> Row:

@@ -107,7 +107,7 @@ class Server:
     def addresses(self) -> list[str]:
         """Addresses for sensor networks, each with its transport."""
         assert self.ports is not None
-        stream = "tls" if self._is_tls else "tcp"
+        stream = "tls" if self._guard is not None and not self.config.plain else "tcp"
         addresses = [f"{stream} {self.ports.address}", f"udp {self.ports.address}"]
         return addresses if self._web_address is None else [*addresses, self._web_address]
 
@@ -115,10 +115,6 @@ class Server:
     def failure(self) -> TidingsError | None:
         """Error that makes going on pointless, or None."""
         return self.uplink.core.failure
-
-    @property
-    def _is_tls(self) -> bool:
-        return self._guard is not None and not self.config.plain
 
     async def start(self) -> None:
         """Connect to the node, wait for it if it is away, and then listen.
