@@ -22,7 +22,6 @@ LONGEST = (
     "::test_the_declarative_project" if IS_SOAK else "::test_the_declarative_project_of_a_graph",
     "tests/pipeline/test_tutorial.py",
     "tests/pipeline/test_cluster.py",
-    "tests/pipeline/test_ending.py::test_a_driver_killed_within",
     "tests/pipeline/test_city_node.py::test_a_query_that_is_told_to_end",
     "tests/node/test_compiled.py",
     "tests/pipeline/test_credentials.py",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline.collecting import collecting
 from pipeline.nodes import PATIENCE_S, Running, reading, running, wait_until
 from pipeline.streams import ALL, Make, batch, making_streams, numbers
 from pyspark.sql import SparkSession
@@ -427,11 +428,11 @@ def test_queries_that_are_stopped_at_once_leave_the_node(spark: SparkSession, no
         wait_until(lambda: node.readers == [])
 
 
-def start_driver(node: Running, folder: Path, *trigger: str) -> subprocess.Popen[bytes]:
+def start_driver(node: Running, folder: Path) -> subprocess.Popen[bytes]:
     """A program of its own with a query that writes what it reads into files."""
     source = f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}"
     return subprocess.Popen(
-        [sys.executable, str(TESTS / "pipeline" / "collecting.py"), node.address, str(folder), *trigger],
+        [sys.executable, str(TESTS / "pipeline" / "collecting.py"), node.address, str(folder)],
         env={**os.environ, "PYTHONPATH": source},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -457,7 +458,9 @@ def collected(folder: Path) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_driver_killed_within_its_lease_misses_nothing(node: Running, tmp_path: Path) -> None:
+def test_a_driver_killed_within_its_lease_misses_nothing(
+    spark: SparkSession, node: Running, tmp_path: Path
+) -> None:
     node.publish(Event("wanted", {"number": -1}, delivery="persistent"))  # before the query begins
     (tmp_path / "out").mkdir()
     driver = start_driver(node, tmp_path)
@@ -477,6 +480,6 @@ def test_a_driver_killed_within_its_lease_misses_nothing(node: Running, tmp_path
     finally:
         with suppress(ProcessLookupError):
             os.killpg(driver.pid, signal.SIGKILL)
-    with start_driver(node, tmp_path, "now") as again:
-        assert again.wait(START_S_MAX) == 0
+    again = collecting(spark, node.address, tmp_path).trigger(availableNow=True).start()
+    assert again.awaitTermination(START_S_MAX)  # raises what has gone wrong
     assert collected(tmp_path) == list(range(10_000))
