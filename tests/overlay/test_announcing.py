@@ -107,13 +107,9 @@ def test_what_goes_before_a_new_neighbour_was_reached_is_not_announced() -> None
     kept, gone = near.subscribe("x > 5"), near.subscribe("y > 5")
     offers = [far.advertise("x > 0"), far.advertise("y > 0")]
     net.run()
-    near_of_b, far_of_b, core = (
-        net.neighbour("b", "a"),
-        net.neighbour("b", "c"),
-        net["b"].core.overlay.routing,
-    )
     assert net.table("c", of="b") == ["x > 5", "y > 5"]
-    under_way = [core._want_all(far_of_b), core._offer_all(near_of_b)]
+    spreading = net["b"].core.overlay.routing._spreading
+    under_way = [spreading._want_all(net.neighbour("b", "c")), spreading._offer_all(net.neighbour("b", "a"))]
     for steps in under_way:
         next(steps)  # it has looked which there are
     gone.end()

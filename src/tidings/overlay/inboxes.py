@@ -18,9 +18,8 @@ from tidings.event import Batch, Event
 from tidings.event.relayed import RelayedBatch
 from tidings.exchange import NodeSubscription, Rows
 from tidings.filters import Filter
-from tidings.overlay.neighbours import KnownNeighbours, Neighbour
+from tidings.overlay.neighbours import KnownNeighbours, Neighbour, rights_of
 from tidings.overlay.topology import Topology
-from tidings.protocol.access import NOBODY
 from tidings.protocol.broker import Broker
 from tidings.protocol.inboxes import NODE_INBOX, NODE_INBOXES, InboxAddress
 
@@ -111,7 +110,7 @@ class InboxRoutes:
         return neighbour if neighbour is not None and neighbour.is_in_tree else None
 
     def _may_have(self, neighbour: Neighbour, event: Event) -> bool:
-        principal = self._broker.authenticator.principal_of(neighbour.name) or NOBODY
+        principal = rights_of(self._broker, neighbour)
         return principal.rules is None or principal.reach(Filter()).matches(event)
 
 

@@ -13,8 +13,11 @@ from tidings.overlay.intake import Intake
 from tidings.overlay.link import TunnelledConnection, TunnelledSession
 from tidings.overlay.moving import Sides
 from tidings.overlay.pruning import Pruning
+from tidings.overlay.receiving import Receiving
 from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.table import NeighbourTable
+from tidings.protocol.access import NOBODY, Principal
+from tidings.protocol.broker import Broker
 from tidings.protocol.connection import Connection
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
@@ -104,7 +107,7 @@ class Neighbour:
         self.announcer = announcer  # of what is wanted from it
         self.offerer = offerer  # of what may be published here and behind here
         self.wants = Pruning(announcer)  # what is wanted from it, and what it offers
-        self.stale_offers: dict[str, None] | None = None  # while all of its offers are being received
+        self.wanting, self.offering = Receiving(), Receiving()  # of its table and of its offers, in pieces
         self.has_offered = False  # its offers here are those that it has in mind
         self.link: NeighbourLink | None = None
         self.intake: Intake | None = None
@@ -199,3 +202,8 @@ class KnownNeighbours:
     def cursors(self) -> list[LinkCursor]:
         """The cursors of those for which events are stored."""
         return [one.cursor for one in self._neighbours.values() if one.cursor is not None]
+
+
+def rights_of(broker: Broker, neighbour: Neighbour) -> Principal:
+    """Return the rights of a neighbour by the current rules."""
+    return broker.authenticator.principal_of(neighbour.name) or NOBODY

@@ -8,19 +8,15 @@ over another link now go there (`moving.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from msgspec import Struct
-
 from tidings.errors import Refused
 from tidings.event.relayed import RelayedBatch
-from tidings.exchange import NodeSubscription
-from tidings.filters import Filter
-from tidings.interest import Advertisement
 from tidings.overlay.announcing import Announcer
-from tidings.overlay.inboxes import InboxRoutes, is_for_inboxes
+from tidings.overlay.inboxes import InboxRoutes
 from tidings.overlay.intake import Intake
 from tidings.overlay.moving import Places, mirrored
 from tidings.overlay.neighbours import (
@@ -31,17 +27,18 @@ from tidings.overlay.neighbours import (
     Neighbour,
     NeighbourLink,
     NeighbourRecord,
+    rights_of,
 )
 from tidings.overlay.numbers import Numbers
 from tidings.overlay.pruning import OFFERS_MAX
+from tidings.overlay.receiving import Receiving, TableChange
 from tidings.overlay.relaying import LinkConsumer, LinkCursor
+from tidings.overlay.spreading import Spreading
 from tidings.overlay.table import TABLE, NeighbourTable, TableEntry
 from tidings.overlay.topology import Topology
 from tidings.overlay.wholeness import Wholeness
-from tidings.protocol.access import NOBODY, Principal
 from tidings.protocol.arguments import SubscribeRequest, Wanted
 from tidings.protocol.broker import Broker
-from tidings.protocol.channels import is_of_channel
 from tidings.protocol.session import Session
 from tidings.steps import Steps
 
@@ -53,21 +50,8 @@ TOLERATE = 1
 """Hops beyond a neighbour within which all that want an event must have it before it is given up here."""
 
 
-class TableChange(Struct, frozen=True):
-    """The arguments of `link.table`: a change of what the caller wants, or a piece of one.
-
-    `reset` begins a whole table, and `done` ends it: then filters that did not come again are removed.
-    """
-
-    add: list[tuple[str, bool]] = []
-    remove: list[str] = []
-    reset: bool = False
-    done: bool = False
-    digest: str = ""
-
-
 class Routing:
-    """Active links of a node; the exchange's watcher, which hears what its clients want and offer.
+    """Active links of a node.
 
     `offers_all`: other nodes take it that anything may be published here, advertised or not.
     """
@@ -86,8 +70,7 @@ class Routing:
         self._topology = topology
         self._numbers = numbers
         self._later = later
-        self._offers: dict[Hashable, Filter] = {"all": Filter()} if offers_all else {}
-        self._offers_all = offers_all
+        self._spreading = Spreading(broker, known, offers_all)
         stored = NEIGHBOURS.known(broker.state)
         self._names = {node: known.name for (node,), known in stored.items()}  # as they are stored
         self._places = Places(topology.tree)
@@ -97,7 +80,6 @@ class Routing:
         """Called when other links are active than before."""
         self._restore()
         self._exorcise()
-        broker.exchange.watcher = self
 
     def _restore(self) -> None:
         """Go on with the neighbours of the last life: what they want is still theirs."""
@@ -114,8 +96,8 @@ class Routing:
             table = self._let_in(neighbour, cursor)
             self._broker.changed_links.add(cursor.subscription)
             for entry in entries.get(record.name, ()):
-                table.restore(entry.filter, entry.passive, self._principal(neighbour))
-                self._announce(neighbour, entry.filter)
+                table.restore(entry.filter, entry.passive, rights_of(self._broker, neighbour))
+                self._spreading.announce(neighbour, entry.filter)
 
     # Which links are active
 
@@ -188,8 +170,8 @@ class Routing:
         if other.table is not None:
             for text, entry in other.table.entries.items():
                 if text not in neighbour.table.entries:
-                    neighbour.table.add(text, entry.passive, self._principal(neighbour))
-                    self._announce(neighbour, text)
+                    neighbour.table.add(text, entry.passive, rights_of(self._broker, neighbour))
+                    self._spreading.announce(neighbour, text)
 
     def lend(self, neighbour: Neighbour, wanted: Filter) -> None:
         """Let a neighbour that can't be asked want something more, until it announces what it wants."""
@@ -225,35 +207,8 @@ class Routing:
         self._broker.routes = self._inboxes  # from the first neighbour on: it has to look at every batch
         neighbour.cursor = cursor
         neighbour.table = NeighbourTable(self._broker, neighbour.node, cursor)
-        neighbour.announcer.prepare(self._want_all(neighbour))
-        neighbour.offerer.prepare(self._offer_all(neighbour))
+        self._spreading.let_in(neighbour)
         return neighbour.table
-
-    def _want_all(self, neighbour: Neighbour) -> Steps[None]:
-        """Want from a neighbour what clients and all other neighbours want; what comes meanwhile is added."""
-        announced = self._broker.exchange.announced
-        for subscription in list(announced):
-            if subscription in announced and subscription not in neighbour.wants:
-                _want(neighbour, subscription)
-            yield
-        for other in self._known.others(neighbour):
-            for text in list(other.table.entries if other.table is not None else ()):
-                is_there = other.table is not None and text in other.table.entries
-                if is_there and (other.node, text) not in neighbour.wants:
-                    self._pass_on(other, text, neighbour)
-                yield
-
-    def _offer_all(self, neighbour: Neighbour) -> Steps[None]:
-        """Offer a neighbour what clients and all other neighbours offer; what comes meanwhile is added."""
-        for key in list(self._offers):
-            if key in self._offers:
-                neighbour.offerer.add(key, self._offers[key], passive=False)
-            yield
-        for other in self._known.others(neighbour):
-            for text in list(other.wants.offers):
-                if text in other.wants.offers:
-                    neighbour.offerer.add((other.node, text), other.wants.offers[text], passive=False)
-                yield
 
     def forget(self, neighbour: Neighbour) -> None:
         """Keep nothing for a neighbour any more."""
@@ -267,15 +222,16 @@ class Routing:
         assert cursor is not None and table is not None  # noqa: PT018 - one fact
         self._stop(neighbour)
         for text in list(table.entries):
-            self._forget(neighbour, text)
+            self._spreading.forget(neighbour, text)
         for text in list(neighbour.wants.offers):
-            self._withdraw(neighbour, text)
+            self._spreading.withdraw(neighbour, text)
         self._broker.cursors.end(cursor)
         cursor.gaps.clear()
         if self._names.pop(neighbour.node, None) is not None:
             self._broker.store(NEIGHBOURS.drop((neighbour.node,)))
         self._broker.changed_links.discard(cursor.subscription)
         self._places.forget(neighbour.node)
+        neighbour.wanting, neighbour.offering = Receiving(), Receiving()
         neighbour.cursor = neighbour.table = None
         neighbour.is_settled = neighbour.has_offered = neighbour.is_ghost = False
         neighbour.wants.clear()
@@ -381,116 +337,43 @@ class Routing:
 
     # What is wanted
 
-    def subscribed(self, subscription: NodeSubscription) -> None:
-        """Announce what a client of this node wants."""
-        for neighbour in self._known.others(None):
-            _want(neighbour, subscription)
-
-    def unsubscribed(self, subscription: NodeSubscription) -> None:
-        """Announce it no longer."""
-        self._want_no_more(subscription, self._known.others(None))
-
-    def advertised(self, advertisement: Advertisement) -> None:
-        """Offer what a client of this node advertises."""
-        if not self._offers_all:
-            self._offers[advertisement] = advertisement.filter
-            for neighbour in self._known.others(None):
-                neighbour.offerer.add(advertisement, advertisement.filter, passive=False)
-
-    def withdrawn(self, advertisement: Advertisement) -> None:
-        """Offer it no longer."""
-        if self._offers.pop(advertisement, None) is not None:
-            self._offer_no_more(advertisement, self._known.others(None))
-
     def change_table(self, neighbour: Neighbour, change: TableChange) -> Steps[dict[str, Any]]:
         """A neighbour wants more, or less; the reply leaves when that is stored."""
         self._active(neighbour)
-        table, principal = neighbour.table, self._principal(neighbour)
+        table, principal = neighbour.table, rights_of(self._broker, neighbour)
         assert table is not None
-        if change.reset:
-            table.stale = dict.fromkeys(table.entries)
-        for text, passive in change.add:
+
+        def add(text: str, passive: bool) -> None:
             if table.add(text, passive, principal):
-                self._announce(neighbour, text)
-            yield
-        gone = list(change.remove)
-        if change.done and table.stale is not None:
-            gone += table.stale
-            table.stale = None
-        for text in gone:
-            self._forget(neighbour, text)
-            yield
+                self._spreading.announce(neighbour, text)
+
+        yield from neighbour.wanting.steps(
+            change, table.entries, add, partial(self._spreading.forget, neighbour)
+        )
         if change.done:
-            neighbour.is_settled = not change.digest or change.digest == table.digest
+            neighbour.is_settled = change.agrees(table.digest)
             self._settle()
-        return {} if change.digest == table.digest else {"digest": table.digest}
+        return change.answer(table.digest)
 
     def change_offers(self, neighbour: Neighbour, change: TableChange) -> Steps[dict[str, Any]]:
         """A neighbour offers more, or less."""
         self._active(neighbour)
         wants = neighbour.wants
-        if change.reset:
-            neighbour.stale_offers = dict.fromkeys(wants.offers)
         if len(wants.offers) + len(change.add) > OFFERS_MAX:
             raise Refused("limit", f"a neighbour has at most {OFFERS_MAX} offers")
-        for text, _ in change.add:
-            if neighbour.stale_offers is not None:
-                neighbour.stale_offers.pop(text, None)
+
+        def add(text: str, _passive: bool) -> None:
             if wants.offer(text):
-                for other in self._known.others(neighbour):
-                    other.offerer.add((neighbour.node, text), wants.offers[text], passive=False)
-            yield
-        gone = list(change.remove)
-        if change.done and neighbour.stale_offers is not None:
-            gone += neighbour.stale_offers
-            neighbour.stale_offers = None
-        for text in gone:
-            self._withdraw(neighbour, text)
-            yield
+                self._spreading.offer(neighbour, text)
+
+        yield from neighbour.offering.steps(
+            change, wants.offers, add, partial(self._spreading.withdraw, neighbour)
+        )
         if change.done:
-            neighbour.has_offered = not change.digest or change.digest == wants.digest
+            neighbour.has_offered = change.agrees(wants.digest)
             self._settle()
             self.answered(neighbour)
-        return {} if change.digest == wants.digest else {"digest": wants.digest}
-
-    def _withdraw(self, neighbour: Neighbour, text: str) -> None:
-        """A neighbour does not offer something any more."""
-        if neighbour.wants.withdraw(text):
-            self._offer_no_more((neighbour.node, text), self._known.others(neighbour))
-
-    def _principal(self, neighbour: Neighbour) -> Principal:
-        """Return the rights of a neighbour by the current rules."""
-        return self._broker.authenticator.principal_of(neighbour.name) or NOBODY
-
-    def _announce(self, neighbour: Neighbour, text: str) -> None:
-        """Announce to the others what a neighbour wants."""
-        for other in self._known.others(neighbour):
-            self._pass_on(neighbour, text, other)
-
-    def _pass_on(self, neighbour: Neighbour, text: str, other: Neighbour) -> None:
-        """Want from another what a neighbour wants; channels know by themselves who takes part."""
-        assert neighbour.table is not None
-        if not is_of_channel(text):
-            entry = neighbour.table.entries[text]
-            other.wants.add((neighbour.node, text), entry.granted, entry.passive)
-
-    def _forget(self, neighbour: Neighbour, text: str) -> None:
-        """A neighbour does not want something any more."""
-        assert neighbour.table is not None
-        if neighbour.table.remove(text):
-            self._want_no_more((neighbour.node, text), self._known.others(neighbour))
-
-    def _want_no_more(self, key: Hashable, neighbours: list[Neighbour]) -> None:
-        """Want something no longer from these, as far as they were reached already (`_want_all`)."""
-        for one in neighbours:
-            if key in one.wants:
-                one.wants.remove(key)
-
-    def _offer_no_more(self, key: Hashable, neighbours: list[Neighbour]) -> None:
-        """Offer something no longer to these, as far as they were reached already (`_offer_all`)."""
-        for one in neighbours:
-            if key in one.offerer:
-                one.offerer.remove(key)
+        return change.answer(wants.digest)
 
     def _settle(self) -> None:
         """See to which neighbours less may be announced than before."""
@@ -503,9 +386,9 @@ class Routing:
         """The rules may have changed: what neighbours were granted is looked up again."""
         for neighbour in self._known.others(None):
             assert neighbour.table is not None
-            if neighbour.table.review(self._principal(neighbour)):
+            if neighbour.table.review(rights_of(self._broker, neighbour)):
                 for text in neighbour.table.entries:
-                    self._announce(neighbour, text)
+                    self._spreading.announce(neighbour, text)
 
     # Events
 
@@ -546,14 +429,6 @@ class Routing:
         for neighbour in self._known:
             if neighbour.intake is not None:
                 neighbour.intake.durable(mark)
-
-
-def _want(neighbour: Neighbour, subscription: NodeSubscription) -> None:
-    """Want from a neighbour what a client of this node wants; answers to inboxes come without asking."""
-    if not is_for_inboxes(subscription.filter):
-        neighbour.wants.add(subscription, subscription.filter, subscription.passive)
-    elif subscription in neighbour.wants:
-        neighbour.wants.remove(subscription)
 
 
 def _announcing(announcer: Announcer) -> Steps[None]:

@@ -29,9 +29,10 @@ from tidings.overlay.moving import Sides
 from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.numbers import Numbers
 from tidings.overlay.rebuilding import Rebuilding
+from tidings.overlay.receiving import TableChange
 from tidings.overlay.records import Digest, NodeRecord, Stamp, Stamps
 from tidings.overlay.relaying import LinkConsumer
-from tidings.overlay.routing import TOLERATE, Routing, TableChange
+from tidings.overlay.routing import TOLERATE, Routing
 from tidings.overlay.settings import OverlaySettings
 from tidings.overlay.topology import Topology
 from tidings.overlay.topology_effects import (

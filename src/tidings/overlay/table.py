@@ -51,8 +51,6 @@ class NeighbourTable:
         self._sum = 0  # of the numbers of all entries
         self._granted: dict[Filter, int] = {}  # how many entries match this
         self.entries: dict[str, Entry] = {}
-        self.stale: dict[str, None] | None = None
-        """While a whole table is being received: the filters of the last one that have not come again."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -69,8 +67,6 @@ class NeighbourTable:
 
     def add(self, text: str, passive: bool, principal: Principal) -> bool:
         """Enter a filter, unless it is there; whether it was not. FilterError for what is no filter."""
-        if self.stale is not None:
-            self.stale.pop(text, None)
         known = self.entries.get(text)
         if known is not None:
             if known.passive is passive:

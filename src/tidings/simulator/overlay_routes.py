@@ -27,7 +27,7 @@ from tidings.filters import Filter
 from tidings.overlay.announcing import Announcer
 from tidings.overlay.covering import digest_of, number_of_text
 from tidings.overlay.pruning import Pruning
-from tidings.overlay.routing import TableChange
+from tidings.overlay.receiving import Receiving, TableChange
 from tidings.overlay.tree import Edge, spanning_tree
 from tidings.replies import Deferred, ignore
 from tidings.steps import finish
@@ -95,24 +95,6 @@ class _Wire:
         return reply
 
 
-class _Stale:
-    """Texts that did not come again yet, while a whole set is received."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, None] = {}
-
-    def gone(self, change: TableChange, known: Iterable[str]) -> list[str]:
-        """Return the texts that a request removes, given those that are known."""
-        if change.reset:
-            self._texts = dict.fromkeys(known)
-        for text, _ in change.add:
-            self._texts.pop(text, None)
-        if not change.done:
-            return list(change.remove)
-        stale, self._texts = self._texts, {}
-        return [*change.remove, *stale]
-
-
 class _Link:
     """What a node keeps of one neighbour."""
 
@@ -122,7 +104,7 @@ class _Link:
         self.offerer = Announcer("link.offers", _never, _refused)
         self.wants = Pruning(self.announcer)
         self.table = _Table()
-        self.stale_entries, self.stale_offers = _Stale(), _Stale()
+        self.wanting, self.offering = Receiving(), Receiving()
         self.is_settled = self.has_offered = False
 
 
@@ -230,30 +212,36 @@ class RoutedNode:
         if operation == "link.offers":
             self._hear_offers(neighbour, change, others)
             return {"digest": link.wants.digest}
-        gone = link.stale_entries.gone(change, link.table.filters)
-        for text, passive in change.add:
+
+        def add(text: str, passive: bool) -> None:
             if link.table.add(text):
                 for other in others:
                     other.wants.add((neighbour, text), link.table.filters[text], passive)
-        for text in gone:
+
+        def remove(text: str) -> None:
             link.table.remove(text)
             for other in others:
                 other.wants.remove((neighbour, text))
+
+        finish(link.wanting.steps(change, link.table.filters, add, remove))
         link.is_settled = link.is_settled or change.done
         self._settle()
         return {"digest": link.table.digest}
 
     def _hear_offers(self, neighbour: str, change: TableChange, others: Sequence[_Link]) -> None:
         link = self.links[neighbour]
-        gone = link.stale_offers.gone(change, link.wants.offers)
-        for text, _ in change.add:
+
+        def add(text: str, _passive: bool) -> None:
             if link.wants.offer(text):
                 for other in others:
                     other.offerer.add((neighbour, text), link.wants.offers[text], passive=False)
-        for text in gone:
+
+        def remove(text: str) -> None:
             link.wants.withdraw(text)
             for other in others:
                 other.offerer.remove((neighbour, text))
+
+        finish(link.offering.steps(change, link.wants.offers, add, remove))
         if change.done and not link.has_offered:
             link.has_offered = True
             link.announcer.up(link.wire, "")

@@ -1,0 +1,138 @@
+"""Spreading: what clients and neighbours of a node want and offer goes to all its other neighbours.
+
+A new neighbour gets all of it in steps (`Announcer.prepare`). What comes while these are under way goes to it
+at once, and what goes is not announced to it by a later step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from tidings.exchange import NodeSubscription
+from tidings.filters import Filter
+from tidings.interest import Advertisement
+from tidings.overlay.inboxes import is_for_inboxes
+from tidings.overlay.neighbours import KnownNeighbours, Neighbour
+from tidings.protocol.broker import Broker
+from tidings.protocol.channels import is_of_channel
+from tidings.steps import Steps
+
+
+class Spreading:
+    """The exchange's watcher, which hears what clients want and offer.
+
+    `offers_all`: anything may be published here, advertised or not.
+    """
+
+    def __init__(self, broker: Broker, known: KnownNeighbours, offers_all: bool) -> None:
+        self._exchange = broker.exchange
+        self._known = known
+        self._offers: dict[Hashable, Filter] = {"all": Filter()} if offers_all else {}
+        self._offers_all = offers_all
+        self._exchange.watcher = self
+
+    # New neighbours
+
+    def let_in(self, neighbour: Neighbour) -> None:
+        """Announce to a neighbour what all others want and offer."""
+        neighbour.announcer.prepare(self._want_all(neighbour))
+        neighbour.offerer.prepare(self._offer_all(neighbour))
+
+    def _want_all(self, neighbour: Neighbour) -> Steps[None]:
+        """Want from a neighbour what clients and all other neighbours want; what comes meanwhile is added."""
+        announced = self._exchange.announced
+        for subscription in list(announced):
+            if subscription in announced and subscription not in neighbour.wants:
+                _want(neighbour, subscription)
+            yield
+        for other in self._known.others(neighbour):
+            for text in list(other.table.entries if other.table is not None else ()):
+                is_there = other.table is not None and text in other.table.entries
+                if is_there and (other.node, text) not in neighbour.wants:
+                    self._pass_on(other, text, neighbour)
+                yield
+
+    def _offer_all(self, neighbour: Neighbour) -> Steps[None]:
+        """Offer a neighbour what clients and all other neighbours offer; what comes meanwhile is added."""
+        for key in list(self._offers):
+            if key in self._offers:
+                neighbour.offerer.add(key, self._offers[key], passive=False)
+            yield
+        for other in self._known.others(neighbour):
+            for text in list(other.wants.offers):
+                if text in other.wants.offers:
+                    neighbour.offerer.add((other.node, text), other.wants.offers[text], passive=False)
+                yield
+
+    # Clients
+
+    def subscribed(self, subscription: NodeSubscription) -> None:
+        """Announce what a client of this node wants."""
+        for neighbour in self._known.others(None):
+            _want(neighbour, subscription)
+
+    def unsubscribed(self, subscription: NodeSubscription) -> None:
+        """Announce it no longer."""
+        self._want_no_more(subscription, self._known.others(None))
+
+    def advertised(self, advertisement: Advertisement) -> None:
+        """Offer what a client of this node advertises."""
+        if not self._offers_all:
+            self._offers[advertisement] = advertisement.filter
+            for neighbour in self._known.others(None):
+                neighbour.offerer.add(advertisement, advertisement.filter, passive=False)
+
+    def withdrawn(self, advertisement: Advertisement) -> None:
+        """Offer it no longer."""
+        if self._offers.pop(advertisement, None) is not None:
+            self._offer_no_more(advertisement, self._known.others(None))
+
+    # Neighbours
+
+    def offer(self, neighbour: Neighbour, text: str) -> None:
+        """Offer the others what a neighbour offers."""
+        for other in self._known.others(neighbour):
+            other.offerer.add((neighbour.node, text), neighbour.wants.offers[text], passive=False)
+
+    def withdraw(self, neighbour: Neighbour, text: str) -> None:
+        """A neighbour does not offer something any more."""
+        if neighbour.wants.withdraw(text):
+            self._offer_no_more((neighbour.node, text), self._known.others(neighbour))
+
+    def announce(self, neighbour: Neighbour, text: str) -> None:
+        """Announce to the others what a neighbour wants."""
+        for other in self._known.others(neighbour):
+            self._pass_on(neighbour, text, other)
+
+    def _pass_on(self, neighbour: Neighbour, text: str, other: Neighbour) -> None:
+        """Want from another what a neighbour wants; channels know by themselves who takes part."""
+        assert neighbour.table is not None
+        if not is_of_channel(text):
+            entry = neighbour.table.entries[text]
+            other.wants.add((neighbour.node, text), entry.granted, entry.passive)
+
+    def forget(self, neighbour: Neighbour, text: str) -> None:
+        """A neighbour does not want something any more."""
+        assert neighbour.table is not None
+        if neighbour.table.remove(text):
+            self._want_no_more((neighbour.node, text), self._known.others(neighbour))
+
+    def _want_no_more(self, key: Hashable, neighbours: list[Neighbour]) -> None:
+        """Want something no longer from these, as far as they were reached already (`_want_all`)."""
+        for one in neighbours:
+            if key in one.wants:
+                one.wants.remove(key)
+
+    def _offer_no_more(self, key: Hashable, neighbours: list[Neighbour]) -> None:
+        """Offer something no longer to these, as far as they were reached already (`_offer_all`)."""
+        for one in neighbours:
+            if key in one.offerer:
+                one.offerer.remove(key)
+
+
+def _want(neighbour: Neighbour, subscription: NodeSubscription) -> None:
+    """Want from a neighbour what a client of this node wants; answers to inboxes come without asking."""
+    if not is_for_inboxes(subscription.filter):
+        neighbour.wants.add(subscription, subscription.filter, subscription.passive)
+    elif subscription in neighbour.wants:
+        neighbour.wants.remove(subscription)
