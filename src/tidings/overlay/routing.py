@@ -166,18 +166,15 @@ class Routing:
 
     def _lend(self, neighbour: Neighbour, other: Neighbour) -> None:
         """Let a neighbour that can't be asked want what another one does."""
-        assert neighbour.table is not None
         if other.table is not None:
             for text, entry in other.table.entries.items():
-                if text not in neighbour.table.entries:
-                    neighbour.table.add(text, entry.passive, rights_of(self._broker, neighbour))
-                    self._spreading.announce(neighbour, text)
+                self.lend(neighbour, text, entry.passive)
 
-    def lend(self, neighbour: Neighbour, wanted: Filter) -> None:
+    def lend(self, neighbour: Neighbour, text: str, passive: bool) -> None:
         """Let a neighbour that can't be asked want something more, until it announces what it wants."""
-        if neighbour.table is not None and (text := str(wanted)) not in neighbour.table.entries:
-            neighbour.table.add(text, passive=True, principal=self._principal(neighbour))
-            self._announce(neighbour, text)
+        if neighbour.table is not None and text not in neighbour.table.entries:
+            neighbour.table.add(text, passive, rights_of(self._broker, neighbour))
+            self._spreading.announce(neighbour, text)
 
     def _begin_anew(self, neighbour: Neighbour) -> None:
         """Begin the streams over a link anew, as its sides have changed, and give it what comes again."""
