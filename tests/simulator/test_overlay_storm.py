@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -12,7 +13,8 @@ from effort import often
 from tidings.event import Batch
 from tidings.event.relayed import RelayedBatch
 from tidings.exchange import Exchange, Need
-from tidings.overlay import announcing, routing
+from tidings.filters import Filter
+from tidings.overlay import announcing, routing, spreading
 from tidings.overlay.intake import Intake
 from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.routing import Routing
@@ -35,6 +37,14 @@ def test_what_is_in_force_arrives_once_and_in_order_wherever_it_is_published(see
     verdict = overlay_storm(seed, SHORT_S)
     assert verdict.accepted
     assert verdict.delivered
+
+
+@pytest.mark.parametrize("seed", range(2_000, 2_000 + often(1)))
+def test_the_same_holds_where_nodes_say_what_is_published_at_them(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(spreading, "Filter", partial(Filter, "x >= 0"))
+    assert overlay_storm(seed, SHORT_S).delivered
 
 
 def test_much_of_what_can_happen_does() -> None:

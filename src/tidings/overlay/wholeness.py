@@ -3,8 +3,9 @@
 A node asks the heirs among its neighbours (`moving.py`). One that is asked asks all its other neighbours the
 same, and answers when all have, behind what it announces itself. Also those behind which no node has come are
 asked: their tables are out of date if a link behind them was cut until now. A question follows what was
-announced to the neighbour, and is answered only while both ends see the same sides of the link; so it ends by
-itself where the tree does.
+offered and announced to the neighbour, so the answer comes behind the filters that overlap what is offered on
+the side of the one that asks. It is answered only while both ends see the same sides of the link; so it ends
+by itself where the tree does.
 
 A neighbour whose link is lost can't answer. It is taken to want what the one that asks does, which has
 announced what it stores for nodes that were behind others; when its link is there again, it announces what
@@ -81,7 +82,7 @@ class Wholeness:
         self._question(heir, sides).then(answered, ask_later)
 
     def _question(self, neighbour: Neighbour, sides: Sides) -> Deferred[Any]:
-        """Ask a neighbour, behind what was announced to it."""
+        """Ask a neighbour, behind what was offered and announced to it: its answer holds for these offers."""
         reply: Deferred[Any] = Deferred()
         link = neighbour.link
 
@@ -92,7 +93,10 @@ class Wholeness:
             link.connection.request("link.whole", {"sides": sides}, "fail").then(reply.resolve, reply.fail)
             link.flush()
 
-        neighbour.announcer.barrier().then(ask, reply.fail)
+        def offered(_none: None) -> None:
+            neighbour.announcer.barrier().then(ask, reply.fail)
+
+        neighbour.offerer.barrier().then(offered, reply.fail)
         return reply
 
     # Questions of neighbours
