@@ -224,3 +224,35 @@ def forget_digests(net: Network, node: str) -> None:
 
     operations: dict[str, Any] = net[node].broker.operations  # type: ignore[assignment]
     operations["link.hello"] = Greeting, greeted
+
+
+@pytest.mark.parametrize("node", ["a", "b"])
+def test_a_node_that_begins_anew_on_a_link_hears_what_the_greetings_had_agreed_on(node: str) -> None:
+    """As when its link stands by for a moment, of which the other end does not know."""
+    net = Network(("a", "b"))
+    got = {name: net.app(name).subscribe("x > 5") for name in "ab"}
+    app = net.app("a")
+    net.run()
+    cut_and_healed(net, "a", "b")
+    routing, neighbour = net[node].core.overlay.routing, net.neighbour(node, "b" if node == "a" else "a")
+    routing.leave(neighbour)
+    routing.join(neighbour)
+    net.run(5)
+    assert neighbour.has_offered
+    assert neighbour.announcer.state == neighbour.offerer.state == "known"
+    app.publish(7)
+    net.run()
+    assert [one.values for one in got.values()] == [[7], [7]]
+
+
+def test_a_node_that_begins_anew_is_answered_once() -> None:
+    """Else both ends would go on answering each other."""
+    net = Network(("a", "b"))
+    neighbour, other = net.neighbour("a", "b"), net.neighbour("b", "a")
+    net["a"].core.overlay.routing.leave(neighbour)
+    net["a"].core.overlay.routing.join(neighbour)
+    net.run(5)
+    told = [one.told for end in (neighbour, other) for one in (end.announcer, end.offerer)]
+    net.run(60)
+    assert [one.told for end in (neighbour, other) for one in (end.announcer, end.offerer)] == told
+    assert sum(told) <= 12

@@ -82,6 +82,7 @@ class Announcer:
         self._barriers: list[Deferred[None]] = []  # that wait for what is noted to be sent
         self._passing: list[Deferred[None]] = []  # that wait for the reply to that
         self._theirs = ""  # digest of the table that the neighbour has, when its link comes up
+        self._is_asked = False  # the neighbour has begun anew: what is said next is an answer to that
         self._expected = ""  # digest of what is being sent, if that is the whole set
         self._refusals = 0  # one after the other
         self._life = 0  # counts the links: replies of one that is lost are passed over
@@ -128,7 +129,7 @@ class Announcer:
         self._life += 1
         self.is_whole = is_agreed and digest == self._digest
         self._connection, self.state = connection, "known" if self.is_whole else "apart"
-        self._theirs = digest
+        self._theirs, self._is_asked = digest, False
 
     def down(self) -> None:
         """The link is gone."""
@@ -137,6 +138,12 @@ class Announcer:
         barriers, self._barriers, self._passing = self._barriers + self._passing, [], []
         for barrier in barriers:
             barrier.fail(Disconnected("the link is lost"))
+
+    def speak_up(self) -> None:
+        """Say that the set is whole: the neighbour has begun anew, and may not know it any more."""
+        if self.state == "known":
+            self.state, self._theirs = "apart", self._digest if self.is_whole else ""
+        self._is_asked = self.state != "down"
 
     def barrier(self) -> Deferred[None]:
         """Return a reply that comes when the neighbour knows all that is wanted so far; the link is there."""
@@ -202,9 +209,9 @@ class Announcer:
         """Send the whole set, or only that it is the one which the neighbour has."""
         self.is_whole = self.may_narrow or is_same
         self._expected = self._digest if self.is_whole else ""
-        self._send(
-            _pieces([] if is_same else list(self.covering), [], is_reset=not is_same and self.may_narrow)
-        )
+        pieces = _pieces([] if is_same else list(self.covering), [], not is_same and self.may_narrow)
+        self._send(pieces if self._is_asked else _begun(pieces))
+        self._is_asked = False
         return True
 
     def _send(self, pieces: Iterator[dict[str, Any]]) -> None:
@@ -218,6 +225,8 @@ class Announcer:
         if piece is None:
             self.state, self._refusals = "known", 0
             self._pass()
+            if self._is_asked:
+                self.speak_up()
             return
         expected, life = self._expected if piece["done"] else "", self._life
         told = {name: value for name, value in (*piece.items(), ("digest", expected)) if value}
@@ -255,6 +264,12 @@ class Announcer:
 
         self._later(min(LONGEST_S, AGAIN_S * 2**self._refusals), retry)
         self._refusals = min(self._refusals + 1, 10)
+
+
+def _begun(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the requests of a set that is announced anew."""
+    yield {**next(pieces), "anew": True}
+    yield from pieces
 
 
 def short_digest(digest: str) -> bytes:

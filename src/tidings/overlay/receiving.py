@@ -18,6 +18,7 @@ class TableChange(Struct, frozen=True):
     """The arguments of `link.table` and `link.offers`: a change of what the caller wants, or a piece of one.
 
     `reset` begins a whole table, and `done` ends it: then filters that did not come again are removed.
+    `anew`: it is the first one since the caller uses the link, now or again.
     """
 
     add: list[tuple[str, bool]] = []
@@ -25,6 +26,7 @@ class TableChange(Struct, frozen=True):
     reset: bool = False
     done: bool = False
     digest: str = ""
+    anew: bool = False
 
     def agrees(self, digest: str) -> bool:
         """Whether it says nothing else of the digest of the set."""

@@ -337,6 +337,7 @@ class Routing:
     def change_table(self, neighbour: Neighbour, change: TableChange) -> Steps[dict[str, Any]]:
         """A neighbour wants more, or less; the reply leaves when that is stored."""
         self._active(neighbour)
+        self._hear_anew(neighbour, change)
         table, principal = neighbour.table, rights_of(self._broker, neighbour)
         assert table is not None
 
@@ -352,9 +353,22 @@ class Routing:
             self._settle()
         return change.answer(table.digest)
 
+    def _hear_anew(self, neighbour: Neighbour, change: TableChange) -> None:
+        """Say what this node wants and offers once more, if only that it is the same.
+
+        The neighbour may have let the link stand by for a moment, of which this node has not heard.
+        """
+        link = neighbour.link
+        if change.anew and link is not None:
+            for announcer in (neighbour.announcer, neighbour.offerer):
+                announcer.speak_up()
+            link.table_there = link.table_there and link.table_there._replace(is_agreed=False)
+            link.offers_there = link.offers_there and link.offers_there._replace(is_agreed=False)
+
     def change_offers(self, neighbour: Neighbour, change: TableChange) -> Steps[dict[str, Any]]:
         """A neighbour offers more, or less."""
         self._active(neighbour)
+        self._hear_anew(neighbour, change)
         wants = neighbour.wants
         if len(wants.offers) + len(change.add) > OFFERS_MAX:
             raise Refused("limit", f"a neighbour has at most {OFFERS_MAX} offers")
