@@ -24,9 +24,11 @@ from tidings.protocol.connection import Connection
 from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.simulator import overlay_storm
 from tidings.simulator.overlay_storm import OverlayStorm
+from tidings.simulator.storm import run_storm
 from tidings.store.interface import RecordKind, StoredBatch
 
 SEEDS = range(often(20))
+DEADLY = range(6, 6 + often(3))
 SHORT_S = 6.0
 FOUND_WITHIN = 25
 """Storms in which each fault must show."""
@@ -45,6 +47,14 @@ def test_the_same_holds_where_nodes_say_what_is_published_at_them(
 ) -> None:
     monkeypatch.setattr(spreading, "Filter", partial(Filter, "x >= 0"))
     assert overlay_storm(seed, SHORT_S).delivered
+
+
+@pytest.mark.parametrize("seed", DEADLY)
+def test_nothing_that_other_nodes_have_accepted_is_lost_if_a_node_dies(seed: int) -> None:
+    storm = OverlayStorm(seed, deaths=1)
+    verdict = run_storm(storm, SHORT_S)
+    assert verdict.delivered
+    assert storm.dead
 
 
 def test_much_of_what_can_happen_does() -> None:

@@ -65,13 +65,16 @@ class SimulatedNode:
         self.watch = watch or DiskWatch()
         self.sync_s = self.read_s = 0.01
         self.is_up = False
+        self.is_dead = False
         self.ahead_s = ahead_s  # error of its wall clock
         self._still_until = 0.0
         self._life = 0  # counts starts: actions that one life has scheduled are not done in the next
         self.start()
 
     def start(self) -> None:
-        """Open the store on the disk, and accept connections."""
+        """Open the store on the disk, and accept connections; not if it is dead."""
+        if self.is_dead:
+            return
         self._life += 1
         self.is_up = True
         self.started_at = self.world.clock.now
@@ -109,6 +112,12 @@ class SimulatedNode:
         self._sessions.clear()
         self.calls = SimulatedCalls(self)
         self.disk.crash(self.world.random)
+
+    def die(self) -> None:
+        """Crash, and never start again."""
+        self.is_dead = True
+        if self.is_up:
+            self.crash()
 
     def time(self) -> float:
         """Return the broker's time; sets it in the broker, together with its distance from the wall clock."""

@@ -93,6 +93,18 @@ class OverlayAccount:
         self.subscriptions.remove(subscription)
         self.ended.append(subscription)
 
+    def died(self, node: SimulatedNode) -> None:
+        """Note that a node is dead: nothing is promised to its subscriptions, nor of what it has accepted.
+
+        What had left it arrives everywhere, or nowhere: events of a publisher have no gaps.
+        """
+        for one in [one for one in self.subscriptions if one.node == node.name]:
+            self.end(one)
+        for one in self.subscriptions:
+            one.promised = {
+                identity: None for identity in one.promised if self.places[identity[0]] != node.name
+            }
+
     def published(self, identity: EventIdentity, event: Event) -> None:
         """Note that an event is being published, and to which subscriptions it is promised."""
         self.events[identity] = event

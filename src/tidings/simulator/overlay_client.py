@@ -131,6 +131,13 @@ class Application(Publisher):
                 self.account.end(one.noted)
         self.listening.clear()
 
+    def die(self) -> None:
+        """Crash with its node, for which nobody waits."""
+        if self.is_up:
+            self.crash()
+        self._durables.clear()
+        self._ending.clear()
+
     # Publishing
 
     def _event(self, delivery: Delivery, size: int) -> Event:  # noqa: ARG002

@@ -4,6 +4,9 @@ Links are slow, cut and parted, nodes and applications crash, disks are full and
 are published at all nodes and subscriptions come and go. When all is healed, every promised event has
 arrived once and in order (`overlay_account.py`), all nodes agree on one tree, their tables are those of the
 subscriptions that are there, nothing is kept for a link, and new events flow between all nodes.
+
+With *deaths* some nodes never come back, with all their applications. What was accepted at one of them and
+had not left it is lost; all other promises hold between those that live, which form one network again.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tidings.overlay.relaying import LinkCursor
 from tidings.peers.registry import Neighbours
 from tidings.protocol.cursors import Cursor
 from tidings.protocol.subscriber import Wanted
-from tidings.simulator.client import SimulatedClient
+from tidings.simulator.client import SimulatedClient, must_not
 from tidings.simulator.node import SimulatedNode, address_of
 from tidings.simulator.overlay_account import OverlayAccount, OverlayWatch
 from tidings.simulator.overlay_client import Application
@@ -48,6 +51,10 @@ REROUTE_S = (0.3, 1.0, 5.0)
 """How long a link may be cut before events go another way; each node chooses one."""
 WEIGH_S = (0.0, 0.5, 2.0)
 """How often links are weighed, 0 for never; each storm chooses one. Trees change when links get slow."""
+MOURNING_S = 60.0
+"""Time in which a dead node is gone round, before another may die."""
+LIVING_MIN = 2
+"""Nodes that do not die."""
 TRIMS = (1, 20, 1_000)
 """Positions after which the stream is trimmed; each node chooses one."""
 
@@ -107,9 +114,15 @@ class OverlayVerdict(Struct, frozen=True):
 
 
 class OverlayStorm:
-    """Run of a storm: `rage`, then `calm`; `nodes` is their number, 0 for one that the seed chooses."""
+    """Run of a storm: `rage`, then `calm`; `nodes` is their number, 0 for one that the seed chooses.
 
-    def __init__(self, seed: int, nodes: int = 0) -> None:
+    So many nodes die in it as `deaths` says, one after the other: each when the repair of the last is over.
+    """
+
+    def __init__(self, seed: int, nodes: int = 0, deaths: int = 0) -> None:
+        self._deaths = deaths
+        self.dead: list[str] = []
+        """Names of the nodes that have died."""
         self.world = World(seed)
         random = self.world.random
         names = NAMES[: nodes or random.randint(NODES_MIN, NODES_MAX)]
@@ -176,10 +189,25 @@ class OverlayStorm:
             self.world.clock.after(0.0, partial(self._act, app))
         for link in self._late:
             self.world.clock.after(random.uniform(0, duration_s), partial(self.world.network.heal, link))
-        self.weather.rage(duration_s)
+        for number in range(self._deaths):
+            self.world.clock.after(random.uniform(0, duration_s) + number * MOURNING_S, self._kill)
+        self.weather.rage(duration_s + max(0, self._deaths - 1) * MOURNING_S)
+
+    def _kill(self) -> None:
+        """Let a node die, with all its applications; two at least live on."""
+        living = [node for node in self.nodes if not node.is_dead]
+        if len(living) <= LIVING_MIN:
+            return
+        node = self.world.random.choice(living)
+        self.world.note("fault", "dead", node.name)
+        self.dead.append(node.name)
+        node.die()
+        for app in [app for app in self.apps if app.node is node]:
+            app.die()
+        self.account.died(node)
 
     def _act(self, app: Application) -> None:
-        if self.weather.is_raging:
+        if self.weather.is_raging and not app.node.is_dead:
             app.act()
             self.world.clock.after(self.world.random.expovariate(1 / ACT_S), partial(self._act, app))
 
@@ -188,6 +216,8 @@ class OverlayStorm:
     def calm(self) -> OverlayVerdict:
         """Heal everything, and check what was promised and how the nodes stand."""
         self.weather.calm(CALM_S)
+        if self._deaths:
+            self._bury()
         for app in self.apps:
             assert app.connection.publications.is_empty, f"{app.name} still waits"
         missing = self.account.missing()
@@ -199,6 +229,22 @@ class OverlayStorm:
             self.account.check_log(node)
         self._check_flow()
         return self._verdict()
+
+    def _bury(self) -> None:
+        """Go on with those that live, which forget the dead as an operator has them do."""
+        dead = {node.broker.node for node in self.nodes if node.is_dead}
+        self.nodes = [node for node in self.nodes if not node.is_dead]
+        self.apps = [app for app in self.apps if not app.node.is_dead]
+        for node in self.nodes:
+            overlay = node.core.overlay
+            known = {neighbour.node for neighbour in overlay}
+            known |= {link.neighbour for link in overlay.topology.own.links}
+            for one in sorted(known & dead):
+                connection = next(app for app in self.apps if app.node is node).connection
+                connection.request("topology.remove", {"node": one}).then(lambda _none: None, must_not)
+        for app in self.apps:
+            app.pump()
+        self._run(CALM_S)
 
     def _check_trees(self) -> None:
         """Check that all nodes know the same tree of all nodes, and use the links that are in it."""
@@ -320,6 +366,6 @@ class OverlayStorm:
         )
 
 
-def overlay_storm(seed: int, duration_s: float = STORM_S, nodes: int = 0) -> OverlayVerdict:
+def overlay_storm(seed: int, duration_s: float = STORM_S, nodes: int = 0, deaths: int = 0) -> OverlayVerdict:
     """Run one storm over linked nodes; AssertionError names the broken rule, and the seed that repeats it."""
-    return run_storm(OverlayStorm(seed, nodes), duration_s)
+    return run_storm(OverlayStorm(seed, nodes, deaths), duration_s)
