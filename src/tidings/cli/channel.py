@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from tidings.channels.description import ChannelDelivery
 from tidings.cli.connection import bus_of, connects
@@ -16,6 +15,9 @@ from tidings.cli.options import Fields, Json, Kind, Name, argument, option
 from tidings.cli.printing import add_row, new_table, print_event, print_found, print_result, shown, to_json
 from tidings.client.channels import ChannelInfo
 from tidings.event import Event
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 app = typer.Typer(no_args_is_help=True)
 

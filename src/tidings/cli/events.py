@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import msgspec
 import typer
-from rich.progress import MofNCompleteColumn
 
 from tidings.cli.printing import progress_bar
 from tidings.errors import CodecError, UserError
@@ -118,6 +117,8 @@ class EventSource:
 
 async def send_all(source: EventSource, doing: str, send: Callable[[list[Event]], Awaitable[None]]) -> int:
     """Send all there is, chunk by chunk; how many events there were."""
+    from rich.progress import MofNCompleteColumn
+
     sent = 0
     with progress_bar(doing, MofNCompleteColumn()) as show:
         async for chunk in source.chunks():

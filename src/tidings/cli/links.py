@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.options import Json, argument, option
@@ -23,6 +22,9 @@ from tidings.cli.printing import (
 )
 from tidings.client.sessions import SessionInfo
 from tidings.errors import Refused, UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 sessions = typer.Typer(no_args_is_help=True)
 peers = typer.Typer(no_args_is_help=True)

@@ -10,10 +10,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects, queue_of, run
 from tidings.cli.events import send_all, source_of
@@ -50,6 +49,9 @@ from tidings.event import Event
 from tidings.filters import Filter
 from tidings.queues.dead_letters import MARKS
 from tidings.queues.description import DEAD
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 dead = typer.Typer()
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.table import Table
 
 from tidings.cli.connection import (
     UNREACHED,
@@ -50,6 +49,8 @@ from tidings.node.settings import SETTINGS, as_toml, convert, flag_of, load
 from tidings.transport.dial import dial
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tidings.client import Bus
     from tidings.node.local import RunningNode
 

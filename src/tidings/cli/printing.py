@@ -1,6 +1,7 @@
 """Output of commands: lines of JSON, events, values and tables; and their progress.
 
 Texts of events and nodes can't break a line or move the cursor.
+rich is imported by what draws with it: most commands print lines, and a node starts without it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console, RenderableType
-from rich.live import Live
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
-from rich.table import Table
-from rich.text import Text
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import ProgressColumn
+    from rich.table import Table
+
     from tidings.client import Subscription
     from tidings.event import Event
 
@@ -137,6 +137,8 @@ def new_table(*columns: str, numbers: Collection[str] = (), wide: Collection[str
 
     Columns of numbers are aligned to the right; the wide ones are cut off where the terminal is too narrow.
     """
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in columns:
         table.add_column(name, justify="right" if name in numbers else "left", no_wrap=name not in wide)
@@ -145,11 +147,15 @@ def new_table(*columns: str, numbers: Collection[str] = (), wide: Collection[str
 
 def add_row(table: Table, *cells: str, style: str = "") -> None:
     """Add a row of texts as they stand."""
+    from rich.text import Text
+
     table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells), style=style)
 
 
 def print_table(table: RenderableType) -> None:
     """Print tables: as wide as the terminal, or as their longest lines where there is none."""
+    from rich.console import Console
+
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_PIPED
@@ -162,6 +168,9 @@ def print_table(table: RenderableType) -> None:
 @contextmanager
 def progress_bar(doing: str, *columns: ProgressColumn) -> Iterator[Callable[[int, int | None], Any]]:
     """A bar on a terminal, before further columns; what is done, and how much there is, moves it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
     console = Console(stderr=True)
     all_columns = (TextColumn(doing), BarColumn(), *columns)
     with Progress(*all_columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -172,6 +181,10 @@ def progress_bar(doing: str, *columns: ProgressColumn) -> Iterator[Callable[[int
 @contextmanager
 def progress_line(is_shown: bool) -> Iterator[Callable[[str], None]]:
     """Shows one line that changes where there is a terminal, and else line after line, on standard error."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
     console = Console(stderr=True, highlight=False)
     if not is_shown:
         yield lambda _: None

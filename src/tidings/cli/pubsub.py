@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from tidings.cli.connection import bus_at, bus_of, connects, find_node
 from tidings.cli.events import send_all, source_of
@@ -32,6 +31,9 @@ from tidings.event.header import DELIVERIES
 from tidings.filters import Converter, Filter, Taxonomy
 from tidings.filters.tokens import needs_taxonomy
 from tidings.patterns import Pattern
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 durables = typer.Typer(no_args_is_help=True)
 advertisements = typer.Typer(no_args_is_help=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.table import Table
 
 from tidings.cli import messages
 from tidings.cli.connection import bus_of, connects, queue_of, run
@@ -39,6 +38,9 @@ from tidings.cli.printing import (
 from tidings.cli.work import work
 from tidings.errors import UserError
 from tidings.queues.description import Description
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 app = typer.Typer(no_args_is_help=True)
 

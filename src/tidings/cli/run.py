@@ -10,10 +10,9 @@ import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from tidings.cli.connection import bus_of, identifies
 from tidings.cli.options import Address, Json, Name, argument, option, seconds
@@ -22,6 +21,9 @@ from tidings.client import App
 from tidings.client.app import AppPart
 from tidings.client.crew import Stop, on_signals, until_signalled
 from tidings.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 GRACE_S = 30.0
 LOOK_S = 0.5

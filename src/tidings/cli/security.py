@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.options import Json, argument, option, read_age
@@ -39,6 +38,8 @@ from tidings.cli.user import (
 )
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tidings.client.sessions import InvitationInfo
     from tidings.security.certificates import Certificate
     from tidings.security.directory import SecurityDirectory

@@ -6,11 +6,10 @@ import asyncio
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.table import Table
 
 from tidings.cli.connection import bus_of, connects, run_quickly
 from tidings.cli.options import (
@@ -41,6 +40,9 @@ from tidings.sensors.link import host_and_port, place_of
 from tidings.sensors.mqtt import Bridge, Bridged, session_class
 from tidings.sensors.replay import Played, Player, Recording
 from tidings.sensors.topics import load_map
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 app = typer.Typer(no_args_is_help=True)
 
