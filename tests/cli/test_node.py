@@ -266,7 +266,7 @@ def read_to_end(descriptor: int) -> bytes:
 
 
 def test_subscribe_prints_the_matches_of_a_pattern(node: str) -> None:
-    pattern = "a[type = 'A'] THEN b[type = 'B'] WITHIN 5 min BY k AS 'pair' LATE 0 s"
+    pattern = "a[type = 'A'] THEN b[type = 'B'] WITHIN 5 min BY k AS 'pair'"
     with tidings.blocking.connect(node, name="pat") as bus:
         with bus.subscribe(tidings.Pattern(pattern), durable="pairs"):
             pass

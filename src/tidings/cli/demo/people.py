@@ -40,7 +40,7 @@ JOBS = f"{REPORTS} OR {ALARMS}"
 
 TROUBLE = Pattern(
     "noise[type = 'report.noise'] THEN smell[type = 'report.smell' AND number > noise.number] WITHIN 30 s"
-    " RETURN noise.street, smell.street AS 'pattern.trouble' LATE 0 s"
+    " RETURN noise.street, smell.street AS 'pattern.trouble'"
 )
 """Reports that the watch waits for: noise, and within half a minute a smell."""
 
