@@ -39,9 +39,9 @@ from tidings.errors import Refused, TidingsError
 from tidings.replies import Deferred, failed, gathered, ignore, resolved
 
 AGAIN_S = 0.2
-"""How long to wait before a channel is joined again that could not be."""
+"""How long to wait before a channel is joined again, or left, that could not be."""
 LATER_S = 2.0
-"""The same for a channel of which some nodes can't be asked for long."""
+"""The same where nodes can't be asked, which may last long."""
 ATTEMPTS_MAX = 10
 """How often a channel is joined again before events that go other ways now wait no longer for it."""
 
@@ -99,6 +99,7 @@ class Participation:
         self.arriving = 0  # members that wait until events come here
         self.joining: Deferred[None] = resolved(None)  # over when events come from all that take part
         self.leaves_behind: int | None = None  # position that the last neighbour has to confirm before
+        self.is_waiting = False  # to leave
         self.leaving = ""  # the neighbour that was told that this node leaves, until it has answered
         self.is_begun = False  # it was created here, or has been joined
         self.is_torn = False  # to be joined again, as the network's tree has changed
@@ -311,11 +312,23 @@ class ChannelTrees:
             if part.leaves_behind is None:
                 part.leaves_behind = self._links.position
             if part.former or self._links.confirmed(node) < part.leaves_behind:
-                self._links.later(AGAIN_S, partial(self._prune, part))  # events of the channel are kept here
+                self._prune_later(part, node)
                 return
             part.leaving, part.leaves_behind = node, None
             asked = self._links.ask(node, "link.channel.leave", {"channel": channel.id})
             asked.then(partial(self._has_left, part), partial(self._has_stayed, part))
+
+    def _prune_later(self, part: Participation, node: str) -> None:
+        """Leave when what is kept here for a neighbour is confirmed."""
+        if part.is_waiting:
+            return
+        part.is_waiting = True
+
+        def again() -> None:
+            part.is_waiting = False
+            self._prune(part)
+
+        self._links.later(AGAIN_S if self._links.is_up(node) else LATER_S, again)
 
     def _has_left(self, part: Participation, _told: object) -> None:
         node, part.leaving = part.leaving, ""
