@@ -125,6 +125,7 @@ def test_while_too_much_waits_for_the_disk_no_more_is_read_from_who_passes_its_w
             assert node.driver._unread
             assert 0 < node.driver.broker.tallies["published", ""] < 1_000
             is_full = False
+            other.send(Ping(100))  # a tick, as the end of a commit brings it when the disk has caught up
             await peer.publish_accepted(stored(1_001))
             assert node.driver.broker.tallies["published", ""] == 1_001
             assert not node.driver._unread
