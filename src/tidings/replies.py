@@ -147,5 +147,14 @@ def gathered(replies: Sequence[Deferred[Value]]) -> Deferred[list[Value]]:
     return all_found
 
 
+def all_of(replies: Sequence[Deferred[Any]]) -> Deferred[None]:
+    """Return a reply that comes when all of these have come; the first error, if one fails."""
+    reply: Deferred[None] = Deferred()
+    for each in replies:
+        each.then(ignore, reply.fail)
+    gathered(replies).then(lambda found: reply.resolve(None) if len(found) == len(replies) else None)
+    return reply
+
+
 def ignore(_outcome: object) -> None:
     """For values and errors that change nothing."""

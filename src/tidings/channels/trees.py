@@ -36,7 +36,7 @@ from tidings.channels.description import (
     StoredChannel,
 )
 from tidings.errors import Refused, TidingsError
-from tidings.replies import Deferred, failed, gathered, ignore, resolved
+from tidings.replies import Deferred, all_of, failed, ignore, resolved
 
 AGAIN_S = 0.2
 """How long to wait before a channel is joined again, or left, that could not be."""
@@ -418,12 +418,3 @@ class ChannelTrees:
 
     def _store(self, part: Participation) -> None:
         self._keep(part.channel.id, StoredChannel(part.channel, (*part.neighbours, *part.former)))
-
-
-def all_of(replies: Sequence[Deferred[Any]]) -> Deferred[None]:
-    """Return a reply that comes when all of these have come; the first error, if one fails."""
-    reply: Deferred[None] = Deferred()
-    for each in replies:
-        each.then(ignore, reply.fail)
-    gathered(replies).then(lambda found: reply.resolve(None) if len(found) == len(replies) else None)
-    return reply

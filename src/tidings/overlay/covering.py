@@ -257,7 +257,7 @@ class CoveringSet:
         next(self._working)
 
     def _work(self) -> Iterator[None]:
-        """Do what is noted, for ever, one key after another, in rounds."""
+        """Do what is noted, without end, one key after another, in rounds."""
         while True:
             for _ in range(max(ROUND_MIN, len(self._entries))):
                 if not self._noted:

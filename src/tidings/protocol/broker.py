@@ -540,7 +540,7 @@ class Broker:
             if stream is not None and len(allowed) < len(batch):
                 self._hand_on_allowed(batch, checked, stream, allowed, waits)
                 return None
-        channels = channels_in(batch) if checked.noted & _CHANNEL else _NO_CHANNELS
+        channels = _channels_of(batch, checked)
         if (channels or self.routes is not None) and stream is not None:
             refused = self._refusals(batch, stream, channels)
             if refused:
@@ -593,7 +593,7 @@ class Broker:
         batch, checked, matches = self._granted(link, session, batch, checked)
         if not len(batch):
             return None
-        channels = channels_in(batch) if checked.noted & _CHANNEL else _NO_CHANNELS
+        channels = _channels_of(batch, checked)
         return self._pass_on(batch, checked, matches, None, not checked.is_plain, channels)
 
     def _relay_late(
@@ -937,3 +937,8 @@ def _publishing(principal: Principal) -> Filter | None:
         return principal.grant("publish")
     except NotAllowed:
         return ~Filter()
+
+
+def _channels_of(batch: Batch, checked: Checked) -> Mapping[int, str]:
+    """Return the rows that are for the members of channels, and which; few batches are searched."""
+    return channels_in(batch) if checked.noted & _CHANNEL else _NO_CHANNELS
