@@ -11,7 +11,7 @@ from node.peers import Start, peer_of, run
 import tidings
 from tidings import Event
 from tidings.errors import Disconnected
-from tidings.protocol.broker import STORED_SIZE_MAX
+from tidings.protocol.appending import STORED_SIZE_MAX
 
 EVENTS = 50
 

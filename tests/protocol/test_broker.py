@@ -10,10 +10,9 @@ from protocol.rig import Rig, event, persistent, reliable, with_header
 from tidings.event import Batch
 from tidings.exchange import EventSink, Need, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
-from tidings.protocol import broker as broker_module
-from tidings.protocol import cursors
+from tidings.protocol import cursors, publishing
 from tidings.protocol import ledger as ledger_module
-from tidings.protocol.broker import STORED_SIZE_MAX
+from tidings.protocol.appending import STORED_SIZE_MAX
 from tidings.protocol.messages import Accepted, Bye, Deliver, Hello, Publish, Reply, Welcome
 from tidings.store.interface import Append, CountProducer, Drop, PutCursor, Trim
 
@@ -474,13 +473,13 @@ def test_last_values_wait_for_the_disk_like_any_delivery() -> None:
 
 
 def test_only_so_many_bytes_are_kept_for_last_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "RECENT_SIZE_MAX", 150)
+    monkeypatch.setattr(publishing, "RECENT_SIZE_MAX", 150)
     rig = Rig()
     ann, bob = rig.peer("a"), rig.peer("b")
     for counter in range(1, 21):
         ann.publish(event(counter, f"t{counter}"))
     rig.run()
-    assert sum(len(batch.raw) for batch in rig.broker.recent) <= 150
+    assert sum(len(batch.raw) for batch in rig.broker.publishing.recent) <= 150
     bob.subscribe(last=True)
     assert bob.counters()[-1] == 20
     assert 0 < len(bob.counters()) < 20

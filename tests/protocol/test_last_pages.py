@@ -117,7 +117,7 @@ def test_an_older_event_is_not_the_value_of_a_key_whose_last_event_does_not_matc
 
 
 def test_a_value_goes_further_back_than_recent_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.protocol.broker.RECENT_SIZE_MAX", 100)
+    monkeypatch.setattr("tidings.protocol.publishing.RECENT_SIZE_MAX", 100)
     rig = Rig()
     rig.peer("a").publish(*(about(f"s{counter % 40}", counter) for counter in range(1, 101)))
     rig.run()
@@ -257,7 +257,7 @@ def test_values_count_as_memory_of_the_node_and_leave_room_for_others() -> None:
     rig.run()
     pages = rig.broker.last_pages
     assert 8_000 < pages.size <= 10_000
-    recent = sum(len(batch.raw) for batch in rig.broker.recent)
+    recent = sum(len(batch.raw) for batch in rig.broker.publishing.recent)
     assert rig.broker.memory.node.used - before == pages.size + recent
 
 

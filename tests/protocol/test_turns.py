@@ -10,7 +10,7 @@ import pytest
 from protocol.rig import Peer, Rig, event, persistent, with_header
 from tidings.event import Event
 from tidings.filters import Filter
-from tidings.protocol import broker, last_values, session, subscriptions, worker
+from tidings.protocol import last_values, publishing, session, subscriptions, worker
 from tidings.protocol.frames import FrameReader, encode
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import Ping, Pong, RawRequest, Reply, Request
@@ -130,7 +130,7 @@ def test_the_end_of_a_large_session_is_cut_into_steps() -> None:
 
 
 def test_many_who_want_a_batch_get_it_in_parts_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker, "DELIVERED_AT_ONCE", 20)
+    monkeypatch.setattr(publishing, "DELIVERED_AT_ONCE", 20)
     rig = sliced()
     ann, bob = rig.peer("a"), rig.peer("b")
     for number in range(1, 41):
@@ -154,7 +154,7 @@ def test_many_who_want_a_batch_get_it_in_parts_and_in_order(monkeypatch: pytest.
 def test_what_a_publisher_sent_reaches_all_though_it_goes_while_it_is_delivered(
     monkeypatch: pytest.MonkeyPatch, ticks: int
 ) -> None:
-    monkeypatch.setattr(broker, "DELIVERED_AT_ONCE", 20)
+    monkeypatch.setattr(publishing, "DELIVERED_AT_ONCE", 20)
     rig = sliced()
     ann, bob = rig.peer("a"), rig.peer("b")
     for number in range(1, 201):
@@ -205,9 +205,9 @@ def test_a_search_for_last_values_keeps_nothing_that_the_node_has_given_up(
     looking = last_values.last_values(rig.broker, Filter())
     for _ in range(3):
         next(looking)
-    monkeypatch.setattr(broker, "RECENT_SIZE_MAX", 0)
+    monkeypatch.setattr(publishing, "RECENT_SIZE_MAX", 0)
     ann.publish(about("new", 11))
-    assert len(rig.broker.recent) == 0
+    assert len(rig.broker.publishing.recent) == 0
     assert [one.subject for batch in finish(looking) for one in batch] == ["s8", "s9", "s10"]
 
 

@@ -259,7 +259,7 @@ class Sinks(Service):
                 batch = Batch(
                     piece.raw, ForwardedOrigin(origin.system, origin.epoch, piece.source), checked.offsets
                 )
-                self._broker.hand_on(batch, checked, session, waits=True)
+                self._broker.publishing.hand_on(batch, checked, session, waits=True)
 
     def _origin(self, key: RunKey, attempt: str, batch: int | None) -> ForwardedOrigin:
         """Return the origin of an attempt's rows: a system of its own, and the batch as the epoch.

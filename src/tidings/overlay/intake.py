@@ -139,7 +139,7 @@ class Intake:
                 return
         else:
             batch.via = self._owner.node
-            relaying = self._broker.relay(batch, check(batch.raw), self._cursor, self._session)
+            relaying = self._broker.relays.relay(batch, check(batch.raw), self._cursor, self._session)
             for _ in relaying:
                 yield
                 if self._is_over:  # what came before it may be lost, and must be counted before it

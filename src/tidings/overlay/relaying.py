@@ -190,7 +190,7 @@ class LinkCursor(Cursor):
         ):
             return []
         part = batch.take(rows) if len(rows) < len(batch) else batch
-        matched = self.broker.routed(part, self.broker.exchange.match(part), is_stored=True)
+        matched = self.broker.publishing.routed(part, self.broker.exchange.match(part), is_stored=True)
         found = next((found for one, found in matched if one is self.subscription), ())
         return [rows[int(row)] for row in found if self._is_due(part[int(row)], stored)]
 

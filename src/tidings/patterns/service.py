@@ -203,7 +203,7 @@ class StandingWatch(PatternWatch):
         for _, reason in unused:
             self._broker.count(UNUSED, 1, reason)
         batch = Batch.of(map(self._broker.own, events))
-        self._broker.hand_on(batch, check(batch.raw))
+        self._broker.publishing.hand_on(batch, check(batch.raw))
 
     def store(self) -> Iterable[Before]:
         """Have the keys stored that have changed; yields what they were."""

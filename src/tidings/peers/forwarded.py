@@ -254,7 +254,7 @@ class Forwarded(Service):
             self._broker.accept(stream)
             if len(allowed) < len(batch):
                 batch, checked = batch.take(allowed), checked.take(allowed)
-            self._broker.hand_on(batch, checked, stream, waits=True)
+            self._broker.publishing.hand_on(batch, checked, stream, waits=True)
         return errors
 
 

@@ -154,12 +154,12 @@ class _Search:
 
     def look_everywhere(self, broker: Broker) -> Steps[None]:
         """Look at recent events and then at those that are kept by key, each from the newest on."""
-        pages = broker.last_pages
+        pages, publishing = broker.last_pages, broker.publishing
         numbers, order = pages.numbers(), pages.order
-        number = broker.recent_gone + len(broker.recent)  # of the batch that was looked at last
-        while number > broker.recent_gone:
+        number = publishing.recent_gone + len(publishing.recent)  # of the batch that was looked at last
+        while number > publishing.recent_gone:
             number -= 1
-            batch = broker.recent[number - broker.recent_gone]
+            batch = publishing.recent[number - publishing.recent_gone]
             for end in range(len(batch), 0, -LOOKED_AT_ONCE):
                 self.look_at(batch, max(end - LOOKED_AT_ONCE, 0), end)
                 yield

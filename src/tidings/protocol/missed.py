@@ -108,7 +108,7 @@ class Missed:
     def note(self, missed: MissedRange) -> None:
         """Note what of a range was neither had nor noted, and notify subscriptions."""
         broker, key = self._broker, (missed.node, missed.epoch)
-        had = broker.had_up_to(*key)
+        had = broker.relays.had_up_to(*key)
         parts = [] if had >= missed.last else [(max(missed.first, int(had) + 1), missed.last)]
         for known in self._gaps.get(key, ()):
             parts = [left for part in parts for left in _without(part, known.missed.first, known.missed.last)]

@@ -324,7 +324,7 @@ class Session(SessionWorker, IncomingStream):
             return None
         if kind is Publish:
             origin = self.origin if message is PUBLISH else self._origin_for(message)
-            return self.broker.publish(self, events, origin)
+            return self.broker.publishing.publish(self, events, origin)
         if kind in self.broker.frames:
             return self.broker.frames[kind](self, message, events)
         handler = _HANDLERS.get(kind)

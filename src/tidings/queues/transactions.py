@@ -298,7 +298,7 @@ class Transactions:
             for queue, message, parts in transaction.puts
         ]
         for batch in transaction.publications:
-            self._broker.hand_on(batch, check(batch.raw), transaction.session, waits=True)
+            self._broker.publishing.hand_on(batch, check(batch.raw), transaction.session, waits=True)
         transaction.is_over = True
         self._manager.begin(self._unlock(transaction, queues))
         return put
