@@ -3,9 +3,10 @@
 A port reports its connections to the hub and passes it their bytes; the hub carries out the effects of the
 gateway. The readings of one turn of the loop go to the node together.
 
-hub.opened(key, caller, send, close)     there is a connection; `key` is any hashable that is no Address
-hub.feed(key, data)                      bytes have come over it hub.closed(key)                          it
-is gone hub.datagram(address, data)              a datagram has come
+    hub.opened(key, caller, send, close)     there is a connection; `key` is any hashable that is no Address
+    hub.feed(key, data)                      bytes have come over it
+    hub.closed(key)                          it is gone
+    hub.datagram(address, data)              a datagram has come
 
 `send` and `close` are called by the hub, for as long as the connection exists. While the node does not accept
 the pending events, `is_full` is true: a connection that can be paused gives `pause`, others must check.
