@@ -24,12 +24,14 @@ PACKAGE = "tidings.client"
 START = "opening"
 
 INTERNAL = {
+    "FederatedSpace": {"spaces"},
     "Interest": {"changed", "ended"},
-    "Space": {"check_lease"},
+    "Queue": {"hold"},
+    "Space": {"check_lease", "react"},
     "Subscription": {"deliver", "ended", "gap"},
     "Transaction": {"committing", "left_s", "limit_s", "number", "putting", "settle", "spoil"},
 }
-"""What other parts of the client call, and applications do not."""
+"""What other parts of the client call, and applications do not; and what makes no sense without a loop."""
 OTHER_TYPES = {
     "AsyncIterator": "Iterator",
     "Callback": "Callable[[Event], None]",

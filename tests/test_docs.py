@@ -41,11 +41,11 @@ from tidings.node.metrics import HELP
 from tidings.node.server import Node
 from tidings.node.settings import PREFIX, load
 from tidings.protocol import session, subscriptions
-from tidings.protocol.broker import Broker
 from tidings.protocol.consumer import CREDITED_SIZE_MAX, WAITING_MAX, WAITING_SIZE_MAX, Consumer
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, REPLY_MAX
 from tidings.protocol.messages import KINDS
 from tidings.protocol.outbox import ROOM
+from tidings.protocol.publishing import Publishing
 from tidings.protocol.session import Session
 from tidings.protocol.worker import UNREAD_SIZE_MAX
 from tidings.queues import (
@@ -191,7 +191,7 @@ def test_the_readme_shows_code_with_its_output_by_line_25() -> None:
 def test_the_path_of_an_event_is_five_names_that_exist() -> None:
     path = (ROOT / "README.md").read_text().partition("The path of one event, in five names:")[2]
     steps = re.findall(r"`(\w+)\.(\w+)`", path.partition("\n\n")[0])
-    homes = {kind.__name__: kind for kind in (Bus, Session, Broker, Exchange, Consumer)}
+    homes = {kind.__name__: kind for kind in (Bus, Session, Publishing, Exchange, Consumer)}
     assert [callable(getattr(homes[name], method)) for name, method in steps] == [True] * 5
 
 

@@ -18,6 +18,7 @@ from tidings.client import blocking, opening
 from tidings.client.advertisements import Interest, Offers
 from tidings.client.bus import Bus
 from tidings.client.channels import Channel
+from tidings.client.federated import FederatedSpace, FederatedWatch
 from tidings.client.listener import Listener
 from tidings.client.log import Log, Sink
 from tidings.client.message import Message, Take
@@ -31,6 +32,8 @@ from tidings.client.worker import Messages
 CLASSES = [
     Bus,
     Channel,
+    FederatedSpace,
+    FederatedWatch,
     Interest,
     Lease,
     Listener,

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, Self, Unpack, overload
+from typing import Any, Generic, Literal, Self, Unpack, overload
 
 from tidings.channels.description import ChannelDelivery
 from tidings.client import opening
@@ -31,6 +31,9 @@ from tidings.client.channels import Channel as AsyncChannel
 from tidings.client.channels import ChannelInfo, ChannelOrder
 from tidings.client.crew import GRACE_S
 from tidings.client.encryption import Keyring
+from tidings.client.federated import Engagement
+from tidings.client.federated import FederatedSpace as AsyncFederatedSpace
+from tidings.client.federated import FederatedWatch as AsyncFederatedWatch
 from tidings.client.get import PREFETCH, Where
 from tidings.client.listener import Listener as AsyncListener
 from tidings.client.log import PIECE_SIZE
@@ -547,12 +550,44 @@ class Bus(Root[AsyncBus]):
         """Put dead letters back into their queues, or into another one, and return their number."""
         return self._runner.run(self._inner.replay_dead(where, queue, timeout_s=timeout_s))
 
-    def space(self, name: str, *, timeout_s: float | None = None, **options: Unpack[QueueOptions]) -> Space:
+    @overload
+    def space(
+        self,
+        name: str,
+        *,
+        federated: Literal[False] = False,
+        timeout_s: float | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> Space: ...
+    @overload
+    def space(
+        self,
+        name: str,
+        *,
+        federated: Literal[True],
+        timeout_s: float | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> FederatedSpace: ...
+    def space(
+        self,
+        name: str,
+        *,
+        federated: bool = False,
+        timeout_s: float | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> Space | FederatedSpace:
         """Return the space of this name, a queue addressed by content; it is created if there is none.
 
-        `QueueOptions` lists the options; raises QueueExists if it exists with others.
+        `federated`: together with the spaces of that name at the peers of this node, for as long as they are
+        connected. `QueueOptions` lists the options; raises QueueExists if it exists with others.
         """
-        return Space(self._runner, self._runner.run(self._inner.space(name, timeout_s=timeout_s, **options)))
+        inner: Any = self._inner
+        made: Space | FederatedSpace = front_of(
+            self._runner,
+            self._runner.run(inner.space(name, federated=federated, timeout_s=timeout_s, **options)),
+            {AsyncSpace: Space, AsyncFederatedSpace: FederatedSpace},
+        )
+        return made
 
     def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
         """Return a transaction over queues and publications, for `with`; lost after `timeout_s`."""
@@ -1404,6 +1439,84 @@ class Space(Front[AsyncSpace]):
         )
 
 
+class FederatedSpace(Front[AsyncFederatedSpace]):
+    """The spaces of one name at this node and its peers; made by `Bus.space` with `federated=True`.
+
+    With `at`, a call is bound to the space of one node, and raises what that raises.
+    """
+
+    @property
+    def own(self) -> Space:
+        """The space at this node, for calls in transactions."""
+        return Space(self._runner, self._inner.own)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def nodes(self) -> list[str]:
+        """Return the names of the other nodes whose spaces are part of it now."""
+        return self._runner.run(self._inner.nodes())
+
+    def engagements(self) -> Iterator[Engagement]:
+        """Yield the nodes whose spaces are part of it, then each that engages or disengages."""
+        return each(self._runner, self._inner.engagements())
+
+    def write(
+        self,
+        entry: Written,
+        lease_s: float | None = None,
+        *,
+        to: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Lease:
+        """Write an entry at this node, or `to` another one.
+
+        While that can't be reached the entry is misplaced: stored here, and moved there once it can. Nobody
+        takes it before it has arrived; its lease begins there.
+        """
+        return Lease(
+            self._runner, self._runner.run(self._inner.write(entry, lease_s, to=to, timeout_s=timeout_s))
+        )
+
+    def misplaced(self, template: Like = None) -> dict[str, list[Entry]]:
+        """Return the matching entries that wait here for other nodes, by the names of these."""
+        return self._runner.run(self._inner.misplaced(template))
+
+    def move(self, to: str) -> int:
+        """Move all entries at this node to another one, and return their number; their leases begin anew.
+
+        Each is at one of the two nodes at any time, or on its way, whatever is cut or killed meanwhile.
+        """
+        return self._runner.run(self._inner.move(to))
+
+    def read(self, template: Like = None, *, timeout_s: float | None = None, at: str | None = None) -> Entry:
+        """Read a matching entry of any node, which stays; raises QueueEmpty if none comes in time."""
+        return self._runner.run(self._inner.read(template, timeout_s=timeout_s, at=at))
+
+    def take(self, template: Like = None, *, timeout_s: float | None = None, at: str | None = None) -> Entry:
+        """Take a matching entry of any node; raises QueueEmpty if none comes in time.
+
+        Disconnected means that the node that had it is cut off, and that it may have been taken.
+        """
+        return self._runner.run(self._inner.take(template, timeout_s=timeout_s, at=at))
+
+    def scan(self, template: Like = None) -> list[Entry]:
+        """Read all matching entries that are at connected nodes now; they stay."""
+        return self._runner.run(self._inner.scan(template))
+
+    def count(self, template: Like = None) -> int:
+        """Count the matching entries at connected nodes."""
+        return self._runner.run(self._inner.count(template))
+
+    def watch(self, template: Like = None) -> FederatedWatch:
+        """Watch for matching entries that are written at any node: an iterator inside `with`.
+
+        It is a weak reaction: each entry is returned after it was written, and may be gone by then. What is
+        written at a node before it engages, or while it is cut off, is not returned.
+        """
+        return FederatedWatch(self._runner, self._inner.watch(template))
+
+
 class Transaction(BlockingContext[AsyncTransaction]):
     """Puts, gets and publications that take effect together or not at all; made by `Bus.transaction`.
 
@@ -1730,6 +1843,25 @@ class Watch(BlockingContext[AsyncWatch]):
     def take(self) -> list[Entry]:
         """Return all entries that have arrived; waits for at least one."""
         return self._runner.run(self._inner.take())
+
+    def __iter__(self) -> Iterator[Entry]:
+        with self._loop():
+            yield from self._following
+
+    def __next__(self) -> Entry:
+        return next(self._following)
+
+
+class FederatedWatch(BlockingContext[AsyncFederatedWatch]):
+    """Entries as they are written at any node; made by `FederatedSpace.watch`."""
+
+    def __init__(self, runner: Runner, inner: AsyncFederatedWatch) -> None:
+        super().__init__(runner, inner)
+        self._following = Following(runner, inner)
+
+    def __enter__(self) -> Self:
+        self._enter()
+        return self
 
     def __iter__(self) -> Iterator[Entry]:
         with self._loop():

@@ -201,6 +201,14 @@ class Queue:
                 left_s = max(0.0, begun_at + timeout_s - self._link.now)
         raise MessageNotHeld(self.name, f"{GET_TRIES_MAX} messages went back before they were acknowledged")
 
+    async def hold(self, where: Where = None, *, timeout_s: float | None = None) -> tuple[Holder, Message]:
+        """Take the first matching message, and return it with who settles it; QueueEmpty if none comes."""
+        holder = Holder(self._link, self.name, self._keys)
+        arguments = self._taking(where, False, None)
+        handed = await wait_handed(self._link, self.name, arguments, check_time(timeout_s))
+        (message,) = await holder.open(handed.messages[:1])
+        return holder, message
+
     async def get_all(
         self, where: Where = None, *, transaction: TransactionCore | None = None
     ) -> list[Message]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypedDict, Unpack, get_args
+from typing import Any, Literal, TypedDict, Unpack, get_args, overload
 
 import msgspec
 
 from tidings.client.encryption import Keyring, QueueKeys
+from tidings.client.federated import FederatedSpace
 from tidings.client.get import Where, check_time, condition
 from tidings.client.queue import Queue, check_name
 from tidings.client.requests import Inbox
@@ -149,18 +150,50 @@ class BusQueues(ABC):
             asked["queue"] = check_name(queue)
         return int(await self._link.call("queue.replay", asked, check_time(timeout_s)))
 
+    @overload
     async def space(
-        self, name: str, *, timeout_s: float | None = None, **options: Unpack[QueueOptions]
-    ) -> Space:
+        self,
+        name: str,
+        *,
+        federated: Literal[False] = False,
+        timeout_s: float | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> Space: ...
+    @overload
+    async def space(
+        self,
+        name: str,
+        *,
+        federated: Literal[True],
+        timeout_s: float | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> FederatedSpace: ...
+    async def space(
+        self,
+        name: str,
+        *,
+        federated: bool = False,
+        timeout_s: float | None = None,
+        **options: Unpack[QueueOptions],
+    ) -> Space | FederatedSpace:
         """Return the space of this name, a queue addressed by content; it is created if there is none.
 
-        `QueueOptions` lists the options; raises QueueExists if it exists with others.
+        `federated`: together with the spaces of that name at the peers of this node, for as long as they are
+        connected. `QueueOptions` lists the options; raises QueueExists if it exists with others.
         """
-        if not options:
+        if not options and not federated:
             with suppress(QueueNotFound):
-                return Space(await self.queue(name, timeout_s=timeout_s))
+                return Space(await self.queue(name, timeout_s=timeout_s), self.transaction)
         wanted: QueueOptions = {"expiry": True, **options}
-        return Space(await self.create_queue(name, timeout_s=timeout_s, **wanted))
+        own = Space(await self.create_queue(name, timeout_s=timeout_s, **wanted), self.transaction)
+        if not federated:
+            return own
+        return FederatedSpace(own, self.lookup, self._space_like, self.transaction)
+
+    def _space_like(self, own: Space, name: str) -> Space:
+        """Return a space by the address of its queue, described like another, without asking the node."""
+        queue = Queue(self._link, self._asking, check_name(name), own.description)
+        return Space(queue, self.transaction)
 
     def transaction(self, timeout_s: float | None = TRANSACTION_S) -> Transaction:
         """Return a transaction over queues and publications, for `async with`; lost after `timeout_s`."""

@@ -13,20 +13,27 @@ long to wait for an entry, None without a limit; if none comes in time, the call
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 from msgspec.structs import replace
 
+from tidings.client.listener import Listener, OnError
 from tidings.client.queue import PREFETCH_WATCH, Queue, WatchSlow
 from tidings.client.subscription import Subscription
+from tidings.client.transaction import Transaction
 from tidings.client.transaction_core import TransactionCore
 from tidings.client.tuples import OWN_ID, Entry, Like, Template, Written, found, template_of, written
-from tidings.errors import UserError
+from tidings.errors import QueueEmpty, UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
+from tidings.filters import Filter
 from tidings.ids import StoredIds, make_id, new_system
 from tidings.queues.description import SECONDS_MAX, Description
 from tidings.timers import granted_s
+
+ReactFunction = Callable[[Entry, Transaction], Awaitable[None]]
+"""Called with an entry and the transaction that keeps it in its space."""
 
 
 class Lease:
@@ -59,9 +66,11 @@ class Lease:
 class Space:
     """A queue addressed by content; made by `Bus.space`. Every operation can be part of a transaction."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, transaction: Callable[[], Transaction]) -> None:
+        """`transaction` makes one at this node."""
         self.queue = queue
         """The queue that it is a view of."""
+        self._transaction = transaction
         # Every entry has an id of its own, by which its lease is found.
         self._ids = StoredIds(OWN_ID + new_system(os.urandom), 0)
 
@@ -230,6 +239,29 @@ class Space:
             where, on_slow=on_slow, slow_key=slow_key, prefetch=prefetch, timeout_s=timeout_s
         )
         return Watch(copies)
+
+    def react(self, template: Like, function: ReactFunction, *, on_error: OnError | None = None) -> Listener:
+        """Call a coroutine function with each matching entry that is written from now on, in `async with`.
+
+        It is a strong reaction: the function gets the entry and a transaction in which it was read, so that
+        no other client takes the entry before the function has returned, and all that it does in the
+        transaction takes effect then, together. An entry that is gone before that is passed over. The space
+        has to be at this node. If the function raises, the transaction is rolled back; for `on_error` see
+        `Bus.listen`.
+        """
+
+        async def call(copy: Event) -> None:
+            async with self._transaction() as transaction:
+                same = Filter("id = :id", id=copy.id)
+                try:
+                    event = await self.queue.read(
+                        same, timeout_s=None, if_exists=True, transaction=transaction
+                    )
+                except QueueEmpty:
+                    return
+                await function(found(event), transaction)
+
+        return Listener(self.queue.watch(template_of(template).where), call, on_error, None)
 
 
 class Watch:
