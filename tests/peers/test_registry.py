@@ -188,3 +188,14 @@ def test_a_node_that_was_found_and_has_joined_is_not_forgotten_when_it_is_not_fo
     assert shed is not None
     assert shed.address == "tidings+tls://10.0.0.9:7300"
     assert registry.forget("shed") is None
+
+
+def test_a_node_that_has_made_its_links_itself_is_dialled_once_its_address_is_learnt() -> None:
+    registry = PeerRegistry("home", "n0", {}, 0.0)
+    shed = registry.link("shed", "n1", 0.0)
+    assert shed is not None
+    assert registry.learn("shed", "tidings://10.0.0.8:7300", 1.0) is None  # it is there
+    registry.lose(shed, "gone", 2.0)
+    assert registry.learn("shed", "tidings://10.0.0.8:7300", 3.0) is shed
+    assert (shed.is_linked, shed.is_configured, shed.address) == (False, True, "tidings://10.0.0.8:7300")
+    assert registry.learn("shed", "tidings://10.0.0.8:7300", 4.0) is None

@@ -75,9 +75,14 @@ class Peering(Service):
     def learn(self, name: str, address: str) -> None:
         """A node has joined: dial it from now on."""
         peer = self.registry.learn(name, address, self.dialling.now())
-        if peer is not None:
+        if peer is None:
+            return
+        relay = self._relays.get(peer)
+        if relay is None:
             self._know(peer)
-            self._begin(peer)
+        elif not relay.connection.session:  # it is of a node whose address was not known
+            relay.begin(self.connection(peer))
+        self._begin(peer)
 
     # Links that other nodes have made
 

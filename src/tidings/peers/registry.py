@@ -13,6 +13,7 @@ there that he is a node, so nothing is believed of it until it has shown who it 
 | candidate | it is not found any more | forgotten |
 | candidate | it has joined | away |
 | – | it has made a link to this node, and is called as nobody else | there |
+| away, known by its link | it has joined, or is approached at its address | away, and dialled |
 
 A node that has made a link to this one is known by that alone (`is_linked`): it has shown who it is when it
 was let in, and is not dialled. Where there are no users everybody is believed, as with all else.
@@ -118,14 +119,19 @@ class PeerRegistry:
         return None if peer is None or peer.state == "candidate" else peer
 
     def learn(self, name: str, address: str, now: float) -> Peer | None:
-        """Know a node that has joined as if the settings named it; None if they do, or it is one too many."""
+        """Know a node that has joined as if the settings named it; None if they do, or it is one too many.
+
+        One that has made its links itself, and is away, is to be dialled from now on.
+        """
         known = self._peers.get(name)
         if known is not None:
             if not known.is_configured:
                 known.is_configured, known.address = True, address
                 if known.state == "candidate":
                     self._change(known, "away", known.error, now)
-            return None
+            is_awaited = known.is_linked and not known.is_there
+            known.is_linked = known.is_linked and not is_awaited
+            return known if is_awaited else None
         if name == self.name or len(self._peers) >= PEERS_MAX:
             return None
         peer = self._peers[name] = Peer(name, address, True, now)
