@@ -78,6 +78,15 @@ class Places:
         """Forget who was behind a neighbour for which nothing is kept any more."""
         self._places = {node: way for node, way in self._places.items() if way != neighbour}
 
+    def absent(self, tree: Tree) -> set[str]:
+        """Return the nodes that were seen before, and to which no link leads any more."""
+        return {node for node in self._places if node not in tree}
+
+    def drop(self, nodes: Collection[str]) -> None:
+        """Forget where some nodes were."""
+        for node in nodes:
+            self._places.pop(node, None)
+
     def are_gone(self, neighbour: str, tree: Tree) -> bool:
         """Whether all nodes that were behind a neighbour are behind others now."""
         return not any(way == neighbour and node not in tree for node, way in self._places.items())

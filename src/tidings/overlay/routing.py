@@ -44,6 +44,8 @@ from tidings.steps import Steps
 
 STEPS_MAX = 10_000
 """Steps after which what was worked out so far is announced, though more is to be."""
+ABSENT_S = 30.0
+"""How long what is kept for nodes that no link leads to any more waits for a link: most were removed."""
 REJOIN_S = 0.2
 """How long to wait before a neighbour that did not relay is asked again."""
 TOLERATE = 1
@@ -74,6 +76,7 @@ class Routing:
         stored = NEIGHBOURS.known(broker.state)
         self._names = {node: known.name for (node,), known in stored.items()}  # as they are stored
         self._places = Places(topology.tree)
+        self._absent: set[str] = set()  # to be forgotten, if no link leads to them then
         self._inboxes = InboxRoutes(broker, known, topology)
         self.wholeness = Wholeness(known, topology, self._places, later, self._is_whole, self._lend)
         self.on_tree: Callable[[], None] = lambda: None
@@ -198,6 +201,17 @@ class Routing:
         for neighbour in self._known:
             if neighbour.is_ghost and self._places.are_gone(neighbour.node, self._topology.tree):
                 self._dismiss(neighbour)
+        if not self._absent and any(one.is_ghost for one in self._known):
+            self._absent = self._places.absent(self._topology.tree)
+            if self._absent:
+                self._later(ABSENT_S, self._forget_absent)
+
+    def _forget_absent(self) -> None:
+        """Wait no longer for nodes that no link leads to: they were removed."""
+        absent, self._absent = self._absent, set()
+        self._places.drop(absent & self._places.absent(self._topology.tree))
+        self._exorcise()
+        self._settle()
 
     def _let_in(self, neighbour: Neighbour, cursor: LinkCursor) -> NeighbourTable:
         """Announce to a neighbour what all others want."""
