@@ -25,15 +25,17 @@ class Network:
         seed: int = 1,
         settle_s: float = 5.0,
         weigh_s: float = 0.0,
+        of: dict[str, dict[str, Any]] | None = None,
         **settings: Any,
     ) -> None:
-        """`settings` are those of all nodes."""
+        """`settings` are those of all nodes, `of` those of some."""
         self.world = World(seed)
         self.names = list(dict.fromkeys(name for edge in edges for name in edge))
         for name in self.names:
             others = {far: address_of(far) for near, far in edges if near == name}
             peers = Neighbours(others, Credentials())
-            about = CoreSettings(name=name, peers=peers, weigh_s=weigh_s, **settings)
+            own = settings | (of or {}).get(name, {})
+            about = CoreSettings(name=name, peers=peers, weigh_s=weigh_s, **own)
             SimulatedNode(self.world, name, settings=about)
         self.run(settle_s)
 

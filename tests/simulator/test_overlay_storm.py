@@ -14,7 +14,8 @@ from tidings.event import Batch
 from tidings.event.relayed import RelayedBatch
 from tidings.exchange import Exchange, Need
 from tidings.filters import Filter
-from tidings.overlay import announcing, routing, spreading
+from tidings.overlay import announcing, coordinating, routing, spreading
+from tidings.overlay.coordinating import Coordinating
 from tidings.overlay.intake import Intake
 from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.routing import Routing
@@ -54,6 +55,18 @@ def test_nothing_that_other_nodes_have_accepted_is_lost_if_a_node_dies(seed: int
     storm = OverlayStorm(seed, deaths=1)
     verdict = run_storm(storm, SHORT_S)
     assert verdict.delivered
+    assert storm.dead
+
+
+@pytest.mark.parametrize("seed", range(30_000, 30_000 + often(2)))
+def test_the_same_holds_on_subnets_each_of_which_has_one_coordinator(seed: int) -> None:
+    assert overlay_storm(seed, SHORT_S, subnets=True).delivered
+
+
+@pytest.mark.parametrize("seed", range(31_000, 31_000 + often(2)))
+def test_the_next_coordinator_takes_over_from_one_that_dies_and_nothing_is_lost(seed: int) -> None:
+    storm = OverlayStorm(seed, deaths=1, subnets=True)
+    assert run_storm(storm, SHORT_S).delivered
     assert storm.dead
 
 
@@ -154,9 +167,26 @@ FAULTS: dict[str, tuple[list[Change], str]] = {
 }  # fmt: skip
 
 
-def storms(count: int) -> None:
+def storms(count: int, subnets: bool = False) -> None:
     for seed in range(count):
-        overlay_storm(seed, SHORT_S)
+        overlay_storm(seed, SHORT_S, subnets=subnets)
+
+
+OF_SUBNETS: dict[str, tuple[list[Change], str]] = {
+    "lets leaves separate others": ([(coordinating, "_needed", lambda *_: set())], "knows|leaf|missing"),
+    "makes no links for the subnet": ([(Coordinating, "_wanted", lambda *_: {})], "no leaf of"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", OF_SUBNETS)
+def test_nodes_that_err_about_their_subnets_are_found_out(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes, finding = OF_SUBNETS[fault]
+    for owner, name, wrong in changes:
+        monkeypatch.setattr(owner, name, wrong, raising=False)
+    with pytest.raises(AssertionError, match=finding):
+        storms(FOUND_WITHIN, subnets=True)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -152,6 +152,15 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             contrary="no-leaf",
         ),
     ] = False
+    subnet: Annotated[
+        Name | None,
+        _about(
+            "label of the node's local network: of the nodes with one label, the one with the smallest id"
+            " carries the events of the others; default: that of the nodes found by `mdns`; `none`: none",
+            "hall",
+            "LABEL",
+        ),
+    ] = None
     offers: Annotated[
         Offers,
         _about(
@@ -293,6 +302,11 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     def sealing_folder(self) -> str | None:
         """The folder of sealed files; None for a node that stores nothing."""
         return None if self.dir is None else self.log_folder or str(Path(self.dir).absolute() / FILES)
+
+    @property
+    def subnet_label(self) -> str:
+        """The label of its local network that the settings give; empty for none."""
+        return "" if self.subnet is None or self.subnet == "none" else self.subnet
 
     @property
     def node_name(self) -> str:

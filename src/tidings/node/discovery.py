@@ -89,6 +89,8 @@ class AnnouncedNodes:
         self._known: dict[str, FoundNode] = {}  # by id
         self._reported: dict[str, str] = {}  # name → id of the candidate that was reported
         self._passed_over = False
+        self.on_taken: Callable[[FoundNode], None] = lambda _found: None
+        """Called with an announcement of a name that no candidate may have; it says nothing more."""
 
     @property
     def has_room(self) -> bool:
@@ -106,6 +108,7 @@ class AnnouncedNodes:
             return
         self.remove(candidate.node)
         if candidate.name in self._taken:
+            self.on_taken(candidate)
             return
         if not self.has_room:
             self._pass_over()
@@ -174,16 +177,18 @@ class Discovery:
         *,
         host: str = "0.0.0.0",
         configured: Iterable[str] = (),
+        on_taken: Callable[[FoundNode], None] = lambda _found: None,
     ) -> None:
         """`host` is where the node listens: its network is the one used, or all if it listens everywhere.
 
-        `configured` are the names of peers, which no candidate may have.
+        `configured` are the names of peers, which no candidate may have; `on_taken` is called if one has.
         """
         self._name = name
         self._node = node_id
         self._port = port
         self._host = ip_address("127.0.0.1" if host == "localhost" else host)
         self._candidates = AnnouncedNodes({name, *configured}, on_found, on_lost)
+        self._candidates.on_taken = on_taken
         self._near: list[Interface] = []
         self._zeroconf: AsyncZeroconf | None = None
         self._browser: AsyncServiceBrowser | None = None

@@ -49,6 +49,7 @@ HELP = {
     "away_dropped": "Events that were given up for neighbour nodes that are away.",
     "gaps": "Gaps in the events of other nodes that were reported to subscriptions.",
     "late": "Events that came after they were reported as missed.",
+    "attached": "Links that were begun to coordinators, and by them.",
     "bypassed": "Links that were begun round lost nodes and links.",
     "twins_refused": "Links that were refused to nodes with the id of another that has one.",
     "announcements_refused": "Announcements that neighbour nodes have not taken.",

@@ -42,7 +42,7 @@ from tidings.transport.credentials import Credentials
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from tidings.node.discovery import Discovery
+    from tidings.node.discovery import Discovery, FoundNode
     from tidings.node.gateway.main import GatewayProcess
     from tidings.node.guard import Guard
     from tidings.node.sealing import SealingProcess
@@ -146,6 +146,8 @@ class Node:
                 upstream=self._upstream,
                 taxonomy=load_taxonomy(self.config.concepts),
                 leaf=bool(self.config.leaf),
+                subnet=self.config.subnet_label,
+                finds=self.config.mdns and self.config.subnet is None,
                 offers_all=self.config.offers != "declared",
                 reroute_s=self.config.reroute_s,
                 ping_s=self.config.ping_s,
@@ -333,12 +335,23 @@ class Node:
             broker.name,
             broker.node,
             port,
-            lambda found: self.found(found.name, found.address),
+            self._found_near,
             self.gone,
             host=self.config.host,
             configured=configured,
+            on_taken=self._taken_near,
         )
         await self._discovery.start()
+
+    def _found_near(self, found: FoundNode) -> None:
+        self.found(found.name, found.address)
+        self.driver.do(found.address, self.driver.core.overlay.found_near, found.name, found.node)
+
+    def _taken_near(self, found: FoundNode) -> None:
+        """A node on the network has the name of a peer: it is that peer, if it is at the same address."""
+        peer = self.driver.core.registry.find(found.name)
+        if peer is not None and peer.address == found.address:
+            self.driver.do(found.address, self.driver.core.overlay.found_near, found.name, found.node)
 
     def found(self, name: str, address: str) -> None:
         """A node says on the network that it is there."""
@@ -347,6 +360,7 @@ class Node:
     def gone(self, name: str) -> None:
         """Forget a candidate that is not found any more."""
         self.driver.do(name, self.driver.core.peering.gone, name)
+        self.driver.do(name, self.driver.core.overlay.found_near, name, "")
 
     def _make_own_port(self) -> Port:
         """Make a port for a connection that only the owner of the node can open."""

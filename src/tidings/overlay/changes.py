@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from tidings.overlay.coordinating import Subnets
 from tidings.overlay.records import LinkRecord, NodeRecord
+from tidings.overlay.tree import edges_of
 
 GONE = "gone"
 """State of a node or a link that is not known (any more)."""
@@ -39,8 +41,10 @@ class NetworkSight:
         tree = {tuple(sorted(edge)) for edge in reply["tree"]}
         self.names = {node: record.name or node for node, record in records.items()}
         self.states: dict[tuple[str, ...], str] = {}
+        subnets = Subnets(records.values(), edges_of(records.values()))
         for node, record in records.items():
-            self.states[node,] = "leaf" if record.leaf else "there"
+            state = "coordinator" if subnets.members[node] else "there"
+            self.states[node,] = "leaf" if node in subnets.leaves else state
             for link in record.links:
                 ends = tuple(sorted((node, link.neighbour)))
                 back = _link(records.get(link.neighbour), node)

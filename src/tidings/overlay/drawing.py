@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Literal, NamedTuple
 from xml.sax.saxutils import escape
 
+from tidings.overlay.coordinating import Subnets
 from tidings.overlay.records import NodeRecord
 from tidings.overlay.tree import Edge, edges_of, spanning_tree
 
@@ -70,8 +71,8 @@ class _Picture:
         self.records = {record.node: record for record in records}
         self.own = own
         edges = edges_of(self.records.values())
-        leaves = {node for node, record in self.records.items() if record.leaf}
-        self._tree = set(spanning_tree(edges, leaves))
+        self.subnets = Subnets(self.records.values(), edges)
+        self._tree = set(spanning_tree(edges, self.subnets.leaves))
         self._links = {
             (record.node, link.neighbour): link for record in self.records.values() for link in record.links
         }
@@ -149,7 +150,8 @@ def _tree_lines(picture: _Picture, root: str) -> Iterator[str]:
         link = picture.above.get(node)
         marks = [
             " (this node)" if node == picture.own else "",
-            " (leaf)" if picture.records[node].leaf else "",
+            " (leaf)" if node in picture.subnets.leaves else "",
+            f" (coordinator of {members})" if (members := picture.subnets.members[node]) else "",
         ]
         if link is None and picture.is_lost(node):
             marks.append(" (out of reach)")
@@ -264,7 +266,11 @@ def _point(x: float, y: float) -> str:
 
 def _svg_box(picture: _Picture, node: str, spot: _Spot) -> Iterator[str]:
     record = picture.records[node]
-    marks = {"own": node == picture.own, "leaf": record.leaf, "lost": picture.is_lost(node)}
+    marks = {
+        "own": node == picture.own,
+        "leaf": node in picture.subnets.leaves,
+        "lost": picture.is_lost(node),
+    }
     kind = " ".join(["node", *(mark for mark, is_set in marks.items() if is_set)])
     about = " · ".join(part for part in (record.name, node, record.address) if part)
     yield f'<g class="{kind}"><title>{escape(about)}</title>'

@@ -82,7 +82,7 @@ class KnownRecords:
             return self._is_edge(node, record.links) or is_run
         self._links += len(record.links) - len(known.links)
         is_edge = self._is_edge(node, _changed(known.links, record.links, self.run))
-        return is_edge or is_run or known.leaf != record.leaf
+        return is_edge or is_run or (known.leaf, known.subnet) != (record.leaf, record.subnet)
 
     def _is_edge(self, node: str, links: Iterable[LinkRecord]) -> bool:
         """Whether the other end names one of these links of a node, too."""

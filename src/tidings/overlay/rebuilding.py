@@ -11,7 +11,7 @@ the one that began the run. Where two nodes take themselves for the smallest, th
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping
 from math import inf
 
 from tidings.ids import NUMBER_MAX
@@ -39,7 +39,7 @@ class Rebuilding:
         """Have it decided after a while: a record has changed."""
         self.wake_at = min(self.wake_at, now + self._wait_s)
 
-    def decide(self, known: KnownRecords, tree: Tree, leaves: AbstractSet[str], now: float) -> int:
+    def decide(self, known: KnownRecords, tree: Tree, leaves: Mapping[str, str], now: float) -> int:
         """Return the run to be named in the own record, also one that another node has begun."""
         self.wake_at = inf
         was_better, self._is_better = self._is_better, False
@@ -57,7 +57,7 @@ class Rebuilding:
         return known.run
 
 
-def is_better(edges: list[Edge], tree: Tree, leaves: AbstractSet[str], threshold: float) -> bool:
+def is_better(edges: list[Edge], tree: Tree, leaves: Mapping[str, str], threshold: float) -> bool:
     """Whether these edges make a better tree: it saves more than the threshold of some link it replaces.
 
     Kruskal's algorithm answers this if the weights of the links in the tree are lowered by the threshold.

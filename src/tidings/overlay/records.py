@@ -37,6 +37,8 @@ NAME_LENGTH_MAX = 64
 """Characters in the name of a node, as its record has it."""
 ADDRESS_LENGTH_MAX = 255
 """Characters in the address that a record shows."""
+SUBNET_LENGTH_MAX = 65
+"""Characters in the label of a subnet: an id, and a mark before it."""
 SINCE_MAX = 2**53 - 1
 """Latest moment at which a link may have been established, in µs: in the year 2255."""
 WEIGHT_MAX = 1_000_000_000
@@ -91,11 +93,20 @@ class NodeRecord(Struct, frozen=True, array_like=True, dict=True):
     """Where it can be reached; empty if only those know it that name it in their settings."""
     run: int = 0
     """The last run of the tree that it has begun, or taken over; see `rebuilding.py`."""
+    subnet: str = ""
+    """Label of the local network that it is on, see `coordinating.py`; empty if that has none."""
 
     @cached_property
     def fingerprint(self) -> int:
-        """64 bits that differ when records do."""
-        return int.from_bytes(blake2b(_encoder.encode(self), digest_size=8).digest(), "big")
+        """64 bits that differ when records do.
+
+        Without a subnet they are those of the release before, which knows of none.
+        """
+        about = self.node, self.name, self.epoch, self.version
+        encoded = _encoder.encode(
+            self if self.subnet else (*about, self.links, self.leaf, self.address, self.run)
+        )
+        return int.from_bytes(blake2b(encoded, digest_size=8).digest(), "big")
 
     def loses(self, neighbour: str) -> bool:
         """Whether the node calls its link to a neighbour lost."""
@@ -107,6 +118,7 @@ class NodeRecord(Struct, frozen=True, array_like=True, dict=True):
         return (
             self.leaf,
             self.run,
+            self.subnet,
             [(one.neighbour, one.since, one.lost, one.weight, one.before, one.run) for one in self.links],
         )
 
@@ -157,6 +169,8 @@ def check_record(record: NodeRecord) -> None:
         and len(address) <= ADDRESS_LENGTH_MAX
         and name.isprintable()
         and address.isprintable()
+        and len(record.subnet) <= SUBNET_LENGTH_MAX
+        and record.subnet.isprintable()
         and 0 <= record.epoch <= NUMBER_MAX
         and 0 <= record.version <= NUMBER_MAX
         and 0 <= record.run <= NUMBER_MAX
@@ -177,6 +191,7 @@ def _refuse_node(record: NodeRecord) -> NoReturn:
     _check_id(record.node, "$.node")
     _check_text(record.name, NAME_LENGTH_MAX, "$.name")
     _check_text(record.address, ADDRESS_LENGTH_MAX, "$.address")
+    _check_text(record.subnet, SUBNET_LENGTH_MAX, "$.subnet")
     _check_number(record.epoch, NUMBER_MAX, "$.epoch")
     _check_number(record.version, NUMBER_MAX, "$.version")
     _check_number(record.run, NUMBER_MAX, "$.run")

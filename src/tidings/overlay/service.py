@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 from tidings.errors import ConfigError, Refused, TidingsError, UserError
 from tidings.event import Batch
 from tidings.event.wire import check
+from tidings.overlay.coordinating import Coordinating
 from tidings.overlay.draining import Draining
 from tidings.overlay.keeping import GapRequest, Keeping
 from tidings.overlay.linking import Greeting, Linking
@@ -37,6 +38,7 @@ from tidings.overlay.settings import OverlaySettings
 from tidings.overlay.topology import Topology
 from tidings.overlay.topology_effects import (
     Approach,
+    Attach,
     Effect,
     IdentityClash,
     NodesExceeded,
@@ -133,7 +135,8 @@ class Overlay(Service):
         newest = max((stored.newest for stored in self._stored.values()), default=0)
         about = broker.node, broker.name, self.numbers.epoch
         rebuilding = Rebuilding(broker.node, settings.rebuild_threshold, wait_s(settings))
-        rules = settings.reroute_s, rebuilding
+        coordinating = Coordinating(broker.node, settings.subnet, settings.finds)
+        rules = settings.reroute_s, rebuilding, coordinating
         self.topology = Topology(*about, settings.leaf, known, "", newest, *rules)
         self.topology.start(broker.now)
         self.neighbours = KnownNeighbours(self.later, self._refused)
@@ -195,6 +198,11 @@ class Overlay(Service):
     def listens_at(self, address: str) -> None:
         """Let other nodes know where this one can be reached."""
         self._carry_out(self.topology.set_address(address, self._broker.now))
+
+    def found_near(self, name: str, node: str) -> None:
+        """A node was found on the local network, or with no id is not found there any more."""
+        self.topology.found_near(name, node, self._broker.now)
+        self._carry_out([])
 
     def _up(self, neighbour: Neighbour) -> None:
         """A link is there: compare what both know of all nodes, and go on over it if it is active."""
@@ -295,7 +303,9 @@ class Overlay(Service):
                 case TakeEpoch(epoch):
                     self.numbers.begin(epoch)
                 case Approach(record):
-                    self._approach(record)
+                    self._approach(record, "making a link round a node", "bypassed")
+                case Attach(record):
+                    self._approach(record, "making a link for the subnet", "attached")
                 case IdentityClash(node, _):
                     self._log("error", "another node has this node's id: a copied directory", heard_from=node)
                 case NodesExceeded(node, _):
@@ -306,16 +316,16 @@ class Overlay(Service):
         if self.topology.wake_at < inf:
             self._broker.timers.at(self.topology.wake_at, self._wake)
 
-    def _approach(self, record: NodeRecord) -> None:
-        """Dial a node that the lost links led to, at the address that its record has."""
+    def _approach(self, record: NodeRecord, event: str, counted: str) -> None:
+        """Dial a node at the address that its record has, in place of lost links or for the subnet."""
         try:
             check_peers({record.name: record.address}, own=self._broker.name)
         except ConfigError as error:
             self._log("warning", "no link to a node", node=record.node, problem=str(error))
             return
         if self._is_of_use(record.address):
-            self._broker.count("bypassed")
-            self._log("warning", "making a link round a node", to=record.name, address=record.address)
+            self._broker.count(counted)
+            self._log("warning", event, to=record.name, address=record.address)
             self._peering.learn(record.name, record.address)
 
     def _is_of_use(self, address: str) -> bool:
@@ -430,6 +440,7 @@ class Overlay(Service):
             "node": self._broker.node,
             "records": msgspec.to_builtins(self.topology.records),
             "tree": sorted([one, other] for _, one, other in self.topology.tree.edges),
+            "coordinators": self.topology.subnets.coordinators,
             **self.status(),
         }
 

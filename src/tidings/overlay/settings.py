@@ -9,6 +9,8 @@ class OverlaySettings(Struct, frozen=True, kw_only=True):
     """A node's settings for its links."""
 
     leaf: bool = False  # it never carries the events of others
+    subnet: str = ""  # label of the local network that it is on
+    finds: bool = False  # without a label: it is on that of the nodes that it finds nearby
     offers_all: bool = True  # its clients may publish to other nodes what they have not advertised
     reroute_s: float = 5.0  # how long a link may be cut before events go another way
     ping_s: float = 0.5  # between two pings on a link; 0: none

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from tidings.errors import CodecError, UserError
 from tidings.ids import NUMBER_MAX
 from tidings.overlay.bypass import Bypass
+from tidings.overlay.coordinating import Coordinating, Subnets
 from tidings.overlay.known_records import KnownRecords
 from tidings.overlay.pacing import Pacing
 from tidings.overlay.rebuilding import Rebuilding
@@ -47,6 +48,7 @@ from tidings.overlay.records import (
 )
 from tidings.overlay.topology_effects import (
     Approach,
+    Attach,
     Effect,
     IdentityClash,
     NodesExceeded,
@@ -88,11 +90,13 @@ class Topology:
         newest: int = 0,
         reroute_s: float = inf,
         rebuilding: Rebuilding | None = None,
+        coordinating: Coordinating | None = None,
     ) -> None:
         """`known` has the record that was stored last (StoreAdjacency), and may have others.
 
         `newest` is what that was in the last life: a new link must be younger than all that were known then.
-        After `reroute_s` a link that is cut is lost. Without `rebuilding` this node begins no run.
+        After `reroute_s` a link that is cut is lost. Without `rebuilding` this node begins no run, without
+        `coordinating` it is on no subnet.
         """
         self.node = node
         self.clashes = 0
@@ -115,10 +119,11 @@ class Topology:
         self._bypass = Bypass(node)
         self._bypass_at = inf
         self._rebuilding = rebuilding or Rebuilding(node, wait_s=inf)
+        self._coordinating = coordinating or Coordinating(node)
         self._is_draining = False
         self._is_stale = False
         self._names: dict[str, str | None] | None = None
-        own = NodeRecord(node, name, epoch, 1, (), leaf, address)
+        own = NodeRecord(node, name, epoch, 1, (), leaf, address, subnet=self._coordinating.label)
         for record in known:
             if record.node != node:
                 self._known.put(record)
@@ -128,7 +133,7 @@ class Topology:
                 epoch = max(epoch, record.epoch)
                 own = replace(own, epoch=epoch, version=version, links=links, run=record.run)
         self._known.put(own)
-        self._tree = Tree(node, spanning_tree(self._edges(), self._leaves()))
+        self._tree = self._grown()
 
     # What it knows
 
@@ -157,7 +162,7 @@ class Topology:
         """The spanning tree; the same object as long as its edges are the same."""
         if self._is_stale:
             self._is_stale = False
-            tree = Tree(self.node, spanning_tree(self._edges(), self._leaves()))
+            tree = self._grown()
             if tree.edges != self._tree.edges:
                 self._tree, self._names = tree, None
         return self._tree
@@ -165,8 +170,15 @@ class Topology:
     def _edges(self) -> list[Edge]:
         return edges_of(self._known, self._known.run)
 
-    def _leaves(self) -> set[str]:
-        return {record.node for record in self._known if record.leaf}
+    def _grown(self) -> Tree:
+        """Return the tree of the current records."""
+        edges = self._edges()
+        return Tree(self.node, spanning_tree(edges, Subnets(self._known, edges).leaves))
+
+    @property
+    def subnets(self) -> Subnets:
+        """Coordinators and leaves, as the records have them now."""
+        return Subnets(self._known, self._edges())
 
     def is_active(self, neighbour: str) -> bool:
         """Whether the link to a neighbour is in the tree, and does not stand by."""
@@ -309,6 +321,17 @@ class Topology:
         self._bypass_at = now + max(APPROACH_S, self._reroute_s) if self._bypass.is_wanted else inf
         return [Approach(record) for record in chosen]
 
+    def found_near(self, name: str, node: str, now: float) -> None:
+        """Note that a node is found on the local network, or with no id that it is not any more."""
+        self._coordinating.near(name, node, now)
+
+    def _coordinate(self, now: float) -> list[Effect]:
+        """Take the label of the subnet, and make the links that it needs."""
+        found = self._coordinating.look(self._known, self._edges(), self._unasked, now)
+        label = self._coordinating.label
+        effects = [] if label == self.own.subnet else self._renew(now, subnet=label)
+        return effects if self._is_draining else [*effects, *map(Attach, found)]
+
     def set_address(self, address: str, now: float) -> list[Effect]:
         """Let others know where this node can be reached."""
         return self._renew(now, address=address)
@@ -324,7 +347,7 @@ class Topology:
 
     def _rebuild(self, now: float) -> list[Effect]:
         """Let what was measured count, if this node is to decide that and it makes a better tree."""
-        run = self._rebuilding.decide(self._known, self.tree, self._leaves(), now)
+        run = self._rebuilding.decide(self._known, self.tree, self.subnets.leaves, now)
         return [] if run == self.own.run else self._renew(now, run=run)
 
     def link_removed(self, neighbour: str, now: float) -> list[Effect]:
@@ -413,6 +436,7 @@ class Topology:
         if is_changed or was_lost or known is None:
             self._look_at = min(self._look_at, now + LOOK_S)
         self._rebuilding.note(now)
+        self._coordinating.note(now)
         return is_changed
 
     def _noted(self, effects: list[Effect], is_changed: bool) -> list[Effect]:
@@ -523,7 +547,7 @@ class Topology:
     def wake_at(self) -> float:
         """When `wake` is to be called; inf if nothing is due."""
         of_links = min([*self._lost_at.values(), *self._forget_at.values()], default=inf)
-        own = self._look_at, self._bypass_at, self._rebuilding.wake_at
+        own = self._look_at, self._bypass_at, self._rebuilding.wake_at, self._coordinating.wake_at
         return min(self._pacing.wake_at, of_links, *own)
 
     def wake(self, now: float) -> list[Effect]:
@@ -547,6 +571,8 @@ class Topology:
             effects += self._approach(now)
         if self._rebuilding.wake_at <= now:
             effects += self._rebuild(now)
+        if self._coordinating.wake_at <= now:
+            effects += self._coordinate(now)
         return effects
 
     def _look(self, now: float) -> list[Effect]:

@@ -65,6 +65,12 @@ class Approach(Struct, frozen=True):
     record: NodeRecord
 
 
+class Attach(Struct, frozen=True):
+    """Make a link to this node: the coordinator of this node's subnet, or one to link the subnet with."""
+
+    record: NodeRecord
+
+
 class NodesExceeded(Struct, frozen=True):
     """Report that records are refused, as there are too many nodes or links; once until there is room."""
 
@@ -81,6 +87,7 @@ Effect = (
     | TreeChanged
     | TakeEpoch
     | Approach
+    | Attach
     | IdentityClash
     | NodesExceeded
 )

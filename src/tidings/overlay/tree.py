@@ -12,18 +12,19 @@ node that is gone they wait for the one that was lost last, as the neighbour the
 has had. The rule kept: the tree is a function of the records and the run alone, so nodes that have the same
 records have the same tree.
 
-A leaf has one edge in the tree, its first to a node that is no leaf, so nothing passes through it.
+A leaf has one edge in the tree, so nothing passes through it: that to its coordinator (`coordinating.py`), or
+its first to a node that is no leaf.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from tidings.overlay.records import SINCE_MAX, WEIGHT_MAX, LinkRecord, NodeRecord
 
 WEIGHTED = 2 * WEIGHT_MAX + 1
 """Links with weights come before all others: their place is the sum of what both ends say, less this."""
+NO_LEAVES: Mapping[str, str] = {}
 LOST = 2 * SINCE_MAX + 1
 """Links that are lost come after all others, the one that was lost last before the rest of them."""
 Edge = tuple[int, str, str]
@@ -76,8 +77,11 @@ def weight_of(edge: Edge) -> float | None:
     return (edge[0] + WEIGHTED) / 2 if edge[0] < 0 else None
 
 
-def spanning_tree(edges: Iterable[Edge], leaves: AbstractSet[str] = frozenset()) -> list[Edge]:
-    """Return the edges of the tree, or of one tree for each connected part, in their order."""
+def spanning_tree(edges: Iterable[Edge], leaves: Mapping[str, str] = NO_LEAVES) -> list[Edge]:
+    """Return the edges of the tree, or of one tree for each connected part, in their order.
+
+    `leaves` has the coordinator of each leaf, "" for one that uses its first edge.
+    """
     parent: dict[str, str] = {}  # of each node another of its part, up to the one that stands for the part
     tree: list[Edge] = []
     aside: list[Edge] = []
@@ -102,13 +106,13 @@ def spanning_tree(edges: Iterable[Edge], leaves: AbstractSet[str] = frozenset())
     return sorted([*tree, *_of_leaves(aside, leaves)]) if aside else tree
 
 
-def _of_leaves(edges: Iterable[Edge], leaves: AbstractSet[str]) -> Iterator[Edge]:
-    """Yield the first edge of each leaf to a node that is none."""
+def _of_leaves(edges: Iterable[Edge], leaves: Mapping[str, str]) -> Iterator[Edge]:
+    """Yield the edge of each leaf to its coordinator, or its first to a node that is no leaf."""
     joined: set[str] = set()
     for edge in edges:
         _, one, other = edge
-        leaf = one if one in leaves else other
-        if leaf not in joined and not (one in leaves and other in leaves):
+        leaf, end = (one, other) if one in leaves else (other, one)
+        if leaf not in joined and end not in leaves and leaves[leaf] in ("", end):
             joined.add(leaf)
             yield edge
 

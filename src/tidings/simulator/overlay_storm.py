@@ -5,6 +5,9 @@ are published at all nodes and subscriptions come and go. When all is healed, ev
 arrived once and in order (`overlay_account.py`), all nodes agree on one tree, their tables are those of the
 subscriptions that are there, nothing is kept for a link, and new events flow between all nodes.
 
+With *subnets* most nodes are on one of two local networks, whose coordinators carry the events of the others;
+then it is a coordinator that dies.
+
 With *deaths* some nodes never come back, with all their applications. What was accepted at one of them and
 had not left it is lost; all other promises hold between those that live, which form one network again.
 """
@@ -55,6 +58,8 @@ MOURNING_S = 60.0
 """Time in which a dead node is gone round, before another may die."""
 LIVING_MIN = 2
 """Nodes that do not die."""
+SUBNETS = ("hall", "hall", "shed", "")
+"""Labels of subnets, of which each node chooses one."""
 TRIMS = (1, 20, 1_000)
 """Positions after which the stream is trimmed; each node chooses one."""
 
@@ -117,10 +122,12 @@ class OverlayStorm:
     """Run of a storm: `rage`, then `calm`; `nodes` is their number, 0 for one that the seed chooses.
 
     So many nodes die in it as `deaths` says, one after the other: each when the repair of the last is over.
+    With `subnets` there are coordinators.
     """
 
-    def __init__(self, seed: int, nodes: int = 0, deaths: int = 0) -> None:
+    def __init__(self, seed: int, nodes: int = 0, deaths: int = 0, subnets: bool = False) -> None:
         self._deaths = deaths
+        self._subnets = subnets
         self.dead: list[str] = []
         """Names of the nodes that have died."""
         self.world = World(seed)
@@ -163,8 +170,9 @@ class OverlayStorm:
         for name in names:
             dialled = {far: address_of(far) for near, far in [*self.edges, *both] if near == name}
             peers = Neighbours(dialled, Credentials())
+            reroute_s, subnet = random.choice(REROUTE_S), random.choice(SUBNETS) if self._subnets else ""
             settings = CoreSettings(
-                name=name, peers=peers, reroute_s=random.choice(REROUTE_S), weigh_s=weigh_s
+                name=name, peers=peers, reroute_s=reroute_s, weigh_s=weigh_s, subnet=subnet
             )
             watch = OverlayWatch(random.choice(TRIMS))
             node = SimulatedNode(
@@ -198,7 +206,8 @@ class OverlayStorm:
         living = [node for node in self.nodes if not node.is_dead]
         if len(living) <= LIVING_MIN:
             return
-        node = self.world.random.choice(living)
+        leading = {one for node in living for one in node.core.overlay.topology.subnets.members}
+        node = self.world.random.choice([one for one in living if one.broker.node in leading] or living)
         self.world.note("fault", "dead", node.name)
         self.dead.append(node.name)
         node.die()
@@ -223,6 +232,7 @@ class OverlayStorm:
         missing = self.account.missing()
         assert not missing, f"{len(missing)} events are missing, the first: {missing[:3]}"
         self._check_trees()
+        self._check_coordinators()
         self._check_tables()
         self._check_kept()
         for node in self.nodes:
@@ -260,6 +270,16 @@ class OverlayStorm:
                 assert is_there, f"the link of {node.name} to {neighbour.name} is not there"
                 is_in_tree = neighbour.node in trees[node.name].neighbours
                 assert neighbour.is_active is is_in_tree, f"{neighbour.name} is active at {node.name}, or not"
+
+    def _check_coordinators(self) -> None:
+        """Check that each node of a subnet is the smallest of it, or has that one as its only neighbour."""
+        smallest: dict[str, str] = {}
+        for node in sorted(self.nodes, key=lambda node: node.broker.node):
+            topology = node.core.overlay.topology
+            if topology.own.subnet:
+                first = smallest.setdefault(topology.own.subnet, node.broker.node)
+                is_led = first == node.broker.node or topology.tree.neighbours == [first]
+                assert is_led, f"{node.name} is no leaf of the coordinator of its subnet"
 
     def _check_tables(self) -> None:
         """Check that each table is what its neighbour must announce, hop by hop, for all behind it."""
@@ -366,6 +386,8 @@ class OverlayStorm:
         )
 
 
-def overlay_storm(seed: int, duration_s: float = STORM_S, nodes: int = 0, deaths: int = 0) -> OverlayVerdict:
+def overlay_storm(
+    seed: int, duration_s: float = STORM_S, nodes: int = 0, deaths: int = 0, subnets: bool = False
+) -> OverlayVerdict:
     """Run one storm over linked nodes; AssertionError names the broken rule, and the seed that repeats it."""
-    return run_storm(OverlayStorm(seed, nodes, deaths), duration_s)
+    return run_storm(OverlayStorm(seed, nodes, deaths, subnets), duration_s)
