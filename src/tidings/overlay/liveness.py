@@ -65,6 +65,8 @@ class Liveness:
         times = settings.suspect_s, settings.ping_s
         self.suspicion = Suspicion(*times, self._heard_at, lambda node: self.pinging.of(node).longest_s)
         self.on_lost: Callable[[Neighbour], None] = lambda _neighbour: None
+        self.dying: Neighbour | None = None
+        """The neighbour that is parted from because it was found dead, while that is done."""
 
     def _heard_at(self, node: str) -> float:
         neighbour = self._neighbours.get(node)
@@ -130,7 +132,9 @@ class Liveness:
     def _part(self, neighbour: Neighbour) -> None:
         link = neighbour.link
         if link is not None:
+            self.dying = neighbour
             self._linking.part(neighbour)
+            self.dying = None
             link.hang_up()
             self.suspicion.forget(neighbour.node)
         self.on_lost(neighbour)

@@ -228,7 +228,8 @@ class Overlay(Service):
         self.routing.leave(neighbour)
         self.liveness.link_down(neighbour)
         if link.is_up:
-            self._carry_out(self.topology.link_down(neighbour.node, self._broker.now))
+            is_dead = self.liveness.dying is neighbour
+            self._carry_out(self.topology.link_down(neighbour.node, self._broker.now, is_dead))
 
     def _lose(self, neighbour: Neighbour) -> None:
         """A link, or the node behind it, was found dead."""

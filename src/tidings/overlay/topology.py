@@ -266,16 +266,19 @@ class Topology:
         digests = self._known.digests(without=(self.node, neighbour))
         return [*effects, SendDigest(neighbour, Digest(self.own, digests))]
 
-    def link_down(self, neighbour: str, now: float) -> list[Effect]:
-        """Note that the connection to a neighbour is lost; the link stays in the records."""
+    def link_down(self, neighbour: str, now: float, is_dead: bool = False) -> list[Effect]:
+        """Note that the connection to a neighbour is lost; the link stays in the records.
+
+        If it, or the neighbour, was found dead, the link is lost at once, and one record says both.
+        """
         self._unasked.pop(neighbour, None)
         self._sent.pop(neighbour, None)
         links = {link.neighbour: link for link in self.own.links}
         if neighbour not in links:
             return []
         links[neighbour] = replace(links[neighbour], is_up=False)
-        self._lost_at[neighbour] = now + self._reroute_s
-        return self._change(links, now)
+        self._lost_at[neighbour] = now if is_dead and self._reroute_s < inf else now + self._reroute_s
+        return self._change(self._given_up(links, now), now)
 
     def lose(self, neighbour: str, now: float) -> list[Effect]:
         """Call a link that is cut lost at once: it, or the neighbour, was found dead."""
@@ -292,15 +295,17 @@ class Topology:
 
     def _lose(self, now: float) -> list[Effect]:
         """Call those links lost that were cut for too long."""
-        due = [neighbour for neighbour, moment in self._lost_at.items() if moment <= now]
         links = {link.neighbour: link for link in self.own.links}
-        for neighbour in due:
+        return self._change(self._given_up(links, now), now)
+
+    def _given_up(self, links: dict[str, LinkRecord], now: float) -> dict[str, LinkRecord]:
+        """Return links, with those called lost that were cut for too long."""
+        for neighbour in [one for one, moment in self._lost_at.items() if moment <= now]:
             del self._lost_at[neighbour]
             links[neighbour] = replace(links[neighbour], lost=min(self._known.newest + 1, SINCE_MAX))
             self._forget_at[neighbour] = now + FORGET_S
-        if due:
             self._bypass_at = now
-        return self._change(links, now) if due else []
+        return links
 
     def _forget_links(self, now: float) -> list[Effect]:
         """Remove links that were lost for long, and that the tree does without."""

@@ -52,7 +52,10 @@ class Repair(NamedTuple):
 
     @property
     def bound(self) -> int:
-        """The most messages: of each neighbour two records over all links, both ways, and its questions."""
+        """The most messages: of each neighbour a record over all links, both ways, and its questions.
+
+        Those that make links round the dead one have a second record.
+        """
         return self.neighbours * (2 * 2 * self.links + 2 * ASKED_MAX * HOPS_MAX)
 
     @property
@@ -78,7 +81,7 @@ def repair(graph: Graph, seed: int) -> Repair:
     begun = net.now
     for name in graph[dead]:
         topology = network.nodes[name].topology
-        _do(network, name, [*topology.link_down(dead, net.now), *topology.lose(dead, net.now)])
+        _do(network, name, [*topology.link_down(dead, net.now, is_dead=True), *topology.wake(net.now)])
     _run(network)
     others = [name for name in graph if name != dead]
     after = list(network.nodes[others[0]].topology.tree.edges)
