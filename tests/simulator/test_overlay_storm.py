@@ -50,6 +50,11 @@ def test_the_same_holds_where_nodes_say_what_is_published_at_them(
     assert overlay_storm(seed, SHORT_S).delivered
 
 
+@pytest.mark.parametrize("seed", range(8, 8 + often(2)))
+def test_the_same_holds_where_nobody_advertises_and_nodes_offer_what_is_published(seed: int) -> None:
+    assert overlay_storm(seed, SHORT_S, declared=True).delivered
+
+
 @pytest.mark.parametrize("seed", DEADLY)
 def test_nothing_that_other_nodes_have_accepted_is_lost_if_a_node_dies(seed: int) -> None:
     storm = OverlayStorm(seed, deaths=1)

@@ -53,6 +53,7 @@ HELP = {
     "bypassed": "Links that were begun round lost nodes and links.",
     "twins_refused": "Links that were refused to nodes with the id of another that has one.",
     "announcements_refused": "Announcements that neighbour nodes have not taken.",
+    "offers_unanswered": "Times that a neighbour node did not answer an advertisement in time.",
     "handed_out": "Messages delivered to consumers.",
     "acknowledged": "Messages that were acknowledged.",
     "buried": "Messages that became dead letters.",

@@ -83,6 +83,7 @@ class LinkCursor(Cursor):
         self.is_heir = options.heir
         self.skips = dict(options.skips)
         self._again = options.again
+        self.is_expected_to_want = False  # more than it has announced: see `new_offers.py`
         self.gaps = LinkGaps(broker, record.name)  # what is not kept for it any more
 
     @staticmethod
@@ -155,6 +156,15 @@ class LinkCursor(Cursor):
         self.broker.cursors.keep(self)
         if isinstance(self.consumer, LinkConsumer):
             self.consumer.read_on()
+
+    def expect(self, is_answered: bool) -> None:
+        """Let the neighbour have nothing more that is stored before it has answered what is offered to it."""
+        self.is_expected_to_want = not is_answered
+        if isinstance(self.consumer, LinkConsumer):
+            if is_answered:
+                self.consumer.read_on()
+            else:
+                self.consumer.pause()
 
     def acknowledge(self, position: int) -> None:
         super().acknowledge(position)
@@ -250,7 +260,15 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
     @property
     def _is_idle(self) -> bool:
         """Whether to read: an heir has to announce first what is wanted behind it, or to note gaps."""
-        return super()._is_idle and not self.cursor.is_heir and not self.cursor.gaps.are_due
+        cursor = self.cursor
+        is_ahead = cursor.is_heir or cursor.is_expected_to_want or cursor.gaps.are_due
+        return super()._is_idle and not is_ahead
+
+    def pause(self) -> None:
+        """Read what comes from now on from the store, later."""
+        if self.is_abreast:
+            self.is_abreast = False
+            self.next = self.broker.position + 1
 
     def confirm(self, positions: Sequence[int]) -> None:
         """All beyond the neighbour have come so far."""

@@ -29,6 +29,7 @@ from tidings.overlay.neighbours import (
     NeighbourRecord,
     rights_of,
 )
+from tidings.overlay.new_offers import NewOffers
 from tidings.overlay.numbers import Numbers
 from tidings.overlay.pruning import OFFERS_MAX
 from tidings.overlay.receiving import Receiving, TableChange
@@ -72,7 +73,8 @@ class Routing:
         self._topology = topology
         self._numbers = numbers
         self._later = later
-        self._spreading = Spreading(broker, known, offers_all)
+        self.new_offers = NewOffers(broker, known, later)
+        self._spreading = Spreading(broker, known, self.new_offers, offers_all)
         stored = NEIGHBOURS.known(broker.state)
         self._names = {node: known.name for (node,), known in stored.items()}  # as they are stored
         self._places = Places(topology.tree)
@@ -101,6 +103,7 @@ class Routing:
             for entry in entries.get(record.name, ()):
                 table.restore(entry.filter, entry.passive, rights_of(self._broker, neighbour))
                 self._spreading.announce(neighbour, entry.filter)
+        self.new_offers.restore()
 
     # Which links are active
 
@@ -232,6 +235,7 @@ class Routing:
         cursor, table = neighbour.cursor, neighbour.table
         assert cursor is not None and table is not None  # noqa: PT018 - one fact
         self._stop(neighbour)
+        self.new_offers.forget(neighbour)
         for text in list(table.entries):
             self._spreading.forget(neighbour, text)
         for text in list(neighbour.wants.offers):
@@ -443,6 +447,7 @@ class Routing:
     def work(self) -> None:
         """Announce what has changed."""
         self.wholeness.work()
+        self.new_offers.work()
         for neighbour in self._known.others(None):
             for announcer in (neighbour.offerer, neighbour.announcer):
                 if not announcer.is_working and announcer.is_due:

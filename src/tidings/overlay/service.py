@@ -142,6 +142,7 @@ class Overlay(Service):
         self.neighbours = KnownNeighbours(self.later, self._refused)
         known_here = self.neighbours, self.topology, self.numbers
         self.routing = Routing(broker, *known_here, self.later, settings.offers_all)
+        self.routing.new_offers.log = self._log
         self.linking = Linking(broker, peering, self.neighbours, system)
         self.linking.on_up, self.linking.on_down = self._up, self._down
         self.linking.on_answer = self.routing.answered
@@ -388,6 +389,9 @@ class Overlay(Service):
         own = InForce({broker.name if is_alone else broker.node: (self.numbers.epoch, broker.position)})
         others = [one for one in self.neighbours.in_tree if one is not asking]
         asked = [ask(one, of_offers, self._names_behind(one), self.later) for one in others]
+        if of_offers:
+            heard = self.routing.new_offers.heard
+            asked = [reply.map(partial(heard, one)) for one, reply in zip(others, asked, strict=True)]
         self._work()
         return joined(own, asked)
 

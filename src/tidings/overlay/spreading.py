@@ -13,6 +13,7 @@ from tidings.filters import Filter
 from tidings.interest import Advertisement
 from tidings.overlay.inboxes import is_for_inboxes
 from tidings.overlay.neighbours import KnownNeighbours, Neighbour
+from tidings.overlay.new_offers import NewOffers, UndeclaredTypes
 from tidings.protocol.broker import Broker
 from tidings.protocol.channels import is_of_channel
 from tidings.steps import Steps
@@ -24,12 +25,18 @@ class Spreading:
     `offers_all`: anything may be published here, advertised or not.
     """
 
-    def __init__(self, broker: Broker, known: KnownNeighbours, offers_all: bool) -> None:
+    def __init__(
+        self, broker: Broker, known: KnownNeighbours, new_offers: NewOffers, offers_all: bool
+    ) -> None:
         self._exchange = broker.exchange
         self._known = known
+        self._new_offers = new_offers
         self._offers: dict[Hashable, Filter] = {"all": Filter()} if offers_all else {}
         self._offers_all = offers_all
+        self._undeclared = UndeclaredTypes(self._offer_all_others)
         self._exchange.watcher = self
+        if not offers_all:
+            broker.before_publishing = self._undeclared.look
 
     # New neighbours
 
@@ -56,13 +63,24 @@ class Spreading:
         """Offer a neighbour what clients and all other neighbours offer; what comes meanwhile is added."""
         for key in list(self._offers):
             if key in self._offers:
-                neighbour.offerer.add(key, self._offers[key], passive=False)
+                self._offer(neighbour, key, self._offers[key])
             yield
         for other in self._known.others(neighbour):
             for text in list(other.wants.offers):
                 if text in other.wants.offers:
-                    neighbour.offerer.add((other.node, text), other.wants.offers[text], passive=False)
+                    self._offer(neighbour, (other.node, text), other.wants.offers[text])
                 yield
+        for key, filter in self._new_offers.ending().items():
+            if key not in neighbour.offerer:
+                self._new_offers.offer(neighbour, key, filter)
+                self._new_offers.remove(neighbour, key)
+            yield
+
+    def _offer(self, neighbour: Neighbour, key: Hashable, filter: Filter) -> None:
+        if self._offers_all:
+            neighbour.offerer.add(key, filter, passive=False)
+        else:
+            self._new_offers.offer(neighbour, key, filter)
 
     # Clients
 
@@ -78,21 +96,31 @@ class Spreading:
     def advertised(self, advertisement: Advertisement) -> None:
         """Offer what a client of this node advertises."""
         if not self._offers_all:
-            self._offers[advertisement] = advertisement.filter
-            for neighbour in self._known.others(None):
-                neighbour.offerer.add(advertisement, advertisement.filter, passive=False)
+            self._undeclared.declare(advertisement, advertisement.filter)
+            self._offer_all_others(advertisement, advertisement.filter)
+
+    def _offer_all_others(self, key: Hashable, filter: Filter) -> None:
+        """Offer all neighbours something more that is published here."""
+        self._offers[key] = filter
+        for neighbour in self._known.others(None):
+            self._new_offers.add(neighbour, key, filter)
 
     def withdrawn(self, advertisement: Advertisement) -> None:
         """Offer it no longer."""
         if self._offers.pop(advertisement, None) is not None:
+            self._undeclared.withdraw(advertisement)
             self._offer_no_more(advertisement, self._known.others(None))
 
     # Neighbours
 
     def offer(self, neighbour: Neighbour, text: str) -> None:
         """Offer the others what a neighbour offers."""
+        key, filter = (neighbour.node, text), neighbour.wants.offers[text]
         for other in self._known.others(neighbour):
-            other.offerer.add((neighbour.node, text), neighbour.wants.offers[text], passive=False)
+            if self._offers_all:  # filters have come from all sides already
+                other.offerer.add(key, filter, passive=False)
+            else:
+                self._new_offers.add(other, key, filter)
 
     def withdraw(self, neighbour: Neighbour, text: str) -> None:
         """A neighbour does not offer something any more."""
@@ -126,8 +154,12 @@ class Spreading:
     def _offer_no_more(self, key: Hashable, neighbours: list[Neighbour]) -> None:
         """Offer something no longer to these, as far as they were reached already (`_offer_all`)."""
         for one in neighbours:
-            if key in one.offerer:
+            if key not in one.offerer:
+                continue
+            if self._offers_all:
                 one.offerer.remove(key)
+            else:
+                self._new_offers.remove(one, key)
 
 
 def _want(neighbour: Neighbour, subscription: NodeSubscription) -> None:

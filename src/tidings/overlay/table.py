@@ -90,23 +90,29 @@ class NeighbourTable:
     def _enter(self, text: str, entry: Entry) -> None:
         """Match what was granted of a filter."""
         self.entries[text] = entry
-        exchange, subscription = self._broker.exchange, self._cursor.subscription
-        count = self._granted[entry.granted] = self._granted.get(entry.granted, 0) + 1
-        if count == 1:
-            exchange.extend(subscription, entry.granted)
+        self.match(entry.granted)
         if not entry.passive:
-            exchange.demand(subscription, entry.granted)
+            self._broker.exchange.demand(self._cursor.subscription, entry.granted)
+
+    def match(self, granted: Filter) -> None:
+        """Have the cursor match a filter, be it in the table or not."""
+        count = self._granted[granted] = self._granted.get(granted, 0) + 1
+        if count == 1:
+            self._broker.exchange.extend(self._cursor.subscription, granted)
+
+    def unmatch(self, granted: Filter) -> None:
+        """Match it once less."""
+        count = self._granted.pop(granted) - 1
+        if count:
+            self._granted[granted] = count
+        else:
+            self._broker.exchange.retract(self._cursor.subscription, granted)
 
     def _leave(self, text: str) -> Entry:
         entry = self.entries.pop(text)
-        exchange, subscription = self._broker.exchange, self._cursor.subscription
-        count = self._granted.pop(entry.granted) - 1
-        if count:
-            self._granted[entry.granted] = count
-        else:
-            exchange.retract(subscription, entry.granted)
+        self.unmatch(entry.granted)
         if not entry.passive:
-            exchange.release(subscription, entry.granted)
+            self._broker.exchange.release(self._cursor.subscription, entry.granted)
         return entry
 
     def _key(self, text: str) -> tuple[str, str]:

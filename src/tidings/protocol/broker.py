@@ -107,6 +107,7 @@ class Broker:
         self.authenticator: Authenticator = OpenAuthenticator()
         self.exchange = Exchange()
         self.answers = Answers(self.node)
+        self.before_publishing: Callable[[Batch], bool] | None = None  # whether it has changed who wants it
         self.routes: Routes | None = None  # who knows the ways to inboxes at other nodes
         self.channels: Channels | None = None  # who knows the members of channels
         self.published: PublishedEvents | None = None  # what is being delivered
