@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from node.test_discovery import multicast  # noqa: F401  # a fixture
 
 import tidings
 from tidings.errors import ConfigError, NotAllowed, QueueNotFound
+from tidings.node import ring_port
 from tidings.node.config import NodeConfig
 from tidings.node.server import Node
 from tidings.node.settings import load
@@ -279,6 +281,29 @@ def test_nodes_on_one_network_find_each_other(tmp_path: Path) -> None:
     run(work())
 
 
+@pytest.mark.usefixtures("multicast")
+def test_nodes_find_each_other_by_multicast_while_they_have_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(ring_port, "PORT", free.getsockname()[1])
+
+    async def work() -> None:
+        there = secured(tmp_path / "k", "kitchen", others=("home",))
+        here = secured(tmp_path / "h", "home", there, others=("kitchen",))
+        async with (
+            running(**settings(there, "kitchen", search_hops=4)) as kitchen,
+            running(**settings(here, "home", search_hops=4)) as home,
+            visitor(kitchen) as bob,
+            visitor(home) as ann,
+        ):
+            await wait_found(ann, "kitchen")
+            await wait_found(bob, "home")
+
+    run(work())
+
+
 async def wait_found(peer: Peer, name: str) -> None:
     """Wait until a node has found another."""
     while True:
@@ -290,6 +315,8 @@ async def wait_found(peer: Peer, name: str) -> None:
 def test_who_is_found_must_be_told_from_others_by_its_certificate() -> None:
     with pytest.raises(ConfigError, match=r"--mdns: mdns: .*--security DIR"):
         load(flags={"mdns": True})
+    with pytest.raises(ConfigError, match=r"--search-hops: search_hops: .*--security DIR"):
+        load(flags={"search_hops": 4})
     with pytest.raises(ConfigError, match="TCP port"):
         load(flags={"mdns": True, "security": "sec", "unix": "socket"})
 

@@ -145,6 +145,13 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "announce the node on its network, and find others there; needs `security`", contrary="no-mdns"
         ),
     ] = False
+    search_hops: Annotated[
+        Annotated[int, Meta(ge=0, le=32)],
+        _about(
+            "while the node has no link, look for others by multicast within so many hops; 0: don't; needs "
+            "`security`; see `docs/overlay.md`"
+        ),
+    ] = 0
     leaf: Annotated[
         bool,
         _about(
@@ -164,8 +171,8 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     offers: Annotated[
         Offers,
         _about(
-            "`all`: clients may publish anything to other nodes; `declared`: only what they advertise, so "
-            "that other nodes announce fewer filters here; see `docs/overlay.md`"
+            "`all`: other nodes announce all filters here; `declared`: only those that overlap what clients "
+            "advertise, or the types of what they publish; see `docs/overlay.md`"
         ),
     ] = "all"
     reroute_s: Annotated[
@@ -322,7 +329,8 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
 def check(config: NodeConfig, places: Mapping[str, str]) -> None:
     """Raise ConfigError, with the place of the setting, for what can't be together."""
     check_host(config.host, config.security, places["host"])
-    _check_mdns(config, places["mdns"])
+    _check_found(config, "mdns", config.mdns, places)
+    _check_found(config, "search_hops", config.search_hops > 0, places)
     _check_sensors(config, places["sensor_http_port"])
     _check_log(config, places)
     # With security the name is that of the certificate, against which the node checks them when it starts.
@@ -347,11 +355,12 @@ def check_host(host: str, security: str | None, place: str = "the settings", nee
         raise ConfigError(place, "host", f"{problem} use a loopback address such as 127.0.0.1")
 
 
-def _check_mdns(config: NodeConfig, place: str) -> None:
-    if config.mdns and (config.security is None or config.tcp_port is None):
+def _check_found(config: NodeConfig, name: str, is_set: bool, places: Mapping[str, str]) -> None:
+    """Refuse to look for others where it can't be known who they are."""
+    if is_set and (config.security is None or config.tcp_port is None):
         raise ConfigError(
-            place,
-            "mdns",
+            places[name],
+            name,
             "nodes found on the network are authenticated by their certificates; give --security DIR, and a"
             " TCP port at which this node is found itself",
         )

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tidings.node.discovery import Discovery, FoundNode
     from tidings.node.gateway.main import GatewayProcess
     from tidings.node.guard import Guard
+    from tidings.node.ring_port import RingPort
     from tidings.node.sealing import SealingProcess
 
 Phase = Literal["starting", "serving", "stopping"]
@@ -87,6 +88,7 @@ class Node:
         self._guard: Guard | None = None  # where there is security
         self._database: SharedDatabase | None = None  # where nodes share queues
         self._discovery: Discovery | None = None  # where others are looked for
+        self._ring: RingPort | None = None  # the same, while there is no link
         self._gateway: GatewayProcess | None = None  # where sensor networks may speak
         self._sealing: SealingProcess | None = None  # where the log is sealed
         self._seals = False  # whether it is to be
@@ -273,6 +275,8 @@ class Node:
             await server.start_serving()
         if config.mdns:
             await self._discover(int(self.addresses[0].rpartition(":")[2]))
+        if config.search_hops:
+            await self._search(int(self.addresses[0].rpartition(":")[2]))
         if config.sensor_port is not None or self._seals:
             home = await self._make_way_in()
             if config.sensor_port is not None:
@@ -353,6 +357,22 @@ class Node:
         if peer is not None and peer.address == found.address:
             self.driver.do(found.address, self.driver.core.overlay.found_near, found.name, found.node)
 
+    async def _search(self, port: int) -> None:
+        """Look for others by multicast, ring by ring, while the node has no link."""
+        from tidings.node.ring_port import RingPort
+
+        core, broker = self.driver.core, self.driver.broker
+        about = broker.name, broker.node, port, self.config.search_hops
+        self._ring = RingPort(
+            *about,
+            lambda: any(neighbour.is_up for neighbour in core.overlay),
+            self.found,
+            self.gone,
+            host=self.config.host,
+            configured=[peer.name for peer in core.registry],
+        )
+        await self._ring.start()
+
     def found(self, name: str, address: str) -> None:
         """A node says on the network that it is there."""
         self.driver.do(address, self.driver.core.peering.found, name, address)
@@ -401,6 +421,8 @@ class Node:
             await unix.close()
         if self._private is not None:
             self._private.close()
+        if self._ring is not None:
+            self._ring.close()
         if self._discovery is not None:
             await self._discovery.close()
         if self._database is not None:

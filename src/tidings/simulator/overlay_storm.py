@@ -122,8 +122,8 @@ class OverlayStorm:
     """Run of a storm: `rage`, then `calm`; `nodes` is their number, 0 for one that the seed chooses.
 
     So many nodes die in it as `deaths` says, one after the other: each when the repair of the last is over.
-    With `subnets` there are coordinators. `declared`: nodes offer what is advertised or published at them, not
-    everything.
+    With `subnets` there are coordinators. `declared`: nodes offer what is advertised or published at them,
+    not everything.
     """
 
     def __init__(
