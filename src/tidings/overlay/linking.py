@@ -7,6 +7,9 @@ the neighbour; after a cut they are mostly the same, and need no further message
 
 Two nodes have one link. If both dial, the one with the smaller id keeps the connection that it has made: it
 refuses the greeting on the other, which goes on as that of an ordinary client.
+
+Nodes that meet by chance (`tidings.adhoc`) have a link for the meeting alone, if both say so in their
+greetings: it is not part of the network, carries no events, and leaves nothing behind when it ends.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ class Greeting(Struct, frozen=True):
     name: Annotated[str, Meta(max_length=64)]
     unpacks: Annotated[list[str], Meta(max_length=16)] = []  # forms of compressed frames, see `packing.py`
     has: Annotated[bytes, Meta(max_length=256)] = b""  # digests, one behind the other: see `digests`
+    meets: bool = False  # it exchanges what it carries with the hosts that it meets
+    only: bool = False  # and wants this link for nothing else
 
     @property
     def digests(self) -> tuple[bytes, bytes, bytes]:
@@ -76,6 +81,11 @@ class Linking:
         self.on_up: Callable[[Neighbour], None] = lambda _neighbour: None
         self.on_answer: Callable[[Neighbour], None] = lambda _neighbour: None
         self.on_down: Callable[[Neighbour, NeighbourLink], None] = lambda _neighbour, _link: None
+        self.meets = False  # whether this node exchanges what it carries with hosts that it meets
+        self.on_met: Callable[[Neighbour], None] = lambda _neighbour: None
+        """Called when the link to a neighbour is there that does the same."""
+        self.on_parted: Callable[[Neighbour], None] = lambda _neighbour: None
+        """Called when that link is gone."""
         self.records_digest: Callable[[str], bytes] = lambda _node: b""
         """Returns the digest of all records but those of this node and another."""
         peering.on_found, peering.on_lost = self._found, self._lost
@@ -88,8 +98,15 @@ class Linking:
     def caller(self, session: Session) -> Neighbour:
         """Return the neighbour that has this session; Refused if its link is not up."""
         link, neighbour = self._links.get(session, (None, None))
-        if link is None or neighbour is None or not link.is_up:
+        if link is None or neighbour is None or not link.is_up or link.is_meeting_only:
             raise Refused("protocol", "this is for neighbours; greet first")
+        return neighbour
+
+    def met(self, session: Session) -> Neighbour:
+        """Return the neighbour that has this session and is met; Refused if there is no meeting."""
+        link, neighbour = self._links.get(session, (None, None))
+        if link is None or neighbour is None or not (link.is_up and link.is_meeting):
+            raise Refused("protocol", "this is for hosts that meet; greet first")
         return neighbour
 
     # Greeting
@@ -139,10 +156,12 @@ class Linking:
     def _greet(self, pair: tuple[NeighbourLink, Neighbour]) -> None:
         link, neighbour = pair
         link.is_greeting = True
+        link.meets_here = self.meets
+        link.only_here = self.meets and not self._peering.registry.is_wanted(neighbour.name)
         wants, offers = neighbour.announcer.settled_digest, neighbour.offerer.settled_digest
         about = VERSION, self._broker.node, self._broker.name, forms()
         digests = short_digest(wants), short_digest(offers), self.records_digest(neighbour.node)
-        greeting = Greeting(*about, b"".join(digests))
+        greeting = Greeting(*about, b"".join(digests), link.meets_here, link.only_here)
         link.connection.unpack = unpacked if greeting.unpacks else None
         said = to_builtins(greeting, builtin_types=(bytes,))
         call = link.connection.request("link.hello", said, "forget")
@@ -180,6 +199,7 @@ class Linking:
             raise Refused("protocol", f"this is the link to {neighbour.node}, not to {greeting.node}")
         neighbour.name = greeting.name or neighbour.name
         link.has_greeted = True
+        link.meets_there, link.only_there = greeting.meets, greeting.meets and greeting.only
         link.packs = ZSTD_NAME in greeting.unpacks and ZSTD_NAME in forms()
         wants, offers, link.records_digest = greeting.digests
         is_table_same = neighbour.is_in_tree and wants == short_digest(_table_digest(neighbour))
@@ -270,9 +290,12 @@ class Linking:
             link.is_up = True
             self._broker.count("links_up")
             self._log("info", "linked with a node", neighbour)
-            if not link.is_dialled:
-                self._peering.linked(neighbour.name, neighbour.node, link.connection, link.flush)
-            self.on_up(neighbour)
+            if not link.is_meeting_only:
+                if not link.is_dialled:
+                    self._peering.linked(neighbour.name, neighbour.node, link.connection, link.flush)
+                self.on_up(neighbour)
+            if link.is_meeting and neighbour.link is link:
+                self.on_met(neighbour)
 
     def _log(self, level: Any, event: str, neighbour: Neighbour) -> None:
         self._peering.dialling.log(level, event, name=neighbour.name, node=neighbour.node)
@@ -302,7 +325,12 @@ class Linking:
         link, neighbour.link = neighbour.link, None
         if link is not None:
             del self._links[link.session]
-            self.on_down(neighbour, link)
+            if link.is_up and link.is_meeting:
+                self.on_parted(neighbour)
+            if not link.is_meeting_only:
+                self.on_down(neighbour, link)
+            elif not neighbour.is_active:
+                self._known.forget(neighbour.node)
             link.tunnel.lost()
             if not link.is_dialled:
                 self._peering.unlinked(link.connection, LOST)

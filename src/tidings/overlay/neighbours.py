@@ -75,7 +75,19 @@ class NeighbourLink:
         self.is_table_same = False  # the neighbour's greeting has the digest of its table here
         self.is_offers_same = False  # and that of its offers here
         self.records_digest = b""  # of other nodes' records, in the same greeting
+        self.meets_here = self.meets_there = False  # each node exchanges what it carries, by its greeting
+        self.only_here = self.only_there = False  # and wants the link for nothing else
         self.is_up = False
+
+    @property
+    def is_meeting(self) -> bool:
+        """Whether both nodes exchange what they carry for others; known once both have greeted."""
+        return self.meets_here and self.meets_there
+
+    @property
+    def is_meeting_only(self) -> bool:
+        """Whether neither node wants the link for anything else."""
+        return self.only_here and self.only_there
 
     @property
     def received_at(self) -> float:

@@ -143,13 +143,19 @@ class Peering(Service):
 
     def found(self, name: str, address: str) -> None:
         """A node says that it is there: it is looked at, and a peer if it is who it says."""
-        peer = self.registry.discover(name, address, self.dialling.now())
+        self._look_at(self.registry.discover(name, address, self.dialling.now()))
+
+    def met(self, name: str, address: str) -> None:
+        """The beacon of a node has come: the same, for as long as more of them come."""
+        self._look_at(self.registry.meet(name, address, self.dialling.now()))
+
+    def _look_at(self, peer: Peer | None) -> None:
         if peer is not None:
             self._know(peer)
             self._begin(peer)
 
     def gone(self, name: str) -> None:
-        """Forget a candidate that is not found any more."""
+        """Forget a candidate that is not found any more, or is met no more."""
         peer = self.registry.forget(name)
         if peer is not None:
             self._relays.pop(peer, None)

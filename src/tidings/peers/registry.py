@@ -14,6 +14,8 @@ there that he is a node, so nothing is believed of it until it has shown who it 
 | candidate | it has joined | away |
 | – | it has made a link to this node, and is called as nobody else | there |
 | away, known by its link | it has joined, or is approached at its address | away, and dialled |
+| – | its beacon comes (`is_met`) | candidate |
+| candidate, away | its beacon comes no more, and it was met only | forgotten |
 
 A node that has made a link to this one is known by that alone (`is_linked`): it has shown who it is when it
 was let in, and is not dialled. Where there are no users everybody is believed, as with all else.
@@ -87,6 +89,7 @@ class Peer:
         self.since = now  # when it came into this state
         self.error = ""  # why it is not there
         self.is_linked = False  # it is known by its link to this node alone, and has no address
+        self.is_met = False  # it was found by its beacon, and is dialled while that comes
 
     def __repr__(self) -> str:
         return f"<Peer {self.name} at {self.address}: {self.state}>"
@@ -113,6 +116,11 @@ class PeerRegistry:
     def __len__(self) -> int:
         return len(self._peers)
 
+    def is_wanted(self, name: str) -> bool:
+        """Whether this node has a peer of this name for more than a meeting."""
+        peer = self._peers.get(name)
+        return peer is not None and not peer.is_met and (peer.is_configured or not peer.is_linked)
+
     def find(self, name: str) -> Peer | None:
         """The peer of this name or id; no candidate."""
         peer = self._peers.get(name) or self._nodes.get(name)
@@ -126,7 +134,7 @@ class PeerRegistry:
         known = self._peers.get(name)
         if known is not None:
             if not known.is_configured:
-                known.is_configured, known.address = True, address
+                known.is_configured, known.is_met, known.address = True, False, address
                 if known.state == "candidate":
                     self._change(known, "away", known.error, now)
             is_awaited = known.is_linked and not known.is_there
@@ -154,11 +162,23 @@ class PeerRegistry:
         peer = self._peers[name] = Peer(name, address, False, now)
         return peer
 
+    def meet(self, name: str, address: str, now: float) -> Peer | None:
+        """The same for a node whose beacon has come: it is forgotten when it is gone, whoever it was."""
+        peer = self.discover(name, address, now)
+        if peer is not None:
+            peer.is_met = True
+        return peer
+
     def forget(self, name: str) -> Peer | None:
-        """Forget and return a candidate that is not found any more; None for any other peer."""
+        """Forget and return a candidate that is not found any more; None for any other peer.
+
+        One that was met is no more than that, also when it has shown who it is.
+        """
         peer = self._peers.get(name)
-        if peer is None or peer.state != "candidate":
+        if peer is None or peer.is_there or not (peer.state == "candidate" or peer.is_met):
             return None
+        if self._nodes.get(peer.node) is peer:
+            del self._nodes[peer.node]
         return self._peers.pop(name)
 
     # Links that other nodes have made
@@ -205,7 +225,7 @@ class PeerRegistry:
 
         To be called before anything is said to it.
         """
-        if certificate is None and not peer.is_configured:
+        if certificate is None and not (peer.is_configured or peer.is_met):
             self._refuse(peer, "it has shown no certificate")
         if certificate is not None and certificate != peer.name:
             self._refuse(peer, f"its certificate is that of {certificate[:NAME_LENGTH_MAX]!r}")
