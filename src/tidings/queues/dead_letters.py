@@ -51,10 +51,20 @@ class DeadLetters:
         if queue.name == DEAD:
             return
         letter = letter_of(message, queue.name, reason, deliveries)
+        self._with_room().put(letter, message.origin, queue.parts_of(message.number), undo)
+
+    def bury_alone(self, queue: str, message: QueuedMessage, reason: str) -> None:
+        """Put a message among the dead letters that is in no queue, such as one for a queue that is gone."""
+        self._manager.broker.count("buried")
+        self._with_room().put(letter_of(message, queue, reason, 0), message.origin, undo=False)
+
+    def _with_room(self) -> MessageQueue:
+        """Return the queue of the dead letters, with room for one more."""
+        manager = self._manager
         dead = manager.get(DEAD) or manager.create(Description(name=DEAD, deliveries_max=None))
         while dead.size >= DEAD_MAX and len(dead.shelf):
             dead.drop(next(iter(dead.shelf)))
-        dead.put(letter, message.origin, queue.parts_of(message.number), undo)
+        return dead
 
     def replay(
         self, filter: Filter | None, target: str | None, check: Callable[[MessageQueue], None]
@@ -109,14 +119,17 @@ class DeadLetters:
             return None
 
     def report(self, queue: MessageQueue, message: QueuedMessage, kind: str, reason: str = "") -> None:
-        """Send the report on a message, if it requests one."""
-        if message.raw.find(b"report") < 0:  # most want none, and need not be decoded for that
-            return
+        """Send the report on a message of a queue, if it requests one."""
+        if message.raw.find(b"report") >= 0:  # most want none, and need not be decoded for that
+            self.report_on(queue.name, message, kind, reason)
+
+    def report_on(self, queue: str, message: QueuedMessage, kind: str, reason: str = "") -> None:
+        """Send the report on a message for the queue of this name, here or elsewhere, if it requests one."""
         event = message.event
         wanted, address = event.values.get("report"), event.reply_to
         if not isinstance(wanted, str) or kind not in wanted.split() or address is None:
             return
-        facts: dict[str, Any] = {"queue": queue.name}
+        facts: dict[str, Any] = {"queue": queue}
         if reason:
             facts["reason"] = reason
         report = Event(f"report.{kind}", facts, correlation_id=event.id, subject=address)
@@ -126,7 +139,7 @@ class DeadLetters:
             self._manager.broker.count("dropped", reason="report")
         elif answers is None:
             self._manager.broker.announce(report)
-        elif answers is not queue:
+        elif answers.name != queue:
             self._put(answers, report)
 
     def _may_answer(self, origin: Origin | None, address: str, answers: MessageQueue | None) -> bool:

@@ -80,6 +80,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     full: bool = False  # set where the counts don't show it, as they count only what a client may get
     node: str = ""  # the name of the node that has it; empty if it is in no node, or that has no name
     is_away: bool = False  # that node is not there: this is what was known of the queue, if anything
+    promise: str = ""  # `carried`: what is put is carried by hosts that meet, see `docs/adhoc.md`
 
     @property
     def is_full(self) -> bool:
@@ -125,7 +126,7 @@ class QueueSearch(Struct, frozen=True):
 
 COUNTED = ("messages", "in_flight", "delayed", "groups", "waiting")
 """The fields that say how a queue stands."""
-REPORTED = frozenset(("maker", "id", "alias_of", *COUNTED, "full", "node", "is_away"))
+REPORTED = frozenset(("maker", "id", "alias_of", *COUNTED, "full", "node", "is_away", "promise"))
 """The fields that a node reports, and nobody asks for."""
 SOUGHT = (frozenset(Description.__struct_fields__) - REPORTED - {"name", "text", "properties"}) | {"id"}
 """The fields by whose values a search finds queues; it has ways of its own for the name and the others."""
@@ -213,7 +214,7 @@ def split_address(address: str) -> tuple[str, str | None]:
 
 def encode(description: Description) -> bytes:
     """The description as it is stored."""
-    kept = replace(description, **dict.fromkeys(COUNTED, 0), full=False, node="", is_away=False)
+    kept = replace(description, **dict.fromkeys(COUNTED, 0), full=False, node="", is_away=False, promise="")
     return msgspec.msgpack.encode(kept)
 
 
