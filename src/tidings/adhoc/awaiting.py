@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tidings.adhoc.effects import ReportOutcome
 from tidings.adhoc.messages import CarriedMessage, MessageId
@@ -26,8 +26,12 @@ class AwaitedMessages:
 
     def watch(self, message: CarriedMessage, report_at: float) -> None:
         """Wait for the recipients of a message, until that moment."""
-        self._pending[message.id] = set(message.recipients)
-        self._deadlines.at(report_at, message.id)
+        self.resume(message.id, message.recipients, report_at)
+
+    def resume(self, id: MessageId, pending: Iterable[str], report_at: float) -> None:
+        """Wait for these recipients, as before a restart."""
+        self._pending[id] = set(pending)
+        self._deadlines.at(report_at, id)
 
     def acknowledge(self, id: MessageId, recipient: str) -> list[ReportOutcome]:
         """Report a recipient that was waited for; nothing for any other."""
@@ -38,6 +42,10 @@ class AwaitedMessages:
         if not pending:
             self._forget(id)
         return [ReportOutcome(id, recipient, "delivered")]
+
+    def pending(self, id: MessageId) -> frozenset[str]:
+        """The recipients of a message of this host that have not acknowledged it."""
+        return frozenset(self._pending.get(id, ()))
 
     def refuse(self, id: MessageId) -> list[ReportOutcome]:
         """Report a message that this host itself can't carry."""

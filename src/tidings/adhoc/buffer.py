@@ -8,6 +8,7 @@ none.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterator
 
 from tidings.adhoc.messages import MessageId, Replica
@@ -29,6 +30,7 @@ class ReplicaBuffer:
         self.messages_max = messages_max
         self.bytes_max = bytes_max
         self.size = 0  # bytes
+        self.sizes: Counter[str] = Counter()  # bytes by sender
         self._replicas: dict[MessageId, Replica] = {}
         self._ranks: list[Rank] = []
         self._expiry: Timers[MessageId] = Timers()
@@ -80,6 +82,7 @@ class ReplicaBuffer:
         self._replicas[replica.id] = replica
         insort(self._ranks, rank(replica))
         self.size += replica.size
+        self.sizes[replica.id.system] += replica.size
         self._expiry.at(replica.expires_at, replica.id)
         return displaced
 
@@ -107,6 +110,9 @@ class ReplicaBuffer:
         if replica is not None:
             del self._ranks[bisect_left(self._ranks, rank(replica))]
             self.size -= replica.size
+            self.sizes[replica.id.system] -= replica.size
+            if self.sizes[replica.id.system] <= 0:
+                del self.sizes[replica.id.system]
             self._expiry.cancel(id)
         return replica
 

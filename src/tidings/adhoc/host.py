@@ -73,8 +73,14 @@ class AdhocHost:
         proofs: Proofs | None = None,
         registry: PlaceRegistry | None = None,
         rejoin_s: float = REJOIN_S,
+        origin_bytes: float = inf,
+        meeting_bytes: float = inf,
     ) -> None:
-        """`ids` numbers the messages of this host, and its system is the host's name."""
+        """`ids` numbers the messages of this host, and its system is the host's name.
+
+        `origin_bytes` are carried for one other sender at most, `meeting_bytes` are taken from another host,
+        and given to it, in one meeting.
+        """
         assert ids.origin.system is not None
         self.name = ids.origin.system
         self.strategy = strategy
@@ -92,6 +98,8 @@ class AdhocHost:
         self.met_at: dict[str, float] = {}
         self._ids = ids
         self._rejoin_s = rejoin_s
+        self._origin_bytes = origin_bytes
+        self._meeting_bytes = meeting_bytes
         self._partial = PartialMessages()
         self._acknowledged_to: dict[str, int] = {}
 
@@ -318,7 +326,7 @@ class AdhocHost:
     def next_copy(self, peer: str, now: float) -> CopyFrame | None:
         """The next copy, or part of one, for a host that is here; None if there is nothing for it now."""
         meeting = self.meetings.get(peer)
-        if meeting is None or not meeting.is_open:
+        if meeting is None or not meeting.is_open or meeting.bytes_sent >= self._meeting_bytes:
             return None
         while (id := meeting.next()) is not None:
             replica = self.buffer.get(id)
@@ -342,12 +350,16 @@ class AdhocHost:
             meeting.copies[replica.id] = copies
         if offset or len(message.raw) > end:
             message = replace(message, raw=message.raw[offset:end])
+        meeting.bytes_sent += len(message.raw)
         return CopyFrame(
             message, replica.left_s(now), tuple(sorted(replica.pending)), copies, replica.hops + 1, offset
         )
 
     def _on_copy(self, meeting: Meeting, frame: CopyFrame, now: float, effects: list[AdhocEffect]) -> None:
         meeting.bytes_received += len(frame.message.raw)
+        if meeting.bytes_received > self._meeting_bytes + CHUNK:  # the other host knows no end
+            self.tallies["refused", "meeting"] += 1
+            return
         message = self._partial.join(frame, now)
         if message is None:  # more of it follows
             return
@@ -389,6 +401,8 @@ class AdhocHost:
             return ReceiptFrame(id, False, receipt)
         if not pending:
             return ReceiptFrame(id, False, None, "acknowledged")
+        if self.buffer.sizes[id.system] + message.size > self._origin_bytes:
+            return ReceiptFrame(id, False, receipt, "origin" if receipt is None else "")
         replica = Replica(message, pending, expires_at, now, max(1, frame.copies), frame.hops)
         if not self._carry(replica, effects, meeting.peer):
             return ReceiptFrame(id, False, receipt, "buffer" if receipt is None else "")

@@ -31,7 +31,7 @@ class Meeting:
         self.is_confirmed = False  # whether it has these
         self.offered: tuple[MessageId, ...] = ()  # ids of the first step
         self.copies: dict[MessageId, int] = {}  # of copies whose receipt has not come
-        self.bytes_received = 0
+        self.bytes_received = self.bytes_sent = 0  # of messages
         self._candidates: list[_Place] = []
 
     def offer(self, replicas: Iterable[Replica]) -> None:

@@ -8,7 +8,7 @@ publication goes there too: the holder sends one message with a list of recipien
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypedDict, Unpack
 
 import msgspec
@@ -52,6 +52,10 @@ class AdhocMessaging:
         self.host = host
         self.topics: dict[str, AdhocTopic] = {}
         self._has_path = has_path
+        self.may_publish: Callable[[CarriedMessage], bool] = lambda _message: True
+        """Whether a publication may go to the subscribers of a topic that is held here; called once."""
+        self.on_change: Callable[[AdhocTopic], None] = lambda _topic: None
+        """Called when the subscribers of a topic may have changed."""
 
     def hold_queue(self, name: str) -> None:
         """Have a queue here, best where its main reader is."""
@@ -127,7 +131,7 @@ class AdhocMessaging:
         """Take a message that has come over a path."""
         return self.take(self.host.accept(message, now), now)
 
-    def take(self, effects: list[AdhocEffect], now: float) -> list[MessagingEffect]:
+    def take(self, effects: Sequence[MessagingEffect], now: float) -> list[MessagingEffect]:
         """Do what messages for topics held here ask for; everything else stays as it is."""
         done: list[MessagingEffect] = []
         for effect in effects:
@@ -144,7 +148,10 @@ class AdhocMessaging:
             self._change_here(topic, effect.message, now)
             return []
         if kind + ":" == TOPIC:
-            return [] if topic is None else self._fan_out(topic, effect.message, now)
+            if topic is None or not self.may_publish(effect.message):
+                self.host.tallies["refused", "publication"] += 1
+                return []
+            return self._fan_out(topic, effect.message, now)
         return [effect]
 
     def _change_here(self, topic: AdhocTopic | None, message: CarriedMessage, now: float) -> None:
@@ -154,10 +161,15 @@ class AdhocMessaging:
             is_done = False
         if not is_done:
             self.host.tallies["refused", "subscription"] += 1
+        elif topic is not None:
+            self.on_change(topic)
 
     def _fan_out(self, topic: AdhocTopic, message: CarriedMessage, now: float) -> list[MessagingEffect]:
         """Send a publication to all subscribers: one message for all that are away."""
+        before = len(topic.subscribers)
         reached, away = topic.recipients(self._has_path_or_here, now)
+        if len(topic.subscribers) < before:
+            self.on_change(topic)
         options = SendOptions(
             ttl_s=message.ttl_s,
             persistent=message.persistent,

@@ -28,7 +28,9 @@ class Acknowledgement(Struct, frozen=True, array_like=True):
     proof: bytes = b""  # signature of the recipient
 
 
-class _RingEntry(NamedTuple):
+class RingEntry(NamedTuple):
+    """Acknowledgement as it stands in a ring."""
+
     number: int
     id: MessageId
     recipient: str
@@ -40,15 +42,15 @@ class AcknowledgementRing:
     """The last acknowledgements that a host has heard, in the order in which it has."""
 
     def __init__(self, entries_max: int = RING_MAX) -> None:
-        self._entries: deque[_RingEntry] = deque()
-        self._recipients: dict[MessageId, dict[str, _RingEntry]] = {}
+        self._entries: deque[RingEntry] = deque()
+        self._recipients: dict[MessageId, dict[str, RingEntry]] = {}
         self._entries_max = entries_max
         self.last = 0  # number of the newest
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def recipients(self, id: MessageId) -> dict[str, _RingEntry]:
+    def recipients(self, id: MessageId) -> dict[str, RingEntry]:
         """The recipients that are known to have a message."""
         return self._recipients.get(id, _NONE)
 
@@ -59,7 +61,7 @@ class AcknowledgementRing:
         if len(self._entries) >= self._entries_max:
             self._drop_first()
         self.last += 1
-        entry = _RingEntry(self.last, id, recipient, expires_at, proof)
+        entry = RingEntry(self.last, id, recipient, expires_at, proof)
         self._entries.append(entry)
         self._recipients.setdefault(id, {})[recipient] = entry
         return True
@@ -82,10 +84,24 @@ class AcknowledgementRing:
             if entry.expires_at > now:
                 yield Acknowledgement(entry.id, entry.recipient, entry.expires_at - now, entry.proof)
 
+    @property
+    def first(self) -> int:
+        """The number of the oldest one that is kept."""
+        return self._entries[0].number if self._entries else self.last + 1
+
+    def behind(self, number: int) -> list[RingEntry]:
+        """Return the entries behind this number, oldest first."""
+        found: list[RingEntry] = []
+        for entry in reversed(self._entries):
+            if entry.number <= number:
+                break
+            found.append(entry)
+        return found[::-1]
+
     def expire(self, now: float) -> None:
         """Let go of the oldest ones whose messages have expired."""
         while self._entries and self._entries[0].expires_at <= now:
             self._drop_first()
 
 
-_NONE: dict[str, _RingEntry] = {}
+_NONE: dict[str, RingEntry] = {}

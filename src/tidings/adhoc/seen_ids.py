@@ -37,10 +37,13 @@ class SeenIdsRecord(Struct, frozen=True, array_like=True):
 class SeenIds:
     """Ids of messages that were had."""
 
-    def __init__(self, senders_max: int = SENDERS_MAX, life_s: float = TTL_S_MAX) -> None:
+    def __init__(
+        self, senders_max: int = SENDERS_MAX, life_s: float = TTL_S_MAX, gaps_max: int = GAPS_MAX
+    ) -> None:
         self._senders: Producers[_Sender, SeenNumbers] = Producers(senders_max)
         self._heard: dict[_Sender, float] = {}
         self._senders_max = senders_max
+        self._gaps_max = gaps_max
         self._life_s = life_s
         self._leases: Leases[_Sender] = Leases(lambda sender: self._heard.get(sender, -inf) + life_s)
 
@@ -68,7 +71,7 @@ class SeenIds:
         numbers = self._senders.get(sender)
         if numbers is None:
             return len(self._senders) < self._senders_max
-        return len(numbers.gaps) < GAPS_MAX  # one more would give up a gap in which a message may live
+        return len(numbers.gaps) < self._gaps_max  # one more would give up a gap in which a message may live
 
     def record(self, id: MessageId) -> SeenIdsRecord:
         """What is to be stored of the sender of an id that was had."""

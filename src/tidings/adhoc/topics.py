@@ -67,6 +67,11 @@ class AdhocTopic:
         self._leases.watch(host)
         return True
 
+    def restore(self, host: str, subscriber: TopicSubscriber) -> None:
+        """Know again a subscription that was stored."""
+        self.subscribers[host] = subscriber
+        self._leases.watch(host)
+
     def _remove(self, host: str) -> None:
         self.subscribers.pop(host, None)
         self._leases.cancel(host)

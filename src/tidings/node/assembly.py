@@ -11,7 +11,7 @@ service (`NodeService`) is added by who runs the core as a process.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -43,6 +43,10 @@ from tidings.store.interface import Store
 from tidings.transport.credentials import Credentials
 from tidings.turns import Turns
 
+if TYPE_CHECKING:
+    from tidings.adhoc.service import AdhocService
+    from tidings.adhoc.settings import AdhocSettings
+
 
 class Archiving(Struct, frozen=True):
     """A node's settings for its log."""
@@ -65,6 +69,7 @@ class CoreSettings(OverlaySettings, frozen=True, kw_only=True):
     peers: Neighbours = Neighbours({}, Credentials())  # other nodes, and who this one is there
     upstream: Upstream | None = None  # the node to which goes on what is published
     taxonomy: bytes = b""  # that clients use in filters, as JSON
+    adhoc: AdhocSettings | None = None  # how hosts are met by chance; None: they are not
 
 
 class NodeCore:
@@ -119,6 +124,15 @@ class NodeCore:
         broker.add(self.overlay)
         self.channels = ChannelService(broker, self.overlay, self._entropy)
         broker.add(self.channels)
+        self.adhoc = None if self._settings.adhoc is None else self._meet_hosts(self._settings.adhoc)
+
+    def _meet_hosts(self, settings: AdhocSettings) -> AdhocService:
+        """Exchange messages with hosts that are met by chance."""
+        from tidings.adhoc.service import AdhocService  # a node that meets none does not load it
+
+        service = AdhocService(self.broker, self.queues, self.peers, self.peering, self.overlay, settings)
+        self.broker.add(service)
+        return service
 
     def _chance(self) -> float:
         """A number from 0 to 1."""

@@ -1,0 +1,134 @@
+"""What becomes of carried messages at a node: into the queue that they name, and reports to their senders.
+
+The sender of a message is the host that has signed it, and what may be put is what that host was granted
+here. A message that can't be put becomes a dead letter, with the reason.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tidings.adhoc.carried_events import CarriedEvent, asking_only, unpack
+from tidings.adhoc.effects import ReportOutcome
+from tidings.adhoc.messages import CarriedMessage, MessageId
+from tidings.adhoc.records import AWAITED, AwaitedRecord, id_of
+from tidings.errors import CodecError, NotAllowed, QueueError, Refused
+from tidings.event import Batch, Event
+from tidings.event.wire import check, decode_event
+from tidings.ids import Origin
+from tidings.protocol.access import NOBODY
+from tidings.queues.manager import QueueManager
+from tidings.queues.message import QueuedMessage, check_length
+from tidings.queues.queue import MessageQueue
+
+
+class Deliveries:
+    """Puts what has arrived, and publishes it, with the rights of the host that has sent it."""
+
+    def __init__(self, queues: QueueManager) -> None:
+        self._queues = queues
+        self._broker = queues.broker
+
+    def put(self, name: str, message: CarriedMessage) -> str:
+        """Put an event into a queue here; why not, '' if it was."""
+        try:
+            carried = unpack(message.raw)
+        except CodecError:
+            return "event"
+        origin = carried.origin_from(message.id.system)
+        try:
+            queue = self._queues.find(name)
+            self._check(queue, message.id.system, carried, origin)
+            queue.put(carried.raw, origin, undo=False, plan=queue.schedule.plan(carried.raw))
+        except NotAllowed:
+            return "rights"  # it is not said whether there is such a queue
+        except (QueueError, Refused) as error:
+            self._bury(name, carried, origin, str(error))
+            return "queue"
+        return ""
+
+    def _check(self, queue: MessageQueue, host: str, carried: CarriedEvent, origin: Origin) -> None:
+        principal = self._broker.authenticator.principal_of(host) or NOBODY
+        granted = principal.queue_grant("put", queue.name)
+        if granted is not None and not granted.matches(decode_event(carried.raw, origin)):
+            raise NotAllowed(f"{host!r} may put only what matches: {granted}")
+        check_length(carried.raw)
+        self._queues.check_size(queue.name)
+        queue.check_room()
+
+    def _bury(self, name: str, carried: CarriedEvent, origin: Origin, reason: str) -> None:
+        message = QueuedMessage(self._queues.numbers.next(self._broker.wall), carried.raw, origin)
+        self._queues.dead_letters.bury_alone(name, message, reason)
+
+    def publish(self, message: CarriedMessage, is_sent_on: bool = False) -> str:
+        """Publish an event here, as its sender may; why not, '' if it was.
+
+        `is_sent_on`: the sender is the holder of a topic, and another host has published it there.
+        """
+        try:
+            carried = unpack(message.raw)
+            principal = self._broker.authenticator.principal_of(message.id.system) or NOBODY
+            granted = principal.grant("publish")
+        except CodecError:
+            return "event"
+        except NotAllowed:
+            return "rights"
+        if not is_sent_on and not carried.is_from(message.id.system):
+            return "source"
+        batch = Batch(carried.array, carried.origin_as_told)
+        if granted is not None and not granted.matches(batch[0]):
+            return "rights"
+        self._broker.hand_on(batch, check(batch.raw), waits=True)
+        return ""
+
+
+class SenderReports:
+    """Reports on messages of this host, for the senders that ask for them; they survive a restart."""
+
+    def __init__(self, queues: QueueManager) -> None:
+        self._queues = queues
+        self._broker = queues.broker
+        self._awaited: dict[MessageId, AwaitedRecord] = {}
+
+    def __len__(self) -> int:
+        return len(self._awaited)
+
+    def watch(self, message: CarriedMessage, queue: str, event: Event, report_s: float) -> None:
+        """Report on a message, if its event asks for that."""
+        if event.reply_to is None or not isinstance(event.values.get("report"), str):
+            return
+        origin = event.origin or Origin()
+        about = origin.system, origin.epoch, origin.source
+        wall = self._broker.wall + report_s
+        self._keep(message.id, AwaitedRecord(queue, message.recipients, wall, asking_only(event), *about))
+
+    def _keep(self, id: MessageId, record: AwaitedRecord) -> None:
+        self._awaited[id] = record
+        self._broker.store(AWAITED.set((str(id),), record))
+
+    def restore(self) -> list[tuple[MessageId, tuple[str, ...], float]]:
+        """Know again what was stored; each message, whom it waits for, and until when."""
+        found = []
+        for (text,), record in AWAITED.taken(self._broker.state).items():
+            id = id_of(text)
+            self._awaited[id] = record
+            found.append((id, record.pending, self._broker.deadline(record.report)))
+        return found
+
+    def report(self, outcome: ReportOutcome) -> None:
+        """Send the report on a message; the last one ends the wait for it."""
+        record = self._awaited.get(outcome.id)
+        if record is None:
+            return
+        pending = tuple(one for one in record.pending if one != outcome.recipient)
+        if outcome.recipient and pending:
+            self._keep(outcome.id, replace(record, pending=pending))
+        else:
+            del self._awaited[outcome.id]
+            self._broker.store(AWAITED.drop((str(outcome.id),)))
+        origin = Origin(record.system, record.epoch, record.source)
+        message = QueuedMessage(0, record.raw, origin)
+        reason = "" if outcome.outcome == "delivered" else "it was not delivered in time"
+        if outcome.outcome == "undeliverable":
+            reason = "this host has no room for it"
+        self._queues.dead_letters.report_on(record.queue, message, outcome.outcome, reason)

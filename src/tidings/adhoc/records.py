@@ -1,0 +1,203 @@
+"""What a host stores, so that it carries on after a restart: replicas, ids that were had, acknowledgements.
+
+A replica is one small record that changes and, for the bytes of its message, records that do not; a record
+has a limit. Moments are stored as those of the wall clock, and become moments of the steady one when they are
+read: nothing lives longer than its life, whatever the clock has been set to meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tidings.adhoc.host import AdhocHost
+from tidings.adhoc.messages import CarriedMessage, MessageId, Replica, StoredReplica
+from tidings.adhoc.ring import RingEntry
+from tidings.adhoc.seen_ids import SeenIdsRecord
+from tidings.ids import parse_id
+from tidings.protocol.broker import Broker
+from tidings.store.interface import RECORD_VALUE_SIZE_MAX, Operation, RecordKind
+
+PART_SIZE = RECORD_VALUE_SIZE_MAX - 1_024
+"""Bytes of a message in one record."""
+SEEN_GAPS_MAX = 2_000
+"""Gaps in the numbers of one sender that are remembered: they stand in one record."""
+
+
+class HostRecord(Struct, frozen=True):
+    """What a host knows of itself."""
+
+    epoch: int  # of its last start
+
+
+class MessagePart(Struct, frozen=True, array_like=True):
+    """A part of the bytes of a message."""
+
+    raw: bytes
+
+
+class AcknowledgementRecord(Struct, frozen=True, array_like=True):
+    """An acknowledgement that was heard, with the end of its message's life by the wall clock."""
+
+    recipient: str
+    expires: float
+    proof: bytes
+
+
+class AwaitedRecord(Struct, frozen=True, array_like=True):
+    """A message of this host whose sender asks for reports; `raw` is its event without the body."""
+
+    queue: str  # as the sender called it
+    pending: tuple[str, ...]
+    report: float  # moment of the wall clock
+    raw: bytes
+    system: str | None
+    epoch: int
+    source: str | None
+
+
+class PlaceRecord(Struct, frozen=True, array_like=True):
+    """A queue or topic that is held here, or was entered by hand."""
+
+    kind: str
+    holder: str
+
+
+class SubscriberRecord(Struct, frozen=True, array_like=True):
+    """A subscriber of a topic that is held here."""
+
+    durable: bool
+    ends: float  # moment of the wall clock
+
+
+HOST: RecordKind[tuple[str], HostRecord] = RecordKind("adhoc-host", HostRecord)
+REPLICAS: RecordKind[tuple[str], StoredReplica] = RecordKind("adhoc-replica", StoredReplica)
+PARTS: RecordKind[tuple[str, str], MessagePart] = RecordKind("adhoc-part", MessagePart)
+SEEN: RecordKind[tuple[str, str], SeenIdsRecord] = RecordKind("adhoc-seen", SeenIdsRecord)
+RING: RecordKind[tuple[str, str], AcknowledgementRecord] = RecordKind(
+    "adhoc-acknowledged", AcknowledgementRecord
+)
+AWAITED: RecordKind[tuple[str], AwaitedRecord] = RecordKind("adhoc-awaited", AwaitedRecord)
+PLACES: RecordKind[tuple[str], PlaceRecord] = RecordKind("adhoc-place", PlaceRecord)
+SUBSCRIBERS: RecordKind[tuple[str, str], SubscriberRecord] = RecordKind("adhoc-subscriber", SubscriberRecord)
+
+
+def id_of(text: str) -> MessageId:
+    """Return the id of a message whose text was stored."""
+    parsed = parse_id(text)
+    assert parsed is not None, "it was stored by this code"
+    return MessageId(*parsed)
+
+
+def next_epoch(broker: Broker) -> int:
+    """Return the epoch of this start, above all before: by the clock, also if that was set back."""
+    known = HOST.known(broker.state).get((broker.name,))
+    epoch = max(int(broker.wall * 1e6), 0 if known is None else known.epoch + 1)
+    broker.store(HOST.set((broker.name,), HostRecord(epoch)))
+    return epoch
+
+
+class HostStore:
+    """Stores what changes at a host with the commits of its node, and restores it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._parts: dict[MessageId, int] = {}  # how many records the bytes of a message have
+        self._ring: deque[RingEntry] = deque()  # those that are stored, oldest first
+
+    def _store(self, operations: Iterable[Operation]) -> None:
+        for one in operations:
+            self._broker.store(one)
+
+    def _wall(self, moment: float) -> float:
+        return moment - self._broker.now + self._broker.wall
+
+    # Replicas
+
+    def keep(self, replica: Replica) -> None:
+        """Store a replica that is new or has changed."""
+        id, message = str(replica.id), replica.message
+        if replica.id not in self._parts:
+            parts = [message.raw[at : at + PART_SIZE] for at in range(0, len(message.raw), PART_SIZE)]
+            self._parts[replica.id] = len(parts)
+            self._store(PARTS.set((id, str(at)), MessagePart(raw)) for at, raw in enumerate(parts))
+        head = StoredReplica(
+            replace(message, raw=b""),
+            tuple(sorted(replica.pending)),
+            self._wall(replica.expires_at),
+            replica.copies,
+            replica.hops,
+        )
+        self._broker.store(REPLICAS.set((id,), head))
+
+    def drop(self, id: MessageId) -> None:
+        """Store a replica no longer."""
+        count = self._parts.pop(id, None)
+        if count is not None:
+            self._store(PARTS.drop((str(id), str(at))) for at in range(count))
+            self._broker.store(REPLICAS.drop((str(id),)))
+
+    # Ids and acknowledgements
+
+    def note_seen(self, host: AdhocHost, id: MessageId) -> None:
+        """Store that a message was delivered here."""
+        self._broker.store(SEEN.set((id.system, str(id.epoch)), host.seen.record(id)))
+
+    def follow_ring(self, host: AdhocHost) -> None:
+        """Store what was added to the ring, and forget what has gone from it."""
+        last = self._ring[-1].number if self._ring else 0
+        for entry in host.ring.behind(last):
+            self._ring.append(entry)
+            record = AcknowledgementRecord(entry.recipient, self._wall(entry.expires_at), entry.proof)
+            self._broker.store(RING.set((str(entry.id), entry.recipient), record))
+        while self._ring and self._ring[0].number < host.ring.first:
+            gone = self._ring.popleft()
+            self._broker.store(RING.drop((str(gone.id), gone.recipient)))
+
+    # The start
+
+    def restore(self, host: AdhocHost) -> None:
+        """Have a host know again what was stored; what has expired meanwhile is dropped and counted."""
+        state, broker = self._broker.state, self._broker
+        host.seen.restore(SEEN.taken(state).values(), broker.now)
+        for (text, recipient), ack in RING.taken(state).items():
+            left_s = broker.deadline(ack.expires) - broker.now
+            if left_s > 0:
+                host.ring.add(id_of(text), recipient, broker.now + left_s, ack.proof)
+            self._broker.store(RING.drop((text, recipient)))  # it is stored again under its new number
+        self.follow_ring(host)
+        parts = PARTS.taken(state)
+        for (text,), stored in REPLICAS.taken(state).items():
+            self._restore(host, text, stored, parts)
+        for key in parts:  # of messages whose replica is gone
+            broker.store(PARTS.drop(key))
+
+    def _restore(
+        self,
+        host: AdhocHost,
+        text: str,
+        stored: StoredReplica,
+        parts: dict[tuple[str, str], MessagePart],
+    ) -> None:
+        raws: list[bytes] = []
+        while (part := parts.pop((text, str(len(raws))), None)) is not None:
+            raws.append(part.raw)
+        message: CarriedMessage = replace(stored.message, raw=b"".join(raws))
+        self._parts[message.id] = len(raws)
+        now = self._broker.now
+        expires_at = self._broker.deadline(stored.expires, message.ttl_s)
+        is_whole = len(message.raw) == message.size
+        replica = Replica(message, set(stored.pending), expires_at, now, stored.copies, stored.hops)
+        reason = "expired" if expires_at <= now else "" if is_whole else "damaged"
+        if not reason:
+            displaced = host.buffer.put(replica)
+            reason = "displaced" if displaced is None else ""  # the buffer was made smaller
+            for other in displaced or ():
+                host.tallies["dropped", "displaced"] += 1
+                self.drop(other.id)
+        if reason:
+            host.tallies["dropped", reason] += 1
+            self.drop(message.id)

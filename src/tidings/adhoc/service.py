@@ -1,0 +1,394 @@
+"""The service of a node that meets hosts by chance: what it carries goes over its links, and into its queues.
+
+    bus.queue("jobs@far").put(…) ──► no path ──► AdhocHost.send ──► replica in the store
+    a beacon ──► candidate ──► link ──► `link.adhoc` frames ──► AdhocHost ──► Deliveries, or another replica
+
+The decisions are those of the cores (`host.py`, `messaging.py`); this module carries out their effects with
+the node's own parts: records in its store, requests on its links, its queues and their reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Any
+
+from msgspec import Struct
+
+from tidings.adhoc.beacons import FoundHost, HeardBeacons, read_beacon
+from tidings.adhoc.buffer import ReplicaBuffer
+from tidings.adhoc.carried_events import pack, without_report
+from tidings.adhoc.deliveries import Deliveries, SenderReports
+from tidings.adhoc.effects import DeliverMessage, DropReplica, ReportOutcome, SendFrame, StoreReplica
+from tidings.adhoc.frames import decode_frame
+from tidings.adhoc.host import AdhocHost
+from tidings.adhoc.link_meetings import FrameRequest, LinkMeetings
+from tidings.adhoc.messages import CarriedMessage, MessageId
+from tidings.adhoc.messaging import NEWS, QUEUE, AdhocMessaging, ForwardMessage, MessagingEffect, SendOptions
+from tidings.adhoc.paths import NodePaths
+from tidings.adhoc.proofs import Unsigned
+from tidings.adhoc.queue_backend import HOST_NAME, AdhocQueues
+from tidings.adhoc.records import SEEN_GAPS_MAX, HostStore, next_epoch
+from tidings.adhoc.registry import HeldPlace, PlaceRegistry
+from tidings.adhoc.seen_ids import SeenIds
+from tidings.adhoc.settings import AdhocSettings
+from tidings.adhoc.strategies import strategy_type
+from tidings.adhoc.topic_feeds import TopicFeeds
+from tidings.errors import CodecError, ConfigError, QueueFull, QueueNotFound, Refused
+from tidings.event import Event
+from tidings.ids import StoredIds, parse_id
+from tidings.overlay.neighbours import Neighbour
+from tidings.overlay.service import Overlay
+from tidings.peers.backend import Peers
+from tidings.peers.peering import Peering
+from tidings.protocol.broker import Broker
+from tidings.protocol.service import IncomingRequest, Service
+from tidings.protocol.session import Session
+from tidings.queues.manager import QueueManager
+from tidings.replies import Deferred
+
+EVENTS_MAX = 10_000
+"""Events of this host that are found by their own ids, too."""
+LISTED_MAX = 1_000
+"""Replicas, and neighbours, that one answer lists."""
+
+
+class NoArguments(Struct, frozen=True):
+    """The arguments of a request that has none."""
+
+
+class WhyRequest(Struct, frozen=True):
+    """The arguments of `adhoc.why`: the id of a message, or of an event that is carried in one."""
+
+    id: str
+
+
+class PlaceRequest(Struct, frozen=True):
+    """The arguments of `adhoc.hold`: a queue or topic, and its host if that is another one."""
+
+    name: str
+    kind: str = "queue"
+    host: str = ""
+
+
+class NamedPlace(Struct, frozen=True):
+    """The arguments of `adhoc.release`."""
+
+    name: str
+
+
+class AdhocService(Service):
+    """Exchange of a node with the hosts that it meets."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        queues: QueueManager,
+        peers: Peers,
+        peering: Peering,
+        overlay: Overlay,
+        settings: AdhocSettings,
+    ) -> None:
+        if HOST_NAME.fullmatch(broker.name) is None:
+            problem = f"{broker.name!r}: a host that meets others is named by 1 to 64 letters, digits, _ or -"
+            raise ConfigError("the settings", "name", problem)
+        self._broker = broker
+        self._queues = queues
+        self._peering = peering
+        self._overlay = overlay
+        self._settings = settings
+        self.paths = NodePaths(peering.registry, overlay.topology)
+        self.host = self._make_host(settings)
+        self.messaging = AdhocMessaging(self.host, self.paths.is_linked)
+        self.meetings = LinkMeetings(broker, self.host, settings.rate, overlay.later)
+        self.meetings.on_error = self._end
+        self.beacons = HeardBeacons(broker.name, broker.node, settings.beacon_s)
+        self._deliveries = Deliveries(queues)
+        self._reports = SenderReports(queues)
+        self._store = HostStore(broker)
+        self._events: dict[str, MessageId] = {}  # messages that are carried, by the ids of their events
+        self._store.restore(self.host)
+        for id, pending, at in self._reports.restore():
+            self.host.awaited.resume(id, pending, at)
+        self.messaging.may_publish = self._publish_held
+        self.topics = TopicFeeds(self, broker)
+        queues.backends.insert(0, AdhocQueues(self, peers))
+        linking = overlay.linking
+        linking.meets, linking.on_met, linking.on_parted = True, self._met, self._parted
+        self.operations = {
+            "link.adhoc": (FrameRequest, self._receive),
+            "adhoc.status": (NoArguments, self._tell_status),
+            "adhoc.neighbours": (NoArguments, self._tell_neighbours),
+            "adhoc.why": (WhyRequest, self._tell_why),
+            "adhoc.hold": (PlaceRequest, self._hold),
+            "adhoc.release": (NamedPlace, self._release),
+        }
+        self._sweep_later()
+
+    def _make_host(self, settings: AdhocSettings) -> AdhocHost:
+        name = self._broker.name
+        proofs = Unsigned() if settings.proofs is None else settings.proofs
+        ids = StoredIds(name, next_epoch(self._broker))
+        return AdhocHost(
+            ids,
+            strategy_type(settings.strategy)(name),
+            ReplicaBuffer(bytes_max=settings.buffer_bytes),
+            seen=SeenIds(gaps_max=SEEN_GAPS_MAX),
+            proofs=proofs,
+            registry=PlaceRegistry(name, proofs, ids.origin.epoch),
+            origin_bytes=settings.origin_bytes,
+            meeting_bytes=settings.meeting_bytes,
+        )
+
+    # Beacons
+
+    def hear(self, data: bytes, sender: str, is_secured: bool) -> None:
+        """A beacon has come from this address; `is_secured` says whether this node has certificates."""
+        found = read_beacon(data, sender, is_secured)
+        if found is None:
+            self.host.tallies["refused", "beacon"] += 1
+        else:
+            self.find(found)
+
+    def find(self, found: FoundHost) -> None:
+        """A host says that it is there: dial it, unless it has a link."""
+        if self.beacons.is_own(found):
+            return
+        if not self.beacons.note(found, self._broker.now):
+            self.host.tallies["refused", "beacon"] += 1
+        elif found.name not in self.meetings:
+            self._peering.met(found.name, found.address)
+
+    def _sweep_later(self) -> None:
+        self._overlay.later(self._settings.beacon_s * 2, self._sweep)
+
+    def _sweep(self) -> None:
+        """Forget the hosts whose beacons come no more, and part from those that are silent."""
+        now = self._broker.now
+        self.beacons.sweep(now)
+        for peer in [one for one in self._peering.registry if one.is_met]:
+            if peer.name not in self.beacons and not peer.is_there:
+                self._peering.gone(peer.name)
+        for neighbour in self.meetings.hosts.values():
+            link = neighbour.link
+            if link is None or not link.is_meeting_only or neighbour.name in self.beacons:
+                continue
+            if now - link.received_at > self.beacons.life_s:
+                link.hang_up()
+        self.topics.look()
+        self._sweep_later()
+
+    # Meetings
+
+    def _met(self, neighbour: Neighbour) -> None:
+        """The link to a host is there."""
+        name = neighbour.name
+        if HOST_NAME.fullmatch(name) is None or name == self.host.name or name in self.meetings:
+            self.host.tallies["refused", "name"] += 1
+            return
+        self.meetings.begin(neighbour)
+        self.do(self.host.meet(name, self._broker.now))
+
+    def _parted(self, neighbour: Neighbour) -> None:
+        name = self.meetings.name_of(neighbour)
+        if name is not None:
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        self.host.part(name, self._broker.now)
+        self.meetings.end(name)
+
+    def _receive(self, asked: IncomingRequest, request: FrameRequest) -> Deferred[None]:
+        """A frame of a meeting has come."""
+        name = self.meetings.name_of(self._overlay.linking.met(asked.session))
+        if name is None:
+            raise Refused("exists", "another host of this name is here")
+        self.meetings.check_window(name)
+        try:
+            frame = decode_frame(request.frame)
+        except CodecError:
+            self.host.tallies["refused", "frame"] += 1
+            raise
+        self.do(self.host.receive(name, frame, self._broker.now))
+        return self.meetings.answer(name, len(request.frame))
+
+    # Sending
+
+    def carry(self, session: Session, queue: str, host: str, event: Event) -> None:
+        """Have an event carried to a queue of another host; UserError or QueueFull if it can't be."""
+        asks = event.reply_to is not None and isinstance(event.values.get("report"), str)
+        options = SendOptions(
+            ttl_s=event.ttl_s,
+            persistent=asks or event.delivery != "transient",
+            priority=event.priority,
+            reliability=event.reliability,
+        )
+        raw = pack(without_report(event), event.origin)
+        message = self.host.compose((host,), raw, destination=QUEUE + queue, **options)
+        self._reports.watch(message, f"{queue}@{host}", event, message.ttl_s)
+        self.do(self.host.send(message, self._broker.now))
+        if message.id not in self.host.buffer:
+            problem = f"the buffer of this host has no room for {message.size} bytes"
+            raise QueueFull(f"{queue}@{host}", problem)
+        if self._queues.lasts:
+            self._broker.accept_stored(session)
+        else:
+            self._broker.accept(session)
+        if event.id is not None:
+            self._events[event.id] = message.id
+            if len(self._events) > EVENTS_MAX:
+                del self._events[next(iter(self._events))]
+
+    def holder_of(self, name: str) -> str | None:
+        """Return the host that holds a queue of this name, None if none is known."""
+        place = self.host.registry.find(name, self._broker.now)
+        return None if place is None or place.kind != "queue" else place.holder
+
+    def announced_queues(self) -> Iterator[HeldPlace]:
+        """Yield the queues that other hosts hold."""
+        for place in self.host.registry:
+            if place.kind == "queue" and place.holder != self.host.name:
+                yield place
+
+    # Effects
+
+    def do(self, effects: Sequence[MessagingEffect]) -> None:
+        """Carry out effects in their order, then offer what there is to the hosts that are here."""
+        for effect in effects:
+            if isinstance(effect, DeliverMessage):
+                self._store.note_seen(self.host, effect.message.id)
+        for effect in self.messaging.take(effects, self._broker.now):
+            match effect:
+                case SendFrame(peer, frame):
+                    self.meetings.send(peer, frame)
+                case DeliverMessage(message, _hops):
+                    self._deliver(message)
+                case ReportOutcome():
+                    self._reports.report(effect)
+                case StoreReplica(replica):
+                    self._store.keep(replica)
+                case DropReplica(replica, _reason):
+                    self._store.drop(replica.id)
+                case ForwardMessage():
+                    pass  # the network of the node does it
+        self._store.follow_ring(self.host)
+        self.meetings.pump()
+        self.meetings.durable()
+        if self.host.wake_at < inf:
+            self._broker.timers.at(self.host.wake_at, self._wake)
+
+    def _deliver(self, message: CarriedMessage) -> None:
+        """Let the application have a message; its id is stored with the same commit."""
+        kind, _, name = message.destination.partition(":")
+        if kind + ":" == QUEUE:
+            problem = self._deliveries.put(name, message)
+        elif kind + ":" == NEWS:
+            problem = self._deliveries.publish(message, is_sent_on=True)
+        else:
+            problem = "destination"
+        if problem:
+            self.host.tallies["undelivered", problem] += 1
+
+    def _publish_held(self, message: CarriedMessage) -> bool:
+        """Publish here what came for a topic that is held here; what is from here was published before."""
+        problem = "" if message.id.system == self.host.name else self._deliveries.publish(message)
+        if problem:
+            self.host.tallies["undelivered", problem] += 1
+        return not problem
+
+    def _wake(self, now: float) -> None:
+        self.do(self.host.wake(now))
+
+    def durable(self, mark: int) -> None:  # noqa: ARG002
+        """More is on disk: frames may leave that say so."""
+        self.meetings.durable()
+
+    def finish_tick(self) -> None:
+        """Send what depends on no commit."""
+        self.meetings.durable()
+
+    # For people
+
+    def _hold(self, asked: IncomingRequest, request: PlaceRequest) -> None:
+        """Hold a queue or topic here, or enter that another host does."""
+        asked.session.principal.check_manage()
+        if request.kind not in ("queue", "topic") or not 0 < len(request.name) <= 255:
+            raise Refused("protocol", "a place is a queue or a topic, with a name of 1 to 255 characters")
+        if request.host and HOST_NAME.fullmatch(request.host) is None:
+            raise Refused("protocol", f"{request.host!r} is no name of a host")
+        self.topics.hold(request.name, request.kind, request.host or self.host.name)
+
+    def _release(self, asked: IncomingRequest, request: NamedPlace) -> None:
+        asked.session.principal.check_manage()
+        if self.host.registry.find(request.name, self._broker.now) is None:
+            raise QueueNotFound(request.name, "no host is known to hold it")
+        self.topics.release(request.name)
+
+    def status(self) -> dict[str, Any]:
+        """Return how the exchange stands, for the node's status and metrics."""
+        host = self.host
+        counted: dict[str, dict[str, int]] = {}
+        for (what, reason), times in sorted(host.tallies.items()):
+            counted.setdefault(what, {})[reason or "all"] = times
+        return {
+            "adhoc": {
+                "host": host.name,
+                "strategy": host.strategy.name,
+                "signed": self._settings.proofs is not None,
+                "messages": len(host.buffer),
+                "bytes": host.buffer.size,
+                "bytes_max": host.buffer.bytes_max,
+                "acknowledgements": len(host.ring),
+                "awaited": len(host.awaited),
+                "places": len(host.registry),
+                "here": sorted(self.meetings.hosts),
+                "counted": counted,
+            }
+        }
+
+    def _tell_status(self, asked: IncomingRequest, _none: NoArguments) -> dict[str, Any]:
+        asked.session.principal.check_manage()
+        now = self._broker.now
+        carried = [
+            {
+                **self.host.why(replica.id, now),
+                "from": replica.id.system,
+                "to": replica.message.destination,
+                "bytes": replica.size,
+                "priority": replica.message.priority,
+                "persistent": replica.message.persistent,
+            }
+            for replica in list(self.host.buffer)[:LISTED_MAX]
+        ]
+        places = [
+            {"name": place.name, "kind": place.kind, "holder": place.holder}
+            for place in list(self.host.registry)[:LISTED_MAX]
+        ]
+        return {**self.status()["adhoc"], "carried": carried, "known": places}
+
+    def _tell_neighbours(self, asked: IncomingRequest, _none: NoArguments) -> list[dict[str, Any]]:
+        """Return the hosts that are here, or were met, the last one first."""
+        asked.session.principal.check_manage()
+        now, here = self._broker.now, self.host.meetings
+        met = {**self.host.met_at, **dict.fromkeys(here, now)}
+        listed = sorted(met, key=lambda name: (-met[name], name))[:LISTED_MAX]
+        return [
+            {
+                "host": name,
+                "here": name in here,
+                "ago_s": round(max(0.0, now - met[name]), 1),
+                "bytes_received": here[name].bytes_received if name in here else 0,
+                "bytes_sent": here[name].bytes_sent if name in here else 0,
+                "beacon": name in self.beacons,
+            }
+            for name in listed
+        ]
+
+    def _tell_why(self, asked: IncomingRequest, request: WhyRequest) -> dict[str, Any]:
+        """Return where a message is as far as this host knows, who has it, and why it waits."""
+        asked.session.principal.check_manage()
+        parsed = parse_id(request.id)
+        if parsed is None:
+            raise Refused("protocol", f"{request.id[:100]!r} is no id of a message or an event")
+        id = self._events.get(request.id, MessageId(*parsed))
+        return {**self.host.why(id, self._broker.now), "awaited": sorted(self.host.awaited.pending(id))}

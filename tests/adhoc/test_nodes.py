@@ -1,0 +1,180 @@
+"""Nodes that meet by chance, in virtual time: what is put is carried, delivered once, and forgotten."""
+
+import pytest
+from adhoc.nodes import Hosts
+from msgspec.structs import replace
+
+
+def _line(**settings):
+    hosts = Hosts("a", "b", "c", **settings)
+    hosts.create("c", "jobs")
+    return hosts
+
+
+def test_a_put_without_a_path_is_carried_by_a_host_that_meets_both():
+    hosts = _line()
+    assert hosts.put("a", "jobs@c", n=1) == []
+    hosts.meet("a", "b")
+    assert hosts.held("b") == 1
+    hosts.meet("b", "c")
+    assert hosts.got("c", "jobs") == [{"n": 1}]
+    assert hosts.held("b") == 0
+    hosts.meet("a", "b")
+    assert hosts.held("a") == 0
+
+
+def test_the_sender_gets_one_report_when_the_recipient_has_it():
+    hosts = _line()
+    hosts.create("a", "reports")
+    hosts.put("a", "jobs@c", n=1, report="delivered expired", reply_to="reports")
+    hosts.meet("a", "b")
+    hosts.meet("b", "c")
+    hosts.meet("a", "b")
+    hosts.meet("a", "c")
+    assert hosts.got("c", "jobs") == [{"n": 1}]
+    assert hosts.got("a", "reports") == [{"queue": "jobs@c"}]
+
+
+def test_the_sender_gets_one_report_when_its_message_has_expired():
+    hosts = _line()
+    hosts.create("a", "reports")
+    hosts.put("a", "jobs@c", n=1, report="delivered expired", reply_to="reports", ttl_s=20.0)
+    hosts.meet("a", "b")
+    hosts.run(60.0)
+    assert hosts.got("a", "reports") == [{"queue": "jobs@c", "reason": "it was not delivered in time"}]
+    assert hosts.held("a") == hosts.held("b") == 0
+    assert hosts.tally("b", "dropped", "expired") == 1
+    hosts.meet("b", "c")
+    assert hosts.got("c", "jobs") == []
+
+
+def test_everything_survives_a_restart_of_every_host_on_the_way():
+    hosts = _line()
+    hosts.create("a", "reports")
+    hosts.put("a", "jobs@c", n=1, report="delivered", reply_to="reports")
+    hosts.restart("a")
+    hosts.meet("a", "b")
+    hosts.restart("b")
+    assert hosts.held("b") == 1
+    hosts.meet("b", "c")
+    hosts.restart("c")
+    hosts.meet("a", "c")  # with the old replica, and before the report
+    assert hosts.got("c", "jobs") == [{"n": 1}]
+    hosts.restart("b")
+    hosts.restart("a")
+    hosts.meet("a", "b")
+    assert hosts.got("a", "reports") == [{"queue": "jobs@c"}]
+    assert [hosts.held(name) for name in "abc"] == [0, 0, 0]
+
+
+def test_a_long_message_that_was_cut_is_resumed_at_the_next_meeting():
+    hosts = _line()
+    hosts.put("a", "jobs@c", text="x" * 50_000, more=b"y" * 500_000)
+    link = hosts.world.network.link("a", "b")
+    link.conditions = replace(link.conditions, bytes_per_s=200_000.0)
+    hosts.begin("a", "b")
+    hosts.run(1.2)
+    hosts._part("a", "b")
+    hosts.run(10.0)
+    host = hosts["b"].core.adhoc.host
+    begun = dict(host._partial.begun)
+    assert len(host.buffer) == 0
+    assert begun
+    link.conditions = replace(link.conditions, bytes_per_s=1e9)
+    hosts.meet("a", "b")
+    assert len(host.buffer) == 1
+    hosts.meet("b", "c")
+    assert [len(one["more"]) for one in hosts.got("c", "jobs")] == [500_000]
+
+
+def test_the_route_decides():
+    hosts = _line()
+    (failure,) = hosts.put("a", "jobs@c", n=1, route="direct")
+    assert failure.code == "queue-not-found"
+    assert hosts.held("a") == 0
+    hosts.put("a", "jobs@c", n=2, route="epidemic")
+    assert hosts.held("a") == 1
+
+
+def test_a_path_is_used_if_there_is_one_unless_the_route_is_epidemic():
+    hosts = Hosts("a", "b", peers=(("a", "b"),))
+    hosts.create("b", "jobs")
+    hosts.run(5.0)
+    hosts.put("a", "jobs@b", n=1)
+    assert hosts.got("b", "jobs") == [{"n": 1}]
+    assert hosts.tally("a", "sent") == 0
+    hosts.put("a", "jobs@b", n=2, route="epidemic")
+    hosts.run(3.0)
+    assert hosts.tally("a", "sent") == 1
+    assert hosts.got("b", "jobs") == [{"n": 1}, {"n": 2}]
+
+
+def test_the_description_says_which_promise_holds():
+    hosts = Hosts("a", "b", peers=(("a", "b"),))
+    hosts.create("b", "jobs")
+    hosts.run(5.0)
+    assert "promise" not in hosts.ask("a", "queue.describe", queue="jobs@b")
+    assert hosts.ask("a", "queue.describe", queue="jobs@far")["promise"] == "carried"
+
+
+def test_a_queue_that_was_announced_is_found_by_its_name_alone():
+    hosts = _line()
+    hosts.ask("c", "adhoc.hold", name="jobs")
+    hosts.meet("b", "c")
+    hosts.meet("a", "b")
+    hosts.put("a", "jobs", n=1)
+    hosts.meet("a", "b")
+    hosts.meet("b", "c")
+    assert hosts.got("c", "jobs") == [{"n": 1}]
+
+
+def test_hosts_that_have_parted_leave_nothing_behind():
+    hosts = _line()
+    hosts.meet("a", "b")
+    hosts.run(30.0)
+    for name in "ab":
+        assert list(hosts[name].core.registry) == []
+        assert list(hosts[name].core.overlay.neighbours) == []
+        assert len(hosts[name].core.overlay.topology.records) == 1
+
+
+def test_a_message_for_a_queue_that_is_not_there_becomes_a_dead_letter():
+    hosts = Hosts("a", "b")
+    hosts.put("a", "gone@b", n=1)
+    hosts.meet("a", "b")
+    (letter,) = hosts.got("b", "tidings.dead")
+    assert letter["n"] == 1
+    assert letter["dead.queue"] == "gone"
+    assert hosts.tally("b", "undelivered", "queue") == 1
+
+
+def test_a_durable_subscriber_that_was_never_connected_gets_publications():
+    hosts = _line()
+    hosts.ask("b", "adhoc.hold", name="news", kind="topic")
+    hosts.meet("a", "b")
+    hosts.meet("b", "c")
+    listening = hosts.app("c").subscribe("subject = 'news'", durable="d")
+    hosts.run(5.0)
+    hosts.meet("b", "c")
+    hosts.app("a").publish(1, subject="news")
+    hosts.run(2.0)
+    hosts.meet("a", "b")
+    hosts.meet("b", "c")
+    hosts.meet("b", "c")
+    assert listening.values == [1]
+    assert [event.source for event in listening.got] == ["app-a@a"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_many_puts_in_chance_meetings_are_delivered_at_most_once(seed):
+    hosts = Hosts("a", "b", "c", "d", seed=seed)
+    hosts.create("d", "jobs")
+    random = hosts.world.random
+    for n in range(12):
+        hosts.put("a", "jobs@d", n=n)
+        one, other = random.sample("abcd", 2)
+        hosts.meet(one, other, seconds=random.uniform(0.0, 2.0))
+        if random.random() < 0.3:
+            hosts.restart(random.choice("abcd"))
+    hosts.meet("a", "d")
+    assert sorted(one["n"] for one in hosts.got("d", "jobs")) == list(range(12))
