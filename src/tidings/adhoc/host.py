@@ -13,7 +13,7 @@ input of other hosts is refused and counted in `tallies`; nothing is dropped wit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from tidings.adhoc.effects import (
 )
 from tidings.adhoc.frames import (
     CHUNK,
+    IDS_MAX,
     AdhocFrame,
     CopyFrame,
     LackingFrame,
@@ -75,11 +76,12 @@ class AdhocHost:
         rejoin_s: float = REJOIN_S,
         origin_bytes: float = inf,
         meeting_bytes: float = inf,
+        heard_max: int = IDS_MAX,
     ) -> None:
         """`ids` numbers the messages of this host, and its system is the host's name.
 
         `origin_bytes` are carried for one other sender at most, `meeting_bytes` are taken from another host,
-        and given to it, in one meeting.
+        and given to it, in one meeting; `heard_max` acknowledgements of one frame are looked at.
         """
         assert ids.origin.system is not None
         self.name = ids.origin.system
@@ -100,6 +102,7 @@ class AdhocHost:
         self._rejoin_s = rejoin_s
         self._origin_bytes = origin_bytes
         self._meeting_bytes = meeting_bytes
+        self._heard_max = heard_max
         self._partial = PartialMessages()
         self._acknowledged_to: dict[str, int] = {}
 
@@ -457,12 +460,15 @@ class AdhocHost:
     def _hear(
         self,
         meeting: Meeting,
-        acknowledgements: Iterable[Acknowledgement],
+        acknowledgements: Sequence[Acknowledgement],
         now: float,
         effects: list[AdhocEffect],
     ) -> None:
-        """Take acknowledgements from another host; forged ones are counted."""
-        for one in acknowledgements:
+        """Take acknowledgements from another host; forged ones, and too many at once, are counted."""
+        ignored = len(acknowledgements) - self._heard_max
+        if ignored > 0:
+            self.tallies["refused", "acknowledgements"] += ignored
+        for one in acknowledgements[max(0, ignored) :]:
             if not 0 < one.left_s < inf or one.recipient in self.ring.recipients(one.id):
                 continue
             if not self._proofs.verify(one.recipient, acknowledged(one.id, one.recipient), one.proof):

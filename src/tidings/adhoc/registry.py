@@ -124,11 +124,8 @@ class PlaceRegistry:
             known = self._places.get(one.name)
             if known is not None and not self._is_newer(one, known, now):
                 continue
-            if (
-                one.holder == self.host
-                or not self._is_fine(one)
-                or (known is None and len(self._places) >= self._places_max)
-            ):
+            is_full = known is None and len(self._places) >= self._places_max
+            if one.holder == self.host or is_full or not self._is_fine(one):
                 refused += 1
             else:
                 self._believe(one, now)

@@ -30,6 +30,7 @@ from tidings.adhoc.proofs import Unsigned
 from tidings.adhoc.queue_backend import HOST_NAME, AdhocQueues
 from tidings.adhoc.records import SEEN_GAPS_MAX, HostStore, next_epoch
 from tidings.adhoc.registry import HeldPlace, PlaceRegistry
+from tidings.adhoc.ring import AcknowledgementRing
 from tidings.adhoc.seen_ids import SeenIds
 from tidings.adhoc.settings import AdhocSettings
 from tidings.adhoc.strategies import strategy_type
@@ -47,6 +48,10 @@ from tidings.protocol.session import Session
 from tidings.queues.manager import QueueManager
 from tidings.replies import Deferred
 
+ACKNOWLEDGEMENTS_MAX = 4_000
+"""Acknowledgements that a node remembers: each has a signature, which is checked when it comes."""
+PLACES_MAX = 1_000
+"""Queues and topics that a node knows, each with a signature."""
 EVENTS_MAX = 10_000
 """Events of this host that are found by their own ids, too."""
 LISTED_MAX = 1_000
@@ -133,11 +138,13 @@ class AdhocService(Service):
             ids,
             strategy_type(settings.strategy)(name),
             ReplicaBuffer(bytes_max=settings.buffer_bytes),
+            ring=AcknowledgementRing(ACKNOWLEDGEMENTS_MAX),
             seen=SeenIds(gaps_max=SEEN_GAPS_MAX),
             proofs=proofs,
-            registry=PlaceRegistry(name, proofs, ids.origin.epoch),
+            registry=PlaceRegistry(name, proofs, ids.origin.epoch, places_max=PLACES_MAX),
             origin_bytes=settings.origin_bytes,
             meeting_bytes=settings.meeting_bytes,
+            heard_max=ACKNOWLEDGEMENTS_MAX,
         )
 
     # Beacons

@@ -213,6 +213,8 @@ class Linking:
         principal = session.principal
         if greeting.version != VERSION:
             raise Refused("version", f"links speak version {VERSION} here, not {greeting.version}")
+        if principal.only is not None and not (self.meets and greeting.meets and greeting.only):
+            raise Refused("not-allowed", f"{principal.user!r} is a stranger here, with whom one only meets")
         if principal.rules is not None and not principal.is_node:
             raise Refused("not-allowed", f"{principal.user!r} is no node; give it the role of one to link it")
         if principal.rules is not None and greeting.name != principal.user:

@@ -83,7 +83,7 @@ class Principal(Struct, frozen=True):
     credential: str = ""  # by which it logged in, so that a revoked one can be recognised
     is_node: bool = False  # may hand on what others have said, under their names
     rules: tuple[Rule, ...] | None = None
-    only: str | None = None  # the one operation that it may ask for; None: all, as far as its rules go
+    only: str | None = None  # a pattern of the operations it may ask for; None: all, as far as its rules go
 
     def grant(self, action: Action) -> Filter | None:
         """Return what may be published or subscribed to, None for everything; NotAllowed for nothing."""
@@ -110,8 +110,8 @@ class Principal(Struct, frozen=True):
             )
 
     def check_operation(self, operation: str) -> None:
-        """Raise NotAllowed for one who was let in for another operation alone."""
-        if self.only is not None and operation != self.only:
+        """Raise NotAllowed for one who was let in for other operations alone."""
+        if self.only is not None and not matches(self.only, operation):
             raise NotAllowed(f"{self.user!r} may do nothing but {self.only}: it may not {operation[:40]}")
 
     @property

@@ -47,6 +47,8 @@ HOSTS_MAX = 10_000
 
 JOIN = "security.join"
 """The operation for which a client with an invitation is let in, and no other."""
+MEETING = "link.*"
+"""The operations for which a node is let in that is no user here, and carries messages only."""
 
 WRONG = "user or secret is wrong"
 NOT_INVITED = f"this invitation is not known here: it was altered, removed or forgotten; {again()}"
@@ -66,6 +68,8 @@ class UserAuthenticator:
         self._attempts = Attempts()
         self._under_way: WeakSet[PasswordCheck] = WeakSet()  # one that nobody holds any more is not
         self._wall = 0.0
+        self.meets_strangers = False
+        """Whether a certificate of the node's authority is enough to carry messages, and for nothing else."""
         self.reload(users, rules)
 
     def reload(
@@ -102,6 +106,8 @@ class UserAuthenticator:
             principal = self._principal_for(caller.certificate, CERTIFICATE)
             if principal is not None:
                 return self._beside(principal, claim.secret)
+            if not claim.secret and self.meets_strangers and caller.certificate not in self._users:
+                return Principal(caller.certificate, CERTIFICATE, is_node=True, rules=(), only=MEETING)
             if not claim.secret:
                 problem = f"the certificate is for {caller.certificate!r}, who may not log in here by one"
                 raise Denied(CERTIFICATE, problem)
@@ -130,6 +136,9 @@ class UserAuthenticator:
 
     def renew(self, principal: Principal) -> Principal | None:
         """Return the current rights of this principal; None if its credential is not valid any more."""
+        if principal.only == MEETING:
+            is_stranger = self.meets_strangers and principal.user not in self._users
+            return principal if is_stranger else None
         if principal.only is not None:
             found = self._invitations.get(principal.user.removeprefix(INVITED))
             return None if found is None or found.problem(self._wall) else principal
