@@ -78,7 +78,7 @@ class Deliveries:
         batch = Batch(carried.array, carried.origin_as_told)
         if granted is not None and not granted.matches(batch[0]):
             return "rights"
-        self._broker.hand_on(batch, check(batch.raw), waits=True)
+        self._broker.publishing.hand_on(batch, check(batch.raw), waits=True)
         return ""
 
 

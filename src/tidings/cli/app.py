@@ -61,6 +61,7 @@ COMMANDS = {
     "session": ("links:sessions", "Show and end the sessions of a node's clients."),
     "log": ("log:app", "Read and manage the log of a node."),
     "peer": ("links:peers", "Show the other nodes that a node knows."),
+    "adhoc": ("adhoc:app", "Show what a node carries for hosts that it meets by chance."),
     "topology": ("topology:app", "Show the nodes of the network and their links, as the node knows them."),
     "security": ("security:app", "Make and check the security directory of a node."),
     "user": ("user:app", "Manage the users of a node and their credentials."),

@@ -22,6 +22,7 @@ from typing import Any, Generic, Literal, Self, Unpack, overload
 
 from tidings.channels.description import ChannelDelivery
 from tidings.client import opening
+from tidings.client.adhoc import PlaceKind
 from tidings.client.advertisements import Interest as AsyncInterest
 from tidings.client.advertisements import Offered
 from tidings.client.advertisements import Offers as AsyncOffers
@@ -152,6 +153,7 @@ def open(
     ca: str | Path | None = None,
     cert: str | Path | None = None,
     key: str | Path | None = None,
+    adhoc: bool | Mapping[str, Any] = False,
     call_timeout_s: float | None = CALL_S,
     ids: Numbering = "clock",
 ) -> Bus:
@@ -164,6 +166,9 @@ def open(
     `upstream_filter`, each once: at once while it is reachable, otherwise when it is again, the oldest or the
     newest first. The other arguments are this node's credentials there and at its peers; `call_timeout_s`
     and `ids` are as for `connect`.
+
+    `adhoc` lets the node carry messages for hosts that it meets by chance, as `tidings node --adhoc` does. It
+    is True, or has further settings of a node, such as `{"name": "boat", "adhoc_to": "127.0.0.1:7306"}`.
     """
     return Bus(
         opening.open(
@@ -180,6 +185,7 @@ def open(
             ca=ca,
             cert=cert,
             key=key,
+            adhoc=adhoc,
             call_timeout_s=call_timeout_s,
             ids=ids,
         )
@@ -645,6 +651,34 @@ class Bus(Root[AsyncBus]):
     def channels(self, name: str = "", *, timeout_s: float | None = None) -> list[ChannelInfo]:
         """Return all channels that are not private, or those of a name, at all nodes in reach."""
         return self._runner.run(self._inner.channels(name, timeout_s=timeout_s))
+
+    def adhoc_status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return what the node carries, and what it has counted; takes the right to manage."""
+        return self._runner.run(self._inner.adhoc_status(timeout_s=timeout_s))
+
+    def adhoc_neighbours(self, *, timeout_s: float | None = None) -> list[dict[str, Any]]:
+        """Return the hosts that are met now, and those that were, the last one first."""
+        return self._runner.run(self._inner.adhoc_neighbours(timeout_s=timeout_s))
+
+    def adhoc_why(self, id: str, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return where a message is as far as the node knows, who has it, and why it waits.
+
+        `id` is that of the message, or of an event that was put at this node.
+        """
+        return self._runner.run(self._inner.adhoc_why(id, timeout_s=timeout_s))
+
+    def adhoc_hold(
+        self, name: str, *, kind: PlaceKind = "queue", host: str = "", timeout_s: float | None = None
+    ) -> None:
+        """Have the node hold a queue or a topic, which it announces to all hosts that it meets.
+
+        With a `host` it is known to be there instead: an entry by hand, for a host that was never met.
+        """
+        self._runner.run(self._inner.adhoc_hold(name, kind=kind, host=host, timeout_s=timeout_s))
+
+    def adhoc_release(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Have the node hold a queue or topic no longer, or forget an entry."""
+        self._runner.run(self._inner.adhoc_release(name, timeout_s=timeout_s))
 
 
 class Subscription(BlockingContext[AsyncSubscription]):

@@ -25,6 +25,7 @@ from itertools import islice
 from math import inf
 from typing import Any, Literal, Self, Unpack, get_args, overload
 
+from tidings.client.adhoc import BusAdhoc
 from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
 from tidings.client.channels import BusChannels
 from tidings.client.crew import CONCURRENCY_MAX, GRACE_S, Stop, until_signalled
@@ -83,7 +84,7 @@ NodeFinder = Callable[[AsyncExitStack], Awaitable[ConnectTo]]
 """Finds or starts the node; the bus closes the stack when it ends."""
 
 
-class Bus(BusQueues, BusChannels):
+class Bus(BusQueues, BusChannels, BusAdhoc):
     """A connection to a node, entered once; made by `tidings.connect` and `tidings.open`.
 
     `name` is the client's name: the source of its events and the owner of its durable subscriptions. A bus is

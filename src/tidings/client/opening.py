@@ -130,6 +130,7 @@ def open(
     ca: str | Path | None = None,
     cert: str | Path | None = None,
     key: str | Path | None = None,
+    adhoc: bool | Mapping[str, Any] = False,
     call_timeout_s: float | None = CALL_S,
     ids: Numbering = "clock",
 ) -> Bus:
@@ -142,6 +143,9 @@ def open(
     `upstream_filter`, each once: at once while it is reachable, otherwise when it is again, the oldest or the
     newest first. The other arguments are this node's credentials there and at its peers; `call_timeout_s`
     and `ids` are as for `connect`.
+
+    `adhoc` lets the node carry messages for hosts that it meets by chance, as `tidings node --adhoc` does. It
+    is True, or has further settings of a node, such as `{"name": "boat", "adhoc_to": "127.0.0.1:7306"}`.
     """
     credentials = Credentials(user, password, token, ca, cert, key)
     known = Neighbours({} if peers is None else check_peers(peers), credentials)
@@ -151,7 +155,8 @@ def open(
         above = Upstream(upstream, credentials, order, upstream_filter)
     elif upstream_filter is not None or not (credentials.is_empty or peers):
         raise UserError("credentials need an upstream or peers; upstream_filter needs an upstream")
-    find = partial(process_node, path, queue_types, above, known)
+    settings = None if adhoc is False else {} if adhoc is True else dict(adhoc)
+    find = partial(process_node, path, queue_types, above, known, settings)
     place = "the node in this process"
     return Bus(find, name=name, ids=ids, call_timeout_s=call_timeout_s, place=place)
 
@@ -182,12 +187,14 @@ async def process_node(
     queue_types: Sequence[type[Volatile]],
     upstream: Upstream | None,
     peers: Neighbours,
+    adhoc: dict[str, Any] | None,
     held: AsyncExitStack,
 ) -> ConnectTo:
     """Return how to reach a node that runs in this process until the stack is closed."""
     from tidings.node import local
 
-    node = await held.enter_async_context(local.run_in_process(path, queue_types, upstream, peers))
+    running = local.run_in_process(path, queue_types, upstream, peers, adhoc=adhoc)
+    node = await held.enter_async_context(running)
 
     async def connect(protocol: asyncio.Protocol) -> None:
         node.attach(protocol)

@@ -14,11 +14,13 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from tidings.errors import ConfigError, FilterError
+from tidings.errors import ConfigError, FilterError, UserError
 from tidings.node.logs import Level, LogForm
 from tidings.peers.registry import parse_peers
 from tidings.store.directory import FILES
 
+TARGETS_MAX = 256
+"""Addresses to which one node sends its beacons."""
 Offers = Literal["all", "declared"]
 """Which events other nodes must expect from a node."""
 PORT = 7300
@@ -218,6 +220,47 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "BYTES",
         ),
     ] = 1 << 30
+    adhoc: Annotated[
+        bool,
+        _about(
+            "carry messages for hosts that this one meets by chance; see `docs/adhoc.md`. Without `security`"
+            " it meets hosts of this machine only",
+            contrary="no-adhoc",
+        ),
+    ] = False
+    adhoc_port: Annotated[Port, _about("UDP port of the beacons by which hosts find each other")] = 7305
+    adhoc_to: Annotated[
+        str | None,
+        _about(
+            "addresses to which beacons go, separated by commas; none: a multicast group of this network",
+            "10.0.0.7:7305",
+            "HOST:PORT,…",
+        ),
+    ] = None
+    adhoc_beacon_s: Annotated[
+        Annotated[float, Meta(ge=0.05, le=3600)],
+        _about("seconds between two beacons; a host is gone after four that did not come"),
+    ] = 1.0
+    adhoc_strategy: Annotated[
+        Text,
+        _about(
+            "who gets a copy: `acknowledged`, `budget`, `spray`, `prophet`, `epidemic` or `direct`; see"
+            " `docs/adhoc.md`"
+        ),
+    ] = "acknowledged"
+    adhoc_buffer: Annotated[
+        Annotated[int, Meta(ge=0)],
+        _about("bytes of the messages that it carries, its own and those of others", None, "BYTES"),
+    ] = 64 << 20
+    adhoc_meeting: Annotated[
+        Count, _about("bytes that it takes from a host, and gives it, in one meeting", None, "BYTES")
+    ] = 256 << 20
+    adhoc_origin: Annotated[
+        Count, _about("bytes of the messages of one other sender that it carries", None, "BYTES")
+    ] = 16 << 20
+    adhoc_rate: Annotated[
+        Amount, _about("bytes a second that it takes from all hosts that it meets", None, "BYTES")
+    ] = float(16 << 20)
     postgres: Annotated[
         Text | None,
         _about(
@@ -331,6 +374,7 @@ def check(config: NodeConfig, places: Mapping[str, str]) -> None:
     check_host(config.host, config.security, places["host"])
     _check_found(config, "mdns", config.mdns, places)
     _check_found(config, "search_hops", config.search_hops > 0, places)
+    _check_adhoc(config, places)
     _check_sensors(config, places["sensor_http_port"])
     _check_log(config, places)
     # With security the name is that of the certificate, against which the node checks them when it starts.
@@ -364,6 +408,40 @@ def _check_found(config: NodeConfig, name: str, is_set: bool, places: Mapping[st
             "nodes found on the network are authenticated by their certificates; give --security DIR, and a"
             " TCP port at which this node is found itself",
         )
+
+
+def _check_adhoc(config: NodeConfig, places: Mapping[str, str]) -> None:
+    if not config.adhoc:
+        return
+    if config.tcp_port is None:
+        raise ConfigError(places["adhoc"], "adhoc", "hosts that meet dial each other; give --port")
+    parse_targets(config.adhoc_to or "", places["adhoc_to"])
+    from tidings.adhoc.strategies import strategy_type  # not before: few nodes need it
+
+    try:
+        strategy_type(config.adhoc_strategy)
+    except UserError as error:
+        raise ConfigError(places["adhoc_strategy"], "adhoc_strategy", str(error)) from None
+
+
+def parse_targets(text: str, place: str = "adhoc_to") -> list[tuple[str, int]]:
+    """Return the addresses of a setting such as `10.0.0.7:7305, …`; ConfigError if these can't be."""
+    targets: list[tuple[str, int]] = []
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        host, _, port = part.rpartition(":")
+        try:
+            address = ip_address(host.strip("[]"))
+            number = int(port)
+        except ValueError:
+            raise ConfigError(place, "adhoc_to", f"{part!r} is no IP address with a port") from None
+        if not 0 < number <= 65_535:
+            raise ConfigError(place, "adhoc_to", f"{part!r}: a port is 1 to 65535")
+        targets.append((str(address), number))
+    if len(targets) > TARGETS_MAX:
+        raise ConfigError(
+            place, "adhoc_to", f"has {len(targets)} addresses; at most {TARGETS_MAX} are allowed"
+        )
+    return targets
 
 
 def _check_sensors(config: NodeConfig, place: str) -> None:

@@ -24,14 +24,15 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from tidings.errors import Disconnected, NoAnswer, NotAllowed, Refused, TidingsError
+from tidings.errors import ConfigError, Disconnected, NoAnswer, NotAllowed, Refused, TidingsError
 from tidings.locks import check_locks, has_locks, lock
 from tidings.node import logs
-from tidings.node.config import PORT, NodeConfig
+from tidings.node.config import PORT, NodeConfig, check
 from tidings.node.driver import SteadyClock
 from tidings.node.ports import answers
 from tidings.node.server import Node
@@ -65,18 +66,35 @@ async def run_in_process(
     upstream: Upstream | None = None,
     peers: Neighbours | None = None,
     clock: SteadyClock | None = None,
+    adhoc: dict[str, Any] | None = None,
 ) -> AsyncIterator[Node]:
     """A node on this loop, for as long as the block lasts; `node.attach(protocol)` connects a client.
 
     Without a path it keeps nothing. What is published goes on to the upstream, if there is one. The clock is
-    the system's unless another is given.
+    the system's unless another is given. With the settings `adhoc` it meets hosts, and listens for that.
     """
-    node = Node(NodeConfig(dir=None if path is None else str(path)), queue_types, upstream, peers, clock)
+    config = NodeConfig(dir=None if path is None else str(path))
+    if adhoc is not None:
+        config = _meeting(config, adhoc)
+    node = Node(config, queue_types, upstream, peers, clock)
     node.open()
     try:
+        if adhoc is not None:
+            await node.listen_to_hosts()
         yield node
     finally:
         await node.close()
+
+
+def _meeting(config: NodeConfig, settings: dict[str, Any]) -> NodeConfig:
+    """Return the settings of a node that meets hosts; ConfigError for what can't be."""
+    try:
+        given = {**msgspec.to_builtins(config), "port": 0, **settings, "adhoc": True}
+        made = msgspec.convert(given, NodeConfig)
+    except msgspec.ValidationError as error:
+        raise ConfigError("adhoc", "", str(error)) from None
+    check(made, dict.fromkeys(NodeConfig.__struct_fields__, "adhoc"))
+    return made
 
 
 async def find_or_start(timeout_s: float = START_S_MAX) -> str:

@@ -60,6 +60,14 @@ HELP = {
     "transactions": "Transactions that ended, by outcome.",
     "clients_ahead": "Clients that are ahead of the store, which is an older copy.",
     "leases_ended": "Readers of the log that did not renew their lease in time.",
+    "adhoc_meetings": "Meetings with other hosts.",
+    "adhoc_sent": "Messages of this host that were to be carried.",
+    "adhoc_carried": "Messages that were taken into the buffer.",
+    "adhoc_received": "Copies that came from other hosts.",
+    "adhoc_delivered": "Carried messages that have arrived here.",
+    "adhoc_undelivered": "Carried messages that have arrived and could not be used, by reason.",
+    "adhoc_refused": "What hosts have sent that was refused, by reason.",
+    "adhoc_dropped": "Messages that left the buffer, by reason.",
 }
 
 Labels = Mapping[str, str]
@@ -121,6 +129,16 @@ def away_gauges(events: int, size: int) -> Iterable[Metric]:
     """What is kept for neighbour nodes that are away."""
     yield gauge("away_events", "Events that are kept for neighbour nodes that are away.", events)
     yield gauge("away_bytes", "Bytes of these events.", size)
+
+
+def adhoc_metrics(
+    tallies: Mapping[tuple[str, str], int], messages: int, size: int, here: int
+) -> Iterable[Metric]:
+    """Yield what a node does for hosts that it meets by chance."""
+    yield from counters({(f"adhoc_{what}", reason): times for (what, reason), times in tallies.items()})
+    yield gauge("adhoc_messages", "Messages that are carried.", messages)
+    yield gauge("adhoc_bytes", "Bytes of these messages.", size)
+    yield gauge("adhoc_here", "Hosts that are met now.", here)
 
 
 def queue_gauges(queues: Sequence[Mapping[str, Any]]) -> Iterable[Metric]:

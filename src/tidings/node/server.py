@@ -21,7 +21,7 @@ from tidings.log.segments import SealedFiles
 from tidings.node import compiled, logs, metrics
 from tidings.node.assembly import Archiving, CoreSettings, NodeService
 from tidings.node.concepts import load_taxonomy
-from tidings.node.config import NodeConfig, check_host
+from tidings.node.config import NodeConfig, check_host, parse_targets
 from tidings.node.driver import Driver, SteadyClock
 from tidings.node.http import PLAIN_TEXT, HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
@@ -42,11 +42,14 @@ from tidings.transport.credentials import Credentials
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from tidings.adhoc.settings import AdhocSettings
+    from tidings.node.beacons import Beacons
     from tidings.node.discovery import Discovery, FoundNode
     from tidings.node.gateway.main import GatewayProcess
     from tidings.node.guard import Guard
     from tidings.node.ring_port import RingPort
     from tidings.node.sealing import SealingProcess
+    from tidings.security.signing import CertificateProofs
 
 Phase = Literal["starting", "serving", "stopping"]
 """What a node does; a node in a program's own process has no ports, and stays with the first."""
@@ -89,6 +92,8 @@ class Node:
         self._database: SharedDatabase | None = None  # where nodes share queues
         self._discovery: Discovery | None = None  # where others are looked for
         self._ring: RingPort | None = None  # the same, while there is no link
+        self._beacons: Beacons | None = None  # where hosts are met by chance
+        self._proofs: CertificateProofs | None = None  # where these are strangers
         self._gateway: GatewayProcess | None = None  # where sensor networks may speak
         self._sealing: SealingProcess | None = None  # where the log is sealed
         self._seals = False  # whether it is to be
@@ -160,6 +165,7 @@ class Node:
                 suspect_s=self.config.suspect_s,
                 away_s=self.config.away_s,
                 away_bytes=self.config.away_bytes,
+                adhoc=self._adhoc() if self.config.adhoc else None,
             )
             self.driver = Driver(store, asyncio.get_running_loop(), settings, self._clock)
         except BaseException:
@@ -174,6 +180,26 @@ class Node:
             self._loader = compiled.Loader()
             self.driver.on_full_tick = self._loader.busy
         self.driver.core.start()
+
+    def _adhoc(self) -> AdhocSettings:
+        """Return how hosts are met: with security they sign, and strangers of the same authority carry."""
+        from tidings.adhoc.settings import AdhocSettings
+
+        config = self.config
+        if self._guard is not None and config.security is not None:
+            from tidings.security.signing import CertificateProofs
+
+            self._proofs = CertificateProofs(SecurityDirectory(config.security), time.time)
+            self._guard.authenticator.meets_strangers = True
+        return AdhocSettings(
+            strategy=config.adhoc_strategy,
+            buffer_bytes=config.adhoc_buffer,
+            meeting_bytes=config.adhoc_meeting,
+            origin_bytes=config.adhoc_origin,
+            rate=config.adhoc_rate,
+            beacon_s=config.adhoc_beacon_s,
+            proofs=self._proofs,
+        )
 
     def _inviting(self) -> Inviting:
         """Return the service by which other nodes join this one."""
@@ -249,6 +275,8 @@ class Node:
     def _take(self, is_good: bool | None) -> None:
         """Go by what was read of security, if anything was."""
         if is_good is not None:
+            if is_good and self._proofs is not None:
+                self._proofs.reload()
             self.driver.broker.count("reloads", reason="done" if is_good else "failed")
             self.driver.review()
 
@@ -258,15 +286,7 @@ class Node:
         if self._connections_max < config.connections_max:
             logs.warning("the system allows fewer connections", connections_max=self._connections_max)
         if config.tcp_port is not None:
-            context = self._context()
-            make = partial(Port, self.driver, self._connections_max)
-            server, place = await listen_tcp(make, config.host, config.tcp_port, context)
-            self._servers.append(server)
-            self._tls_port = None if context is None else int(place.rpartition(":")[2])
-            self.addresses.append(f"{'tidings' if context is None else 'tidings+tls'}://{place}")
-            if config.host not in EVERYWHERE:
-                overlay = self.driver.core.overlay
-                self.driver.do(self.addresses[0], overlay.listens_at, self.addresses[0])
+            await self._listen_tcp(config.tcp_port)
         if config.unix is not None:
             self.addresses.append(await self._listen_unix(Path(config.unix)))
         if config.http_port is not None:
@@ -277,12 +297,36 @@ class Node:
             await self._discover(int(self.addresses[0].rpartition(":")[2]))
         if config.search_hops:
             await self._search(int(self.addresses[0].rpartition(":")[2]))
+        if config.adhoc:
+            await self._meet(int(self.addresses[0].rpartition(":")[2]))
         if config.sensor_port is not None or self._seals:
             home = await self._make_way_in()
             if config.sensor_port is not None:
                 await self._start_gateway(home)
             if self._seals:
                 self._start_sealing(home)
+
+    async def _listen_tcp(self, port: int) -> None:
+        """Take connections of clients and other nodes, once `start_serving` is called."""
+        host, context = self.config.host, self._context()
+        make = partial(Port, self.driver, self._connections_max)
+        server, place = await listen_tcp(make, host, port, context)
+        self._servers.append(server)
+        self._tls_port = None if context is None else int(place.rpartition(":")[2])
+        self.addresses.append(f"{'tidings' if context is None else 'tidings+tls'}://{place}")
+        if host not in EVERYWHERE:
+            overlay = self.driver.core.overlay
+            self.driver.do(self.addresses[0], overlay.listens_at, self.addresses[0])
+
+    async def listen_to_hosts(self) -> None:
+        """Meet hosts with a node that is in a program: it has its TCP port for that, and its beacons."""
+        config = self.config
+        check_host(config.host, config.security)
+        assert config.tcp_port is not None, "the settings were checked"
+        await self._listen_tcp(config.tcp_port)
+        for server in self._servers:
+            await server.start_serving()
+        await self._meet(int(self.addresses[0].rpartition(":")[2]))
 
     async def _start_gateway(self, home: Path) -> None:
         """Run the gateway as a child."""
@@ -373,6 +417,22 @@ class Node:
         )
         await self._ring.start()
 
+    async def _meet(self, port: int) -> None:
+        """Send beacons, and look at those of others."""
+        from tidings.adhoc.beacons import Beacon
+        from tidings.node.beacons import Beacons
+
+        broker, adhoc, config = self.driver.broker, self.driver.core.adhoc, self.config
+        assert adhoc is not None
+        is_secured = self._guard is not None
+        beacon = Beacon(broker.name, broker.node, port, "tidings+tls" if is_secured else "tidings")
+
+        def hear(data: bytes, sender: str) -> None:
+            self.driver.do(sender, adhoc.hear, data, sender, is_secured)
+
+        self._beacons = Beacons(beacon, config.adhoc_beacon_s, hear)
+        await self._beacons.start(config.host, config.adhoc_port, parse_targets(config.adhoc_to or ""))
+
     def found(self, name: str, address: str) -> None:
         """A node says on the network that it is there."""
         self.driver.do(address, self.driver.core.peering.found, name, address)
@@ -425,6 +485,8 @@ class Node:
             self._ring.close()
         if self._discovery is not None:
             await self._discovery.close()
+        if self._beacons is not None:
+            self._beacons.close()
         if self._database is not None:
             await self._database.close()
         await self.driver.close()
@@ -489,6 +551,9 @@ class Node:
         yield from metrics.log_gauges(status["log"])
         yield from metrics.peer_gauges(status["peers"])
         yield from metrics.away_gauges(*driver.core.overlay.keeping.stored)
+        if (adhoc := driver.core.adhoc) is not None:
+            buffer, here = adhoc.host.buffer, len(adhoc.meetings)
+            yield from metrics.adhoc_metrics(adhoc.host.tallies, len(buffer), buffer.size, here)
         if self._gateway is not None:
             yield from self._gateway.metrics()
 
