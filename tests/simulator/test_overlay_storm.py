@@ -20,8 +20,8 @@ from tidings.overlay.intake import Intake
 from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.routing import Routing
 from tidings.overlay.table import TableEntry
-from tidings.protocol.broker import Broker
 from tidings.protocol.connection import Connection
+from tidings.protocol.relays import Relays
 from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.simulator import overlay_storm
 from tidings.simulator.overlay_storm import OverlayStorm
@@ -153,7 +153,7 @@ Change = tuple[Any, str, Any]
 FAULTS: dict[str, tuple[list[Change], str]] = {
     "acknowledges before the commit": ([(Intake, "durable", acknowledge_at_once)], "missing"),
     "removes filters before it adds others": ([(announcing, "_pieces", remove_first)], "missing"),
-    "takes what it has had": ([(Broker, "_had", lambda *_: 0)], "twice|after"),
+    "takes what it has had": ([(Relays, "_had", lambda *_: 0)], "twice|after"),
     "forgets tables when it starts": ([(routing, "TABLE", FORGOTTEN)], "missing|wants|after"),
     "sends events back where they came from": (
         [(Exchange, "match", match_all), (LinkConsumer, "__init__", lead_nowhere)],
@@ -167,7 +167,7 @@ FAULTS: dict[str, tuple[list[Change], str]] = {
     ),
     "sends what came over the former way": ([(LinkConsumer, "batch_of", forget_the_way)], "missing|after"),
     "forgets a neighbour before others replace it": ([(Routing, "_haunt", Routing._dismiss)], "missing"),
-    "hands nothing on that it has had": ([(Broker, "_relay_again", lambda *_: None)], "missing"),
+    "hands nothing on that it has had": ([(Relays, "_relay_again", lambda *_: None)], "missing"),
     "goes on from the present when nodes move": ([(LinkCursor, "inherit", lambda *_: None)], "missing"),
 }  # fmt: skip
 
