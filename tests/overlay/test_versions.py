@@ -8,7 +8,7 @@ from overlay.network import Network
 from tidings.overlay.linking import Greeting
 from tidings.overlay.records import LinkRecord, NodeRecord
 
-NEWEST = ("link.gap", "link.heard", "link.probe", "node.drain")
+NEWEST = ("link.gap", "link.last", "link.heard", "link.probe", "node.drain")
 """Operations that the release before has not."""
 
 

@@ -81,6 +81,8 @@ class Routing:
         self._absent: set[str] = set()  # to be forgotten, if no link leads to them then
         self._inboxes = InboxRoutes(broker, known, topology)
         self.wholeness = Wholeness(known, topology, self._places, later, self._is_whole, self._lend)
+        self.took: Callable[[str, int, int, str], None] = lambda *_: None
+        """Called with the first node of events that are taken, their epoch and last number, and who sent."""
         self.on_tree: Callable[[], None] = lambda: None
         """Called when other links are active than before."""
         self._restore()
@@ -435,6 +437,8 @@ class Routing:
         source = batch.origin.source if batch.origin is not None else None
         if name is not None and (source or "").rpartition("@")[2] not in (name, first):
             return "source"
+        if way is not None and not batch.first.is_volatile:
+            self.took(first, batch.first.epoch, int(batch.numbers[-1]), neighbour.node)
         return ""
 
     def confirmed_beyond(self, neighbour: Neighbour, level: int) -> int:

@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 from tidings.errors import ConfigError, Refused, TidingsError, UserError
 from tidings.event import Batch
 from tidings.event.wire import check
+from tidings.overlay.bereaved import Bereavement, LastRequest
 from tidings.overlay.coordinating import Coordinating
 from tidings.overlay.draining import Draining
 from tidings.overlay.keeping import GapRequest, Keeping
@@ -155,6 +156,8 @@ class Overlay(Service):
         self._draining = Draining(broker, *around, self._is_of_use)
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, TOLERATE - 1))
         self.keeping = Keeping(broker, *known_here, settings, self._log, self._holding.dropped)
+        self._bereavement = Bereavement(broker, self.neighbours, self.topology, self.later, TOLERATE)
+        self.routing.took = self._bereavement.took
         broker.open_link = self._open_link
         broker.epoch = self.numbers.epoch
         self._carry_out([])
@@ -167,6 +170,7 @@ class Overlay(Service):
             "link.probe": (ProbeRequest, self._probed),
             "link.whole": (WholeRequest, self._ask_whole),
             "link.gap": (GapRequest, self._hear_gap),
+            "link.last": (LastRequest, self._hear_last),
             "link.in_force": (InForceRequest, self._ask_behind),
             "link.trace": (TraceRequest, self._trace_on),
             "link.heard": (HeardRequest, self._ask_heard),
@@ -253,6 +257,9 @@ class Overlay(Service):
     def _hear_gap(self, asked: IncomingRequest, request: GapRequest) -> None:
         self.keeping.hear(self.linking.caller(asked.session), request)
 
+    def _hear_last(self, asked: IncomingRequest, request: LastRequest) -> None:
+        self._bereavement.hear(self.linking.caller(asked.session), request)
+
     def _change_table(self, asked: IncomingRequest, change: TableChange) -> Steps[dict[str, Any]]:
         return self.routing.change_table(self.linking.caller(asked.session), change)
 
@@ -305,30 +312,42 @@ class Overlay(Service):
                 case TakeEpoch(epoch):
                     self.numbers.begin(epoch)
                 case Approach(record):
-                    self._approach(record, "making a link round a node", "bypassed")
+                    self._approach(record)
                 case Attach(record):
-                    self._approach(record, "making a link for the subnet", "attached")
+                    self._attach(record)
                 case IdentityClash(node, _):
                     self._log("error", "another node has this node's id: a copied directory", heard_from=node)
                 case NodesExceeded(node, _):
                     self._log("error", "too many nodes or links: records are refused", heard_from=node)
                 case TreeChanged():
                     self.routing.follow_tree()
+                    self._bereavement.look()
                     self._store_nodes()
         if self.topology.wake_at < inf:
             self._broker.timers.at(self.topology.wake_at, self._wake)
 
-    def _approach(self, record: NodeRecord, event: str, counted: str) -> None:
-        """Dial a node at the address that its record has, in place of lost links or for the subnet."""
+    def _approach(self, record: NodeRecord) -> None:
+        """Dial a node that the lost links led to."""
+        if self._can_dial(record):
+            self._broker.count("bypassed")
+            self._log("warning", "making a link round a node", to=record.name, address=record.address)
+            self._peering.learn(record.name, record.address)
+
+    def _attach(self, record: NodeRecord) -> None:
+        """Dial the coordinator, or a node that the subnet is to be linked with."""
+        if self._can_dial(record):
+            self._broker.count("attached")
+            self._log("info", "making a link for the subnet", to=record.name, address=record.address)
+            self._peering.learn(record.name, record.address)
+
+    def _can_dial(self, record: NodeRecord) -> bool:
+        """Whether a node can be dialled at the address that its record has."""
         try:
             check_peers({record.name: record.address}, own=self._broker.name)
         except ConfigError as error:
             self._log("warning", "no link to a node", node=record.node, problem=str(error))
-            return
-        if self._is_of_use(record.address):
-            self._broker.count(counted)
-            self._log("warning", event, to=record.name, address=record.address)
-            self._peering.learn(record.name, record.address)
+            return False
+        return self._is_of_use(record.address)
 
     def _is_of_use(self, address: str) -> bool:
         """Whether an address that another node shows can be used where this node is."""

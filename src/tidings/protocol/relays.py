@@ -96,6 +96,10 @@ class Relays:
             return inf
         return self._broker.ledger.counter_of(Origin(system, epoch))
 
+    def first_epoch(self, node: str) -> int | None:
+        """The last epoch of a node of which events were had; None if none were."""
+        return self._first_epochs.get(f"{FIRST}{node}")
+
     def _granted(
         self, link: Hashable, session: Session, batch: RelayedBatch, checked: Checked
     ) -> tuple[RelayedBatch, Checked, MatchedRows]:
