@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tidings.event import Batch, Delivery, Event
@@ -25,16 +25,16 @@ class Network:
         seed: int = 1,
         settle_s: float = 5.0,
         weigh_s: float = 0.0,
-        of: dict[str, dict[str, Any]] | None = None,
+        each: Mapping[str, dict[str, Any]] | None = None,
         **settings: Any,
     ) -> None:
-        """`settings` are those of all nodes, `of` those of some."""
+        """`settings` are those of all nodes, `each` has more for some of them."""
         self.world = World(seed)
         self.names = list(dict.fromkeys(name for edge in edges for name in edge))
         for name in self.names:
             others = {far: address_of(far) for near, far in edges if near == name}
             peers = Neighbours(others, Credentials())
-            own = settings | (of or {}).get(name, {})
+            own = {**settings, **(each or {}).get(name, {})}
             about = CoreSettings(name=name, peers=peers, weigh_s=weigh_s, **own)
             SimulatedNode(self.world, name, settings=about)
         self.run(settle_s)

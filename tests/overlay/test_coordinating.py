@@ -250,7 +250,7 @@ def test_a_line_of_nodes_on_one_subnet_becomes_a_star_and_another_when_its_centr
 def test_two_subnets_are_joined_by_their_coordinators_whoever_was_linked() -> None:
     edges = ("a", "b"), ("b", "c"), ("c", "x"), ("x", "y"), ("y", "z")
     labels = {name: {"subnet": "hall" if name in "abc" else "shed"} for name in "abcxyz"}
-    net = Network(*edges, settle_s=30.0, of=labels, reroute_s=1.0)
+    net = Network(*edges, settle_s=30.0, each=labels, reroute_s=1.0)
     hall, shed = ([name for name in by_id(net) if name in part] for part in ("abc", "xyz"))
     found = roles(net)
     assert found[hall[0]] == {*hall[1:], shed[0]}

@@ -2,16 +2,20 @@
 
 A publisher and a durable subscriber at each node; the checker knows what each has sent and got. Nothing is
 lost, doubled or out of order, and meanwhile events flow between all nodes that can reach each other.
+
+With TIDINGS_PICTURES=DIR the network is drawn to DIR after each step, as `docs/results.md` shows it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
+import msgspec
 import pytest
 from effort import IS_SOAK
 from guarantees.peered import run_within
@@ -19,6 +23,8 @@ from overlay.namespaces import NetworkOfNamespaces, are_allowed
 
 from tidings import Event
 from tidings.client import Bus
+from tidings.overlay.drawing import svg
+from tidings.overlay.records import NodeRecord
 
 NODES = 5
 ALL = range(1, NODES + 1)
@@ -81,6 +87,14 @@ async def wait_linked(bus: Bus) -> None:
         await asyncio.sleep(PAUSE_S)
 
 
+async def draw(bus: Bus, step: str) -> None:
+    """Draw the network as a node knows it."""
+    reply = await bus.topology()
+    if folder := os.environ.get("TIDINGS_PICTURES"):
+        records = msgspec.convert(reply["records"], list[NodeRecord])
+        Path(folder, f"namespaces-{step}.svg").write_text(svg(records, reply["node"]))
+
+
 def logged(net: NetworkOfNamespaces, *numbers: int) -> list[tuple[str, str]]:
     """What nodes have logged of silent neighbours: the line, and the cause."""
     lines = [line for number in numbers for line in net[number].log.read_text().splitlines()]
@@ -113,22 +127,27 @@ def test_the_log_of_a_checker_is_clean_whatever_is_killed_cut_or_parted(tmp_path
                 await ready[number].wait()
             writers = [group.create_task(checker.publish(buses[number], number)) for number in ALL]
             await checker.wait_flow(ALL)
+            await draw(buses[1], "begun")
 
             net[3].stop()  # SIGKILL
             await checker.wait_flow((1, 2, 4, 5))
+            await draw(buses[1], "killed")
             net[3].start([net[4]])
             await checker.wait_flow(ALL)
 
             net.cut((1, 2))
             await checker.wait_flow(ALL)
+            await draw(buses[1], "cut")
             net.heal((1, 2))
             await checker.wait_flow(ALL)
 
             apart = list(product((1, 2), (3, 4, 5)))
             net.cut(*apart)
             await checker.wait_flow((1, 2), (3, 4, 5))
+            await draw(buses[1], "parted")
             net.heal(*apart)
             await checker.wait_flow(ALL)
+            await draw(buses[1], "healed")
 
             checker.is_over.set()
             await asyncio.gather(*writers)
