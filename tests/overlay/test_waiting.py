@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+import pytest
 from overlay.network import Network
 
 
@@ -45,6 +46,31 @@ def test_nodes_behind_a_cut_are_missing() -> None:
     net.run()
     assert told == [{"nodes": told[0]["nodes"], "missing": ["c", "d"]}]
     assert sorted(told[0]["nodes"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("tolerates", "is_held"), [((1, 1, 1), True), ((2, 2, 2), False), ((2, 1, 1), False), ((2, 3, 0), False)]
+)
+def test_an_event_is_held_when_all_within_as_many_hops_have_it_as_nodes_may_die(
+    tolerates: tuple[int, ...], is_held: bool
+) -> None:
+    """a - b - c, which need not tolerate as many deaths."""
+    edges, names = (("a", "b"), ("b", "c")), ("a", "b", "c")
+    each = {name: {"tolerate": count} for name, count in zip(names, tolerates, strict=True)}
+    net = Network(*edges, reroute_s=inf, each=each)
+    for name in "bc":
+        net.app(name).subscribe("x > 0", durable="mine")
+    app = net.app("a")
+    net.run()
+    net.cut("b", "c")
+    app.publish(1)
+    told = app.ask("held")
+    net.run(5)
+    assert told == [None] * is_held
+    net.heal("b", "c")
+    net.run(60)
+    assert told == [None]
+    assert {net.neighbour(*edge).status(1)["kept"] for edge in edges} == {0}
 
 
 def test_an_event_is_held_when_the_neighbours_that_want_it_have_it() -> None:

@@ -177,6 +177,13 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "advertise, or the types of what they publish; see `docs/overlay.md`"
         ),
     ] = "all"
+    tolerate: Annotated[
+        Annotated[int, Meta(ge=0, le=8)],
+        _about(
+            'deaths of nodes that an event survives once it is held: `publish(safe="held")` returns when all '
+            "that want it within so many hops have stored it"
+        ),
+    ] = 1
     reroute_s: Annotated[
         float,
         _about("seconds a link to another node may be cut before events go another way, if there is one"),

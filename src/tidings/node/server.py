@@ -156,6 +156,7 @@ class Node:
                 subnet=self.config.subnet_label,
                 finds=self.config.mdns and self.config.subnet is None,
                 offers_all=self.config.offers != "declared",
+                tolerate=self.config.tolerate,
                 reroute_s=self.config.reroute_s,
                 ping_s=self.config.ping_s,
                 weigh_s=self.config.weigh_s,

@@ -212,8 +212,17 @@ class LinkCursor(Cursor):
     # How far it has come
 
     def confirm(self, positions: Sequence[int]) -> None:
-        """Note how far all beyond the neighbour have got, level by level; nothing is taken back."""
-        for level, position in enumerate(positions[: len(self.levels) - 1], 1):
+        """Note how far all beyond the neighbour have got, level by level; nothing is taken back.
+
+        The last one is of all nodes. A neighbour that tolerates fewer deaths has fewer levels before it: those
+        that it lacks are confirmed with the last.
+        """
+        if not positions:
+            return
+        hops, of_all = positions[:-1], positions[-1]
+        missing = len(self.levels) - 2 - len(hops)
+        known = [*hops[: len(self.levels) - 2], *[of_all] * max(0, missing), of_all]
+        for level, position in enumerate(known, 1):
             self.levels[level] = max(self.levels[level], min(position, self.levels[level - 1]))
 
     def confirmed(self, level: int) -> int:

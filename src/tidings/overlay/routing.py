@@ -34,6 +34,7 @@ from tidings.overlay.numbers import Numbers
 from tidings.overlay.pruning import OFFERS_MAX
 from tidings.overlay.receiving import Receiving, TableChange
 from tidings.overlay.relaying import LinkConsumer, LinkCursor
+from tidings.overlay.settings import OverlaySettings
 from tidings.overlay.spreading import Spreading
 from tidings.overlay.table import TABLE, NeighbourTable, TableEntry
 from tidings.overlay.topology import Topology
@@ -49,15 +50,10 @@ ABSENT_S = 30.0
 """How long what is kept for nodes that no link leads to any more waits for a link: most were removed."""
 REJOIN_S = 0.2
 """How long to wait before a neighbour that did not relay is asked again."""
-TOLERATE = 1
-"""Hops beyond a neighbour within which all that want an event must have it before it is given up here."""
 
 
 class Routing:
-    """Active links of a node.
-
-    `offers_all`: other nodes take it that anything may be published here, advertised or not.
-    """
+    """Active links of a node."""
 
     def __init__(
         self,
@@ -66,7 +62,7 @@ class Routing:
         topology: Topology,
         numbers: Numbers,
         later: Later,
-        offers_all: bool,
+        settings: OverlaySettings,
     ) -> None:
         self._broker = broker
         self._known = known
@@ -74,7 +70,8 @@ class Routing:
         self._numbers = numbers
         self._later = later
         self.new_offers = NewOffers(broker, known, later)
-        self._spreading = Spreading(broker, known, self.new_offers, offers_all)
+        self._tolerate = settings.tolerate
+        self._spreading = Spreading(broker, known, self.new_offers, settings.offers_all)
         stored = NEIGHBOURS.known(broker.state)
         self._names = {node: known.name for (node,), known in stored.items()}  # as they are stored
         self._places = Places(topology.tree)
@@ -95,7 +92,7 @@ class Routing:
             entries.setdefault(node, []).append(entry)
         for record in self._broker.cursors.of_links:
             neighbour = self._known.meet(record.name, self._names.get(record.name, ""))
-            cursor = LinkCursor(self._broker, record, TOLERATE)
+            cursor = LinkCursor(self._broker, record, self._tolerate)
             self._broker.cursors.reopen(cursor)
             cursor.gaps.restore()
             neighbour.is_ghost = self._is_off_tree(record.name)
@@ -148,7 +145,7 @@ class Routing:
         if neighbour.cursor is not None:
             return neighbour.cursor
         record = LinkCursor.begun(neighbour.node, self._broker.position)
-        cursor = LinkCursor(self._broker, record, TOLERATE)
+        cursor = LinkCursor(self._broker, record, self._tolerate)
         self._broker.cursors.open(cursor)
         self._let_in(neighbour, cursor)
         return cursor
@@ -291,7 +288,7 @@ class Routing:
         assert link is not None
         wanted = Wanted(link=True, sides=self._places.sides(neighbour.node), again=neighbour.asks_again)
         owner = _Taking(self, neighbour, link)
-        about = self._broker, link.connection, link.session, neighbour.cursor, TOLERATE, wanted
+        about = self._broker, link.connection, link.session, neighbour.cursor, self._tolerate, wanted
         neighbour.intake = Intake(owner, *about)
 
     def _keep_name(self, neighbour: Neighbour) -> None:

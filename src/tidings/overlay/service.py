@@ -34,7 +34,7 @@ from tidings.overlay.rebuilding import Rebuilding
 from tidings.overlay.receiving import TableChange
 from tidings.overlay.records import Digest, NodeRecord, Stamp, Stamps
 from tidings.overlay.relaying import LinkConsumer
-from tidings.overlay.routing import TOLERATE, Routing
+from tidings.overlay.routing import Routing
 from tidings.overlay.settings import OverlaySettings
 from tidings.overlay.topology import Topology
 from tidings.overlay.topology_effects import (
@@ -142,7 +142,7 @@ class Overlay(Service):
         self.topology.start(broker.now)
         self.neighbours = KnownNeighbours(self.later, self._refused)
         known_here = self.neighbours, self.topology, self.numbers
-        self.routing = Routing(broker, *known_here, self.later, settings.offers_all)
+        self.routing = Routing(broker, *known_here, self.later, settings)
         self.routing.new_offers.log = self._log
         self.linking = Linking(broker, peering, self.neighbours, system)
         self.linking.on_up, self.linking.on_down = self._up, self._down
@@ -154,7 +154,7 @@ class Overlay(Service):
         self._weighing = Weighing(settings, broker, self.linking, self.liveness.pinging, self.topology)
         self._weighing.tell, self._weighing.report = self._weighed, self._disagree
         self._draining = Draining(broker, *around, self._is_of_use)
-        self._holding = Holding(lambda: self.neighbours.cursors, max(0, TOLERATE - 1))
+        self._holding = Holding(lambda: self.neighbours.cursors, max(0, settings.tolerate - 1))
         self.keeping = Keeping(broker, *known_here, settings, self._log, self._holding.dropped)
         self._bereavement = Bereavement(broker, self.neighbours, self.topology, self.later, TOLERATE)
         self.routing.took = self._bereavement.took

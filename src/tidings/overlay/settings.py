@@ -12,6 +12,7 @@ class OverlaySettings(Struct, frozen=True, kw_only=True):
     subnet: str = ""  # label of the local network that it is on
     finds: bool = False  # without a label: it is on that of the nodes that it finds nearby
     offers_all: bool = True  # its clients may publish to other nodes what they have not advertised
+    tolerate: int = 1  # hops within which all that want an event have it when it is held
     reroute_s: float = 5.0  # how long a link may be cut before events go another way
     ping_s: float = 0.5  # between two pings on a link; 0: none
     weigh_s: float = 10.0  # after which links are weighed again; 0: they are not
