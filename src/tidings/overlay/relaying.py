@@ -83,6 +83,7 @@ class LinkCursor(Cursor):
         self.is_heir = options.heir
         self.skips = dict(options.skips)
         self._again = options.again
+        self._reviews = 0  # of its table, under way: its rights have changed
         self.is_expected_to_want = False  # more than it has announced: see `new_offers.py`
         self.gaps = LinkGaps(broker, record.name)  # what is not kept for it any more
 
@@ -166,6 +167,20 @@ class LinkCursor(Cursor):
             else:
                 self.consumer.pause()
 
+    def wait_for_review(self, is_over: bool) -> None:
+        """Let the neighbour have nothing until its table was compared with the rules."""
+        self._reviews += -1 if is_over else 1
+        if isinstance(self.consumer, LinkConsumer):
+            if not self.is_reviewed:
+                self.consumer.read_on()
+            elif not is_over:
+                self.consumer.pause()
+
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether some filters of its table may match what it may not have any more."""
+        return self._reviews > 0
+
     def acknowledge(self, position: int) -> None:
         super().acknowledge(position)
         self.levels[0] = position
@@ -214,8 +229,8 @@ class LinkCursor(Cursor):
     def confirm(self, positions: Sequence[int]) -> None:
         """Note how far all beyond the neighbour have got, level by level; nothing is taken back.
 
-        The last one is of all nodes. A neighbour that tolerates fewer deaths has fewer levels before it: those
-        that it lacks are confirmed with the last.
+        The last one is of all nodes. A neighbour that tolerates fewer deaths has fewer levels before it:
+        those that it lacks are confirmed with the last.
         """
         if not positions:
             return
@@ -271,7 +286,7 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
         """Whether to read: an heir has to announce first what is wanted behind it, or to note gaps."""
         cursor = self.cursor
         is_ahead = cursor.is_heir or cursor.is_expected_to_want or cursor.gaps.are_due
-        return super()._is_idle and not is_ahead
+        return super()._is_idle and not is_ahead and not cursor.is_reviewed
 
     def pause(self) -> None:
         """Read what comes from now on from the store, later."""
@@ -295,6 +310,8 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
             kept = published.deliveries
             positions = [place if kept[row] else None for row, place in enumerate(positions)]
             StoredConsumer.deliver(self, batch, rows, positions)
+        elif self.cursor.is_reviewed:
+            self.lose(len(rows), "review")
         elif not self.waiting and len(rows) <= self.credit and self.session.has_room:
             self.send(batch, rows)
         else:

@@ -169,11 +169,18 @@ class Routing:
         if neighbour.cursor is not None and former:
             neighbour.cursor.inherit(former)
 
-    def _lend(self, neighbour: Neighbour, other: Neighbour) -> None:
-        """Let a neighbour that can't be asked want what another one does."""
-        if other.table is not None:
-            for text, entry in other.table.entries.items():
+    def _lend(self, neighbour: Neighbour, other: Neighbour, done: Callable[[], None] = lambda: None) -> None:
+        """Let a neighbour that can't be asked want what another one does; `done` is called after that."""
+        self._broker.background.begin(self._lending(neighbour, other, done))
+
+    def _lending(self, neighbour: Neighbour, other: Neighbour, done: Callable[[], None]) -> Steps[None]:
+        table = other.table
+        for text in [] if table is None else list(table.entries):
+            entry = None if table is None else table.entries.get(text)
+            if entry is not None:
                 self.lend(neighbour, text, entry.passive)
+            yield
+        done()
 
     def lend(self, neighbour: Neighbour, text: str, passive: bool) -> None:
         """Let a neighbour that can't be asked want something more, until it announces what it wants."""
@@ -413,10 +420,21 @@ class Routing:
     def review(self) -> None:
         """The rules may have changed: what neighbours were granted is looked up again."""
         for neighbour in self._known.others(None):
-            assert neighbour.table is not None
-            if neighbour.table.review(rights_of(self._broker, neighbour)):
-                for text in neighbour.table.entries:
-                    self._spreading.announce(neighbour, text)
+            cursor, table = neighbour.cursor, neighbour.table
+            assert cursor is not None and table is not None  # noqa: PT018 - one fact
+            if table.is_due(rights_of(self._broker, neighbour)):
+                cursor.wait_for_review(is_over=False)
+                self._broker.background.begin(self._reviewing(neighbour, cursor, table))
+
+    def _reviewing(self, neighbour: Neighbour, cursor: LinkCursor, table: NeighbourTable) -> Steps[None]:
+        """Grant a neighbour what it may have by now; nothing goes to it meanwhile."""
+        for text in list(table.entries):
+            if neighbour.table is not table:
+                return
+            if table.review(text, rights_of(self._broker, neighbour)):
+                self._spreading.announce(neighbour, text)
+            yield
+        cursor.wait_for_review(is_over=True)
 
     # Events
 

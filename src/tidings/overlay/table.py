@@ -50,6 +50,7 @@ class NeighbourTable:
         self._cursor = cursor
         self._sum = 0  # of the numbers of all entries
         self._granted: dict[Filter, int] = {}  # how many entries match this
+        self._reach: Filter | None = None  # what was granted of everything, with the first filter
         self.entries: dict[str, Entry] = {}
 
     def __len__(self) -> int:
@@ -62,6 +63,8 @@ class NeighbourTable:
 
     def restore(self, text: str, passive: bool, principal: Principal) -> None:
         """Enter a filter that is stored already."""
+        if self._reach is None:
+            self._reach = principal.reach(Filter())
         self._enter(text, Entry(passive, principal.reach(Filter(text))))
         self._sum += number_of_text(text, passive)
 
@@ -119,13 +122,17 @@ class NeighbourTable:
         """The key of the record: a digest, as a filter may be longer than keys are."""
         return self._node, blake2b(text.encode(), digest_size=16).hexdigest()
 
-    def review(self, principal: Principal) -> bool:
-        """Grant what may be had by the current rules; whether anything has changed."""
-        is_changed = False
-        for text, entry in list(self.entries.items()):
-            granted = principal.reach(Filter(text))
-            if granted != entry.granted:
-                self._leave(text)
-                self._enter(text, Entry(entry.passive, granted))
-                is_changed = True
-        return is_changed
+    def is_due(self, principal: Principal) -> bool:
+        """Whether other things are granted by the current rules: then all filters are to be reviewed."""
+        before, self._reach = self._reach, principal.reach(Filter())
+        return bool(self.entries) and before != self._reach
+
+    def review(self, text: str, principal: Principal) -> bool:
+        """Grant what may be had of a filter by the current rules; whether that has changed."""
+        entry = self.entries.get(text)
+        granted = principal.reach(Filter(text))
+        if entry is None or granted == entry.granted:
+            return False
+        self._leave(text)
+        self._enter(text, Entry(entry.passive, granted))
+        return True

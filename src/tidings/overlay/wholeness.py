@@ -33,8 +33,8 @@ QUESTIONS_MAX = 1_000
 class Wholeness:
     """Questions to the neighbours of a node, and of them.
 
-    `is_whole` is called with an heir that has answered, `lend` with a neighbour that can't, and with the one
-    that asks.
+    `is_whole` is called with an heir that has answered, `lend` with a neighbour that can't, with the one that
+    asks, and with what is to be called when that is done.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Wholeness:
         places: Places,
         later: Later,
         is_whole: Callable[[Neighbour], None],
-        lend: Callable[[Neighbour, Neighbour], None],
+        lend: Callable[[Neighbour, Neighbour, Callable[[], None]], None],
     ) -> None:
         self._known = known
         self._topology = topology
@@ -132,12 +132,18 @@ class Wholeness:
         lost = [one for one in waiting if self._topology.is_lost(one.node)]
         if len(lost) == len(waiting) and neighbour.announcer.state != "down":
             for one in lost:
-                self._lend(one, neighbour)
-            return True
+                if one.node not in question.asked:
+                    question.asked.add(one.node)
+                    self._lend(one, neighbour, partial(self._lent, question, one.node))
+            return not lost
         for one in waiting:
             if one not in lost and one.is_up and one.node not in question.asked:
                 self._pass_on(question, one)
         return False
+
+    def _lent(self, question: WholeQuestion, node: str) -> None:
+        """A neighbour that can't answer has got what the one that asks wants: look at the question again."""
+        self._later(0.0, partial(question.answered.add, node))
 
     def _pass_on(self, question: WholeQuestion, other: Neighbour) -> None:
         """Ask another neighbour the same; again a little later, if it does not answer."""
