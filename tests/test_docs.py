@@ -25,6 +25,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import tidings
+from tidings.adhoc.settings import AdhocSettings
 from tidings.cli.app import app
 from tidings.client import Bus, Interest, Subscription, Transaction, message, queue, worker
 from tidings.client.advertisements import Offers
@@ -153,7 +154,16 @@ def test_examples_and_commands_are_found_in_the_documents() -> None:
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     """A node beside the test, to which commands go; it runs in a loop of its own."""
     runner = Runner()
-    node = Node(NodeConfig(dir=str(tmp_path / "node"), port=0, http_port=0, compiled=False))
+    settings = NodeConfig(
+        dir=str(tmp_path / "node"),
+        name="here",
+        port=0,
+        http_port=0,
+        compiled=False,
+        adhoc=True,
+        adhoc_port=0,
+    )
+    node = Node(settings)
     runner.run(node.start())
     monkeypatch.setenv("TIDINGS_NODE", node.addresses[0])
     yield node
@@ -351,7 +361,8 @@ def test_the_frames_of_the_protocol_are_those_there_are() -> None:
 
 def test_the_operations_of_the_protocol_are_those_there_are() -> None:
     operations = {name: kind for name, (kind, _) in session._OPERATIONS.items() if name != "status"}
-    broker = NodeCore(MemoryStore("n"), CoreSettings(lasts=False), 0.0, bytes).broker
+    settings = CoreSettings(name="n", lasts=False, adhoc=AdhocSettings())
+    broker = NodeCore(MemoryStore("n"), settings, 0.0, bytes).broker
     inviting = Inviting(broker, None, lambda: None, lambda: None, lambda _name, _address: None)
     added = {**broker.operations, **NodeService(dict).operations, **inviting.operations}
     of_others = ("log.", "sink.", "queue.create")  # said in other tables

@@ -19,8 +19,11 @@ from tidings.event import Event
 from tidings.ids import Origin
 from tidings.node.assembly import CoreSettings
 from tidings.queues.message import event_bytes
+from tidings.security.authenticator import UserAuthenticator
 from tidings.security.directory import SecurityDirectory
+from tidings.security.rules import read_rules
 from tidings.security.signing import CertificateProofs
+from tidings.security.users import read_users
 from tidings.simulator.node import SimulatedNode
 
 DAY = 86_400.0
@@ -253,6 +256,28 @@ def test_an_acknowledgement_of_one_message_is_none_of_another(tmp_path):
     _say(hosts, NewsFrame((Acknowledgement(carried.id, "b", 100.0, entry.proof),), ()))
     assert hosts.held("a") == 1
     assert hosts.tally("a", "refused", "forged acknowledgement") == 1
+
+
+@pytest.mark.parametrize(
+    ("users", "put"),
+    [("b node\n", [{"n": 1}]), ("b node\nb locked\n", []), ("", [])],
+)
+def test_what_arrives_is_put_with_the_rights_of_the_host_that_has_sent_it(users, put):
+    rules = '[[allow]]\nusers = ["b"]\nactions = ["put"]\nqueues = ["jobs"]\n' if users else ""
+    known = read_users(users, "users")
+    authenticator = UserAuthenticator(known, read_rules(rules, "access.toml", known))
+    hosts = Hosts("b", "z")
+    about = CoreSettings(name="a", adhoc=AdhocSettings(), weigh_s=0.0, authenticator=authenticator)
+    SimulatedNode(hosts.world, "a", settings=about)
+    hosts.create("a", "jobs")
+    hosts.create("a", "others")
+    hosts.put("b", "jobs@a", n=1)
+    hosts.put("b", "others@a", n=2)
+    hosts.begin("a", "b")
+    hosts.run(3.0)
+    assert hosts.got("a", "jobs") == put
+    assert hosts.got("a", "others") == []
+    assert hosts.tally("a", "undelivered", "rights") == 2 - len(put)
 
 
 def test_frames_are_for_hosts_that_have_greeted():

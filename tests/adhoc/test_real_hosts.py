@@ -7,6 +7,7 @@ from adhoc.real import free_udp_ports, meeting, until
 
 import tidings
 from tidings import Event
+from tidings.client.encryption import Keyring, generate_key
 from tidings.errors import ConfigError, UserError
 from tidings.testing import NodeProcess
 
@@ -145,3 +146,22 @@ def test_settings_that_can_not_be_are_refused(settings):
 
     with pytest.raises((ConfigError, UserError)):
         asyncio.run(run())
+
+
+def test_a_sealed_body_is_carried_sealed(tmp_path):
+    one, two = free_udp_ports(2)
+    ring = Keyring([generate_key()])
+
+    async def run():
+        async with tidings.open(tmp_path / "one", adhoc=meeting("one", one, two)) as near:
+            letters = await near.queue("letters@two", keys=ring)
+            await letters.put("letter", body=b"Dear Ada")
+            async with tidings.open(tmp_path / "two", adhoc=meeting("two", two, one)) as far:
+                queue = await far.create_queue("letters", keys=ring)
+                message = await queue.get(timeout_s=60)
+                assert message.body == b"Dear Ada"
+
+    asyncio.run(run())
+    stored = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert b"letter" in stored
+    assert b"Dear Ada" not in stored

@@ -16,10 +16,11 @@ from tidings.errors import CodecError, NotAllowed, QueueError, Refused
 from tidings.event import Batch, Event
 from tidings.event.wire import check, decode_event
 from tidings.ids import Origin
-from tidings.protocol.access import NOBODY
+from tidings.protocol.access import NOBODY, Principal
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import QueuedMessage, check_length
 from tidings.queues.queue import MessageQueue
+from tidings.security.authenticator import CERTIFICATE
 
 
 class Deliveries:
@@ -47,9 +48,16 @@ class Deliveries:
             return "queue"
         return ""
 
+    def _rights(self, host: str) -> Principal:
+        """Return what the host that has signed a message may do here, by its certificate."""
+        authenticator = self._broker.authenticator
+        known = authenticator.principal_of(host) or NOBODY
+        if known.rules is None:
+            return known
+        return authenticator.renew(replace(known, credential=CERTIFICATE)) or NOBODY
+
     def _check(self, queue: MessageQueue, host: str, carried: CarriedEvent, origin: Origin) -> None:
-        principal = self._broker.authenticator.principal_of(host) or NOBODY
-        granted = principal.queue_grant("put", queue.name)
+        granted = self._rights(host).queue_grant("put", queue.name)
         if granted is not None and not granted.matches(decode_event(carried.raw, origin)):
             raise NotAllowed(f"{host!r} may put only what matches: {granted}")
         check_length(carried.raw)
@@ -67,8 +75,7 @@ class Deliveries:
         """
         try:
             carried = unpack(message.raw)
-            principal = self._broker.authenticator.principal_of(message.id.system) or NOBODY
-            granted = principal.grant("publish")
+            granted = self._rights(message.id.system).grant("publish")
         except CodecError:
             return "event"
         except NotAllowed:

@@ -1,7 +1,8 @@
 """Beacons of a node that meets hosts by chance: sent and received as UDP datagrams, by the standard library.
 
 By default they go to a multicast group of the local network, or of this machine where the node listens on
-loopback, and no further (a time to live of 1). With targets they go to these addresses instead. What a beacon
+loopback, and no further (a time to live of 1). With targets they go to these addresses instead; a node with a
+free port and no targets sends none. What a beacon
 says is judged by the core (`tidings.adhoc.beacons`).
 """
 
@@ -45,7 +46,7 @@ class Beacons(asyncio.DatagramProtocol):
         loop = asyncio.get_running_loop()
         try:
             made = _multicast(host, port) if not targets else _plain(host, port)
-            self._targets = targets or ((GROUP, port),)
+            self._targets = targets or (((GROUP, port),) if port else ())
             self.port = made.getsockname()[1]
             await loop.create_datagram_endpoint(lambda: self, sock=made)
         except OSError as error:
