@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from adhoc.real import free_udp_ports
 
 ROOT = Path(__file__).parent.parent
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
@@ -111,6 +112,22 @@ async def work():
     await kitchen.close()
 asyncio.run(work())"""
     assert python(commands, code) == "<Queue 'jobs@kitchen'> 1"
+
+
+def test_programs_that_meet_carry_messages_for_each_other(commands: Path) -> None:
+    one, two = free_udp_ports(2)
+    code = f"""
+import asyncio
+import tidings
+def host(name, own, other):
+    return tidings.open(None, adhoc={{"name": name, "adhoc_port": own, "adhoc_to": f"127.0.0.1:{{other}}"}})
+async def work():
+    async with host("one", {one}, {two}) as near, host("two", {two}, {one}) as far:
+        jobs = await far.create_queue("jobs")
+        await (await near.queue("jobs@two")).put("job", number=1)
+        print((await jobs.get(timeout_s=60))["number"])
+asyncio.run(work())"""
+    assert python(commands, code) == "1"
 
 
 REGULAR_EXPRESSION = """

@@ -165,7 +165,7 @@ def test_a_durable_subscriber_that_was_never_connected_gets_publications():
     assert [event.source for event in listening.got] == ["app-a@a"]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_many_puts_in_chance_meetings_are_delivered_at_most_once(seed):
     hosts = Hosts("a", "b", "c", "d", seed=seed)
     hosts.create("d", "jobs")

@@ -1,6 +1,10 @@
 """Hosts that are real processes, or nodes in this one, find each other by UDP and exchange over TCP."""
 
 import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from adhoc.real import free_udp_ports, meeting, until
@@ -117,6 +121,21 @@ def test_why_says_where_a_message_is(tmp_path):
             assert (told["state"], told["waits_for"], told["near"]) == ("carried", ["far"], [])
 
     asyncio.run(run())
+
+
+def test_a_node_that_meets_nobody_does_not_load_it(tmp_path):
+    code = f"""
+import asyncio, sys
+import tidings
+async def run():
+    async with tidings.open({str(tmp_path)!r}):
+        print([name for name in sys.modules if name.startswith("tidings.adhoc")])
+asyncio.run(run())"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(tidings.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[]\n", done.stderr
 
 
 def test_a_node_that_meets_nobody_says_so(tmp_path):
