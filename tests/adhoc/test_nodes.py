@@ -67,7 +67,8 @@ def test_everything_survives_a_restart_of_every_host_on_the_way():
     assert [hosts.held(name) for name in "abc"] == [0, 0, 0]
 
 
-def test_a_long_message_that_was_cut_is_resumed_at_the_next_meeting():
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_long_message_that_was_cut_is_resumed_at_the_next_meeting(is_restarted):
     hosts = _line()
     hosts.put("a", "jobs@c", text="x" * 50_000, more=b"y" * 500_000)
     link = hosts.world.network.link("a", "b")
@@ -76,13 +77,18 @@ def test_a_long_message_that_was_cut_is_resumed_at_the_next_meeting():
     hosts.run(1.2)
     hosts._part("a", "b")
     hosts.run(10.0)
+    begun = hosts["b"].core.adhoc.host.partial.begun
+    assert hosts.held("b") == 0
+    if is_restarted:
+        hosts.restart("b")
     host = hosts["b"].core.adhoc.host
-    begun = dict(host._partial.begun)
-    assert len(host.buffer) == 0
-    assert begun
+    assert host.partial.begun == begun != ()
     link.conditions = replace(link.conditions, bytes_per_s=1e9)
-    hosts.meet("a", "b")
-    assert len(host.buffer) == 1
+    hosts.begin("a", "b")
+    hosts.run(3.0)
+    size = next(iter(host.buffer)).size
+    assert host.meetings["a"].bytes_received == size - begun[0][1]
+    assert host.partial.begun == ()
     hosts.meet("b", "c")
     assert [len(one["more"]) for one in hosts.got("c", "jobs")] == [500_000]
 
@@ -178,3 +184,18 @@ def test_many_puts_in_chance_meetings_are_delivered_at_most_once(seed):
             hosts.restart(random.choice("abcd"))
     hosts.meet("a", "d")
     assert sorted(one["n"] for one in hosts.got("d", "jobs")) == list(range(12))
+
+
+def test_a_recipient_whose_disk_is_full_acknowledges_nothing_and_has_the_message_once():
+    hosts = Hosts("a", "b")
+    hosts.create("b", "jobs")
+    hosts.put("a", "jobs@b", n=1)
+    hosts["b"].disk.size_max = 0
+    hosts.meet("a", "b")
+    assert hosts.held("a") == 1
+    hosts["b"].disk.size_max = None
+    hosts.meet("a", "b")
+    hosts.restart("b")
+    hosts.meet("a", "b")
+    assert hosts.got("b", "jobs") == [{"n": 1}]
+    assert hosts.held("a") == 0

@@ -103,7 +103,7 @@ class AdhocHost:
         self._origin_bytes = origin_bytes
         self._meeting_bytes = meeting_bytes
         self._heard_max = heard_max
-        self._partial = PartialMessages()
+        self.partial = PartialMessages()
         self._acknowledged_to: dict[str, int] = {}
 
     @property
@@ -118,7 +118,7 @@ class AdhocHost:
             self.tallies["dropped", "expired"] += 1
             effects.append(DropReplica(replica, "expired"))
         self.ring.expire(now)
-        self._partial.expire(now)
+        self.partial.expire(now)
         effects += self.awaited.overdue(now)
         return effects
 
@@ -231,7 +231,7 @@ class AdhocHost:
                 self._acknowledgements(meeting, now),
                 meeting.offered,
                 meeting.context,
-                self._partial.begun,
+                self.partial.begun,
                 self.registry.announced(now),
             )
             effects.append(SendFrame(peer, frame))
@@ -296,7 +296,7 @@ class AdhocHost:
         meeting.begun.update(frame.begun)
         wants = tuple(id for id in frame.ids if self._wants(id))
         acknowledgements, announced = self._acknowledgements(meeting, now), self.registry.announced(now)
-        reply = LackingFrame(acknowledgements, wants, meeting.context, self._partial.begun, announced)
+        reply = LackingFrame(acknowledgements, wants, meeting.context, self.partial.begun, announced)
         effects.append(SendFrame(meeting.peer, reply))
         meeting.is_open = True
         meeting.offer(self.buffer)
@@ -363,7 +363,7 @@ class AdhocHost:
         if meeting.bytes_received > self._meeting_bytes + CHUNK:  # the other host knows no end
             self.tallies["refused", "meeting"] += 1
             return
-        message = self._partial.join(frame, now)
+        message = self.partial.join(frame, now)
         if message is None:  # more of it follows
             return
         meeting.has.add(message.id)

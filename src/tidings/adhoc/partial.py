@@ -20,6 +20,7 @@ class PartialMessages:
         self._expiry: Timers[MessageId] = Timers()
         self._bytes_max = bytes_max
         self._size = 0
+        self._changed: dict[MessageId, int] = {}  # from which byte on, since the last look
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -28,6 +29,20 @@ class PartialMessages:
     def begun(self) -> tuple[tuple[MessageId, int], ...]:
         """How much is here of each."""
         return tuple((id, len(part)) for id, part in self._parts.items())
+
+    def take_changed(self) -> list[tuple[MessageId, int]]:
+        """Return the messages of which more is here, or nothing any more, and from which byte on."""
+        changed, self._changed = self._changed, {}
+        return list(changed.items())
+
+    def get(self, id: MessageId) -> tuple[bytearray, float] | None:
+        """The beginning of a message, and when that expires; None if there is none."""
+        part = self._parts.get(id)
+        return None if part is None else (part, self._expiry.moment(id))
+
+    def restore(self, id: MessageId, part: bytes, expires_at: float) -> None:
+        """Know again a beginning that was stored."""
+        self._keep(id, bytearray(part), expires_at)
 
     def join(self, frame: CopyFrame, now: float) -> CarriedMessage | None:
         """Return the message of a frame if it is whole now; otherwise keep what has come."""
@@ -43,6 +58,7 @@ class PartialMessages:
         if len(joined) >= message.size:
             return replace(message, raw=bytes(joined))
         self._keep(message.id, joined, now + frame.left_s)
+        self._changed[message.id] = min(frame.offset, self._changed.get(message.id, frame.offset))
         return None
 
     def _keep(self, id: MessageId, part: bytearray, expires_at: float) -> None:
@@ -57,9 +73,9 @@ class PartialMessages:
         if part is not None:
             self._size -= len(part)
             self._expiry.cancel(id)
+            self._changed.setdefault(id, len(part))
 
     def expire(self, now: float) -> None:
         """Forget the parts of messages whose life is over."""
         for id in list(self._expiry.due(now)):
-            part = self._parts.pop(id)
-            self._size -= len(part)
+            self._forget(id)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.adhoc.host import AdhocHost
-from tidings.adhoc.messages import CarriedMessage, MessageId, Replica, StoredReplica
+from tidings.adhoc.messages import TTL_S_MAX, CarriedMessage, MessageId, Replica, StoredReplica
 from tidings.adhoc.ring import RingEntry
 from tidings.adhoc.seen_ids import SeenIdsRecord
 from tidings.ids import parse_id
@@ -37,6 +37,13 @@ class MessagePart(Struct, frozen=True, array_like=True):
     """A part of the bytes of a message."""
 
     raw: bytes
+
+
+class PartialRecord(Struct, frozen=True, array_like=True):
+    """A piece of a message that has come in part, and the end of its life by the wall clock."""
+
+    raw: bytes
+    expires: float
 
 
 class AcknowledgementRecord(Struct, frozen=True, array_like=True):
@@ -76,6 +83,7 @@ class SubscriberRecord(Struct, frozen=True, array_like=True):
 HOST: RecordKind[tuple[str], HostRecord] = RecordKind("adhoc-host", HostRecord)
 REPLICAS: RecordKind[tuple[str], StoredReplica] = RecordKind("adhoc-replica", StoredReplica)
 PARTS: RecordKind[tuple[str, str], MessagePart] = RecordKind("adhoc-part", MessagePart)
+PARTIAL: RecordKind[tuple[str, str], PartialRecord] = RecordKind("adhoc-partial", PartialRecord)
 SEEN: RecordKind[tuple[str, str], SeenIdsRecord] = RecordKind("adhoc-seen", SeenIdsRecord)
 RING: RecordKind[tuple[str, str], AcknowledgementRecord] = RecordKind(
     "adhoc-acknowledged", AcknowledgementRecord
@@ -107,6 +115,7 @@ class HostStore:
         self._broker = broker
         self._parts: dict[MessageId, int] = {}  # how many records the bytes of a message have
         self._ring: deque[RingEntry] = deque()  # those that are stored, oldest first
+        self._partial: dict[MessageId, tuple[int, int]] = {}  # records and bytes of those that came in part
 
     def _store(self, operations: Iterable[Operation]) -> None:
         for one in operations:
@@ -140,6 +149,42 @@ class HostStore:
             self._store(PARTS.drop((str(id), str(at))) for at in range(count))
             self._broker.store(REPLICAS.drop((str(id),)))
 
+    def follow_partial(self, host: AdhocHost) -> None:
+        """Store what has come of messages that are not whole, and forget those that are, or are gone."""
+        for id, offset in host.partial.take_changed():
+            count, size = self._partial.get(id, (0, 0))
+            found = host.partial.get(id)
+            if found is None or offset < size:
+                self._drop_partial(id)
+                count = size = 0
+            if found is not None:
+                part, expires_at = found
+                pieces = [bytes(part[at : at + PART_SIZE]) for at in range(size, len(part), PART_SIZE)]
+                expires = self._wall(expires_at)
+                for at, raw in enumerate(pieces, count):
+                    self._broker.store(PARTIAL.set((str(id), str(at)), PartialRecord(raw, expires)))
+                self._partial[id] = count + len(pieces), len(part)
+
+    def _drop_partial(self, id: MessageId) -> None:
+        count, _ = self._partial.pop(id, (0, 0))
+        self._store(PARTIAL.drop((str(id), str(at))) for at in range(count))
+
+    def _restore_partial(self, host: AdhocHost) -> None:
+        broker, pieces = self._broker, PARTIAL.taken(self._broker.state)
+        for text in dict.fromkeys(text for text, _ in pieces):
+            raws: list[PartialRecord] = []
+            while (piece := pieces.pop((text, str(len(raws))), None)) is not None:
+                raws.append(piece)
+            expires_at = broker.deadline(min((one.expires for one in raws), default=0.0), TTL_S_MAX)
+            part = b"".join(one.raw for one in raws)
+            self._partial[id_of(text)] = len(raws), len(part)
+            if expires_at > broker.now:
+                host.partial.restore(id_of(text), part, expires_at)
+            else:
+                self._drop_partial(id_of(text))
+        for key in pieces:  # behind one that is damaged
+            broker.store(PARTIAL.drop(key))
+
     # Ids and acknowledgements
 
     def note_seen(self, host: AdhocHost, id: MessageId) -> None:
@@ -169,6 +214,7 @@ class HostStore:
                 host.ring.add(id_of(text), recipient, broker.now + left_s, ack.proof)
             self._broker.store(RING.drop((text, recipient)))  # it is stored again under its new number
         self.follow_ring(host)
+        self._restore_partial(host)
         parts = PARTS.taken(state)
         for (text,), stored in REPLICAS.taken(state).items():
             self._restore(host, text, stored, parts)

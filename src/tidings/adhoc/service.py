@@ -279,6 +279,7 @@ class AdhocService(Service):
                 case ForwardMessage():
                     pass  # the network of the node does it
         self._store.follow_ring(self.host)
+        self._store.follow_partial(self.host)
         self.meetings.pump()
         self.meetings.durable()
         if self.host.wake_at < inf:
