@@ -79,12 +79,18 @@ def test_a_summary_that_never_decodes_is_refused_and_the_meeting_goes_on(junk):
     assert hosts.got("a", "jobs") == [{"n": 1}]
 
 
-def test_a_million_ids_are_refused_and_a_hundred_thousand_bounded():
+def test_a_million_ids_are_refused_and_a_hundred_thousand_bounded(monkeypatch):
+    monkeypatch.setattr("tidings.adhoc.meeting.HAS_MAX", 150_000)
     hosts = _together()
     (error,) = _say(hosts, NewsFrame((), tuple(MessageId("s", 1, n) for n in range(1_000_000))))
+    assert "at most 8388608 are allowed" in str(error)
+    (error,) = _say(hosts, NewsFrame((), tuple(MessageId("s", 1, n) for n in range(100_001))))
     assert "length <= 100000" in str(error)
-    assert hosts.tally("a", "refused", "frame") == 1
-    assert _say(hosts, NewsFrame((), tuple(MessageId("s", 1, n) for n in range(100_000)))) == []
+    assert hosts.tally("a", "refused", "frame") == 2
+    for first in (0, 100_000):
+        assert _say(hosts, NewsFrame((), tuple(MessageId("s", 1, first + n) for n in range(100_000)))) == []
+    assert hosts.tally("a", "refused", "ids") == 1
+    assert len(hosts["a"].core.adhoc.host.meetings["b"].has) <= 150_000
     assert hosts.held("a") == 0
 
 

@@ -4,6 +4,9 @@ import pytest
 from adhoc.nodes import Hosts
 from msgspec.structs import replace
 
+from tidings.adhoc.carried_events import unpack
+from tidings.event.wire import decode_event
+
 
 def _line(**settings):
     hosts = Hosts("a", "b", "c", **settings)
@@ -199,3 +202,20 @@ def test_a_recipient_whose_disk_is_full_acknowledges_nothing_and_has_the_message
     hosts.meet("a", "b")
     assert hosts.got("b", "jobs") == [{"n": 1}]
     assert hosts.held("a") == 0
+
+
+def test_two_hosts_that_meet_for_seconds_exchange_the_best_first():
+    hosts = _line()
+    for n in range(20):
+        hosts.put("a", "jobs@c", n=n, text="x" * 60_000)
+    hosts.put("a", "jobs@c", n=20, text="x" * 60_000, priority=9)
+    hosts.put("a", "jobs@c", n=21, text="x" * 60_000, delivery="reliable")
+    link = hosts.world.network.link("a", "b")
+    link.conditions = replace(link.conditions, bytes_per_s=100_000.0)
+    hosts.begin("a", "b")
+    hosts.run(1.5)
+    hosts._part("a", "b")
+    hosts.run(10.0)
+    carried = [decode_event(unpack(one.message.raw).raw)["n"] for one in hosts["b"].core.adhoc.host.buffer]
+    assert carried[:2] == [21, 20]
+    assert len(carried) < 10

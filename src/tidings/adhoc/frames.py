@@ -27,7 +27,7 @@ CONTEXT_MAX = 10_000
 """Hosts of which a strategy reports how often they are met."""
 ANNOUNCED_MAX = 10_000
 """Announcements of one frame."""
-FRAME_MAX = 16 << 20
+FRAME_MAX = 8 << 20
 """Bytes of one frame."""
 CHUNK = 64 << 10
 """Bytes of a message that one frame has at most."""

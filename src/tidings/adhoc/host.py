@@ -279,7 +279,8 @@ class AdhocHost:
                 self._on_receipt(meeting, frame, now, effects)
             case NewsFrame():
                 self._hear(meeting, frame.acknowledged, now, effects)
-                meeting.has.update(frame.ids)
+                if not meeting.learn(frame.ids):
+                    self.tallies["refused", "ids"] += 1
         return effects
 
     def _on_summary(

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from tidings.adhoc.frames import FRAME_MAX, AdhocFrame, CopyFrame, encode_frame
+from tidings.adhoc.frames import AdhocFrame, CopyFrame, encode_frame
 from tidings.adhoc.host import AdhocHost
 from tidings.errors import Refused, TidingsError
 from tidings.overlay.neighbours import Neighbour
@@ -31,7 +31,7 @@ UNANSWERED_MAX = 4 * WINDOW
 class FrameRequest(Struct, frozen=True):
     """The arguments of `link.adhoc`: one frame of a meeting."""
 
-    frame: Annotated[bytes, Meta(max_length=FRAME_MAX)]
+    frame: bytes
 
 
 class ByteRate:

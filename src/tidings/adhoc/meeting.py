@@ -8,10 +8,13 @@ once in a meeting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
 
 from tidings.adhoc.messages import MessageId, Replica
+
+HAS_MAX = 500_000
+"""Messages of which it is known in one meeting that the other host has them."""
 
 _Place = tuple[bool, bool, int, int, MessageId]
 
@@ -33,6 +36,13 @@ class Meeting:
         self.copies: dict[MessageId, int] = {}  # of copies whose receipt has not come
         self.bytes_received = self.bytes_sent = 0  # of messages
         self._candidates: list[_Place] = []
+
+    def learn(self, ids: Collection[MessageId]) -> bool:
+        """Note what the other host has; False if it says more than anybody can carry."""
+        if len(self.has) + len(ids) > HAS_MAX:
+            return False
+        self.has.update(ids)
+        return True
 
     def offer(self, replicas: Iterable[Replica]) -> None:
         """Consider replicas for this host, unless it has them."""
