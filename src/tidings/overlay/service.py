@@ -156,7 +156,7 @@ class Overlay(Service):
         self._draining = Draining(broker, *around, self._is_of_use)
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, settings.tolerate - 1))
         self.keeping = Keeping(broker, *known_here, settings, self._log, self._holding.dropped)
-        self._bereavement = Bereavement(broker, self.neighbours, self.topology, self.later, TOLERATE)
+        self._bereavement = Bereavement(broker, self.neighbours, self.topology, self.later, settings.tolerate)
         self.routing.took = self._bereavement.took
         broker.open_link = self._open_link
         broker.epoch = self.numbers.epoch
