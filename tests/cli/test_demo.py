@@ -278,7 +278,8 @@ def program(*arguments: str, settings: str = "") -> list[str]:
     code = f"""
 from tidings.cli import demo
 from tidings.cli.app import app
-from tidings.cli.demo import child, query, town
+from tidings.cli.demo import query, town
+from tidings.processes import started
 query.PROGRAM = {STAND_IN!r}
 town.choose.__defaults__ = (0, 0, 0)
 demo.SECONDS = 2.0
@@ -352,7 +353,7 @@ def test_without_an_alarm_it_fails_and_says_so(environment: dict[str, str]) -> N
 
 
 def test_a_query_that_dies_ends_it_with_its_complaint(environment: dict[str, str], tmp_path: Path) -> None:
-    settings = "child.LINGER_S_MAX = 0.2"
+    settings = "started.LINGER_S = 0.2"
     result = ended(program(settings=settings), environment | {"TIDINGS_TEST_QUERY": "dying"})
     assert result.returncode == 2
     assert "tidings: the pipeline ended with exit code 1\nthe cluster is on fire\n" in result.stderr
@@ -361,7 +362,7 @@ def test_a_query_that_dies_ends_it_with_its_complaint(environment: dict[str, str
 
 
 def test_a_query_that_does_not_end_is_killed_with_all_it_started(environment: dict[str, str]) -> None:
-    settings = "child.END_S_MAX = child.LINGER_S_MAX = 0.2"
+    settings = "started.GRACE_S = started.LINGER_S = 0.2"
     result = ended(program(settings=settings), environment | {"TIDINGS_TEST_QUERY": "stubborn"})
     assert result.returncode == 0, result.stderr  # the lease of the reader was over
     assert not left_behind(environment)

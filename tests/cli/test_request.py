@@ -16,9 +16,9 @@ from node.peers import ANSWER_S_MAX, Start, starting
 import tidings
 from tidings import Event
 from tidings.cli.request import Answerer
-from tidings.cli.work import run_shell
 from tidings.errors import RequestFailed
 from tidings.filters import Filter
+from tidings.processes import shell
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ def test_without_a_request_the_service_ends_when_its_time_is_up() -> None:
 
 def test_a_command_that_is_cancelled_ends_with_all_that_it_has_started() -> None:
     async def cancel() -> None:
-        running = asyncio.ensure_future(run_shell("sleep 1000 & wait", b"", subprocess.PIPE))
+        running = asyncio.ensure_future(shell("sleep 1000 & wait", b"", subprocess.PIPE))
         await asyncio.sleep(0)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):

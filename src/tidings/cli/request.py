@@ -20,13 +20,13 @@ from tidings.cli.events import read_body, read_fields
 from tidings.cli.filter import parse
 from tidings.cli.options import Fields, Json, Name, argument, option, seconds
 from tidings.cli.printing import line_of, print_event, print_json, shown
-from tidings.cli.work import run_shell
 from tidings.client import Bus, Subscription
 from tidings.client.requests import failure_event
 from tidings.errors import CodecError, NoAnswer, RequestFailed, UserError
 from tidings.event import Event
 from tidings.event.json import from_json, to_json
 from tidings.filters import Filter
+from tidings.processes import shell
 
 TIMEOUT_S = 30.0
 
@@ -156,7 +156,7 @@ class Answerer:
     async def _answer_to(self, asked: Event) -> Event:
         if self._command is None:
             return self._event()
-        code, printed = await run_shell(self._command, to_json(asked) + b"\n", subprocess.PIPE)
+        code, printed = await shell(self._command, to_json(asked) + b"\n", subprocess.PIPE)
         if code != 0:
             raise CommandFailed(f"exit code {code}")
         return from_json(printed) if self._is_event else self._event(printed)

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -28,6 +25,7 @@ from tidings.cli.printing import line_of, print_json
 from tidings.client import Message
 from tidings.errors import MessageNotHeld
 from tidings.event.json import to_json
+from tidings.processes import shell
 
 PAUSE_S = 1.0
 
@@ -70,7 +68,8 @@ async def work(
     """Run COMMAND for each message of a queue, with the event as JSON on its standard input.
 
     Exit code 0 acknowledges the message, any other gives it back to be handed out again. COMMAND finds in
-    TIDINGS_DELIVERIES how often the message was handed out, this time included. With --json, what COMMAND
+    TIDINGS_DELIVERIES how often the message was handed out, this time included, and in TIDINGS_WORKER the
+    process of this worker. What COMMAND leaves running ends 5 s after it. With --json, what COMMAND
     prints goes to standard error. The exit code is 1 if a message was not acknowledged.
     """
     wanted = parse(where, json)
@@ -148,8 +147,8 @@ class CommandWorker:
     async def _run(self, message: Message) -> int:
         """Run the command; its exit code."""
         output = sys.stderr if self._json else None
-        deliveries = {"TIDINGS_DELIVERIES": str(message.deliveries)}
-        return (await run_shell(self._command, to_json(message.event) + b"\n", output, **deliveries))[0]
+        told = {"TIDINGS_DELIVERIES": str(message.deliveries), "TIDINGS_WORKER": str(os.getpid())}
+        return (await shell(self._command, to_json(message.event) + b"\n", output, **told))[0]
 
     def _report(self, outcome: str, message: Message, exit: int | None = None, took_s: Any = None) -> None:
         if self._json:
@@ -165,29 +164,3 @@ class CommandWorker:
         """Return the number of messages, by their outcomes."""
         others = (f", {times:,} {outcome}" for outcome, times in self.counts.items() if outcome != "done")
         return f"{self.counts['done']:,} done" + "".join(others)
-
-
-async def run_shell(
-    command: str, data: bytes, output: int | IO[Any] | None = None, **variables: str
-) -> tuple[int, bytes]:
-    """Run a shell command; its exit code, and what it printed if `output` is a pipe.
-
-    If that is cancelled, the command ends too, with all that it has started.
-    """
-    # Started in one go: a start that is cancelled half-way would leave some of the command behind.
-    process = subprocess.Popen(
-        command,
-        shell=True,
-        stdin=subprocess.PIPE,
-        stdout=output,
-        env={**os.environ, **variables},
-        process_group=0,
-    )
-    try:
-        printed, _ = await asyncio.to_thread(process.communicate, data)
-    except asyncio.CancelledError:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        await asyncio.to_thread(process.wait)  # nothing else is to begin before it has ended
-        raise
-    return process.returncode, printed or b""

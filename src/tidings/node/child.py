@@ -11,6 +11,7 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
@@ -19,6 +20,7 @@ import msgspec
 
 from tidings.errors import TidingsError, UserError
 from tidings.node import logs
+from tidings.processes import StartedProcess, start
 from tidings.timers import Backoff
 
 START_S_MAX = 60.0
@@ -44,12 +46,12 @@ class ChildProcess(Generic[ChildSettings]):
         self._settings = settings
         self._name = name
         self._module = module
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: StartedProcess | None = None
         self._watch: asyncio.Task[None] | None = None
 
     # To be overridden
 
-    async def _greet(self, process: asyncio.subprocess.Process) -> None:
+    async def _greet(self, process: StartedProcess) -> None:
         """Wait until it is there; UserError if it will not be. Called after each start, for START_S_MAX."""
 
     def _hear(self, line: bytes) -> None:
@@ -63,7 +65,7 @@ class ChildProcess(Generic[ChildSettings]):
     @property
     def is_running(self) -> bool:
         """Whether there is one that has not ended."""
-        return self._process is not None and self._process.returncode is None
+        return self._process is not None and self._process.ended is None
 
     async def start(self) -> None:
         """Start it, and wait until it is there; UserError if it will not be."""
@@ -89,9 +91,11 @@ class ChildProcess(Generic[ChildSettings]):
         self.starts += 1
         # -P: nothing is imported from the folder in which the node happens to be started.
         command = ["-P", "-m", self._module, msgspec.json.encode(self._settings).decode()]
-        self._process = process = await asyncio.create_subprocess_exec(
-            sys.executable, *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        # Not contained: it starts no others, and ends by itself when the node does.
+        self._process = process = start(
+            sys.executable, *command, stdin=subprocess.PIPE, contained=False, own_group=False
         )
+        await process.open()
         try:
             async with asyncio.timeout(START_S_MAX):
                 await self._greet(process)
@@ -111,14 +115,14 @@ class ChildProcess(Generic[ChildSettings]):
                 logs.error("a child could not be started", child=self._name, problem=str(error))
                 await self._end()
 
-    async def _see_off(self, process: asyncio.subprocess.Process, backoff: Backoff) -> bool:
+    async def _see_off(self, process: StartedProcess, backoff: Backoff) -> bool:
         """Wait until it has ended; whether that was in good order."""
         loop = asyncio.get_running_loop()
         started_at = loop.time()
-        assert process.stdout is not None
-        async for line in process.stdout:
+        async for line in process.lines():
             self._hear(line)
-        code = await process.wait()
+        code = (await process.wait()).code
+        process.close()
         if loop.time() - started_at > GOOD_S:
             backoff.reset()
         if code == 0 and self.may_leave:
@@ -128,17 +132,8 @@ class ChildProcess(Generic[ChildSettings]):
 
     async def _end(self) -> None:
         """End the process, if there is one: kindly, then not."""
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        try:
-            async with asyncio.timeout(STOP_S_MAX):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        if self._process is not None:
+            await self._process.end("the node stops", STOP_S_MAX)
 
 
 def watch_parent(ended: Callable[[], object]) -> None:

@@ -223,7 +223,7 @@ def test_the_sensor_port_is_free_again_when_the_node_has_ended() -> None:
             assert gateway is not None
             process = gateway._process
         assert process is not None
-        await wait_until(lambda: process.returncode is not None)
+        await wait_until(lambda: process.ended is not None)
         port = int(node.sensor_addresses[0].rpartition(":")[2])
         async with running(sensor_port=port) as again:
             assert again.sensor_addresses == node.sensor_addresses

@@ -165,7 +165,7 @@ class DemoWorkers:
 
     async def _unlucky(self) -> None:
         while self.killed < KILLS:
-            code = await self._work(UNLUCKY, f"sleep {JOB_S / 2}; kill -KILL $PPID")
+            code = await self._work(UNLUCKY, f"sleep {JOB_S / 2}; kill -KILL $TIDINGS_WORKER")
             if code != -signal.SIGKILL:
                 return
             self.killed += 1
@@ -179,7 +179,7 @@ class DemoWorkers:
         async with running(*PROGRAM, "queue", "work", QUEUE, command, *options) as child:
             async for line in child.lines():
                 self._hear(who, msgspec.json.decode(line, type=WorkReport))
-            if (code := await child.wait()) > 0:
+            if (code := (await child.wait()).code) > 0:
                 self._note(who, "fails", f"with exit code {code}")
             return code
 

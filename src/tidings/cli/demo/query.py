@@ -14,9 +14,10 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from tidings.cli.demo.child import PROGRAM, Child, running
+from tidings.cli.demo.child import PROGRAM, running
 from tidings.cli.demo.people import READINGS
 from tidings.errors import InternalError
+from tidings.processes import StartedProcess
 
 if TYPE_CHECKING:
     from tidings.cli.demo.views import Note
@@ -50,7 +51,7 @@ class Query:
         self._address = address
         self._folder = folder
         self._note = note
-        self._child: Child | None = None
+        self._child: StartedProcess | None = None
         self._is_over = asyncio.Event()
         self._is_stopping = False
 
@@ -80,7 +81,7 @@ class Query:
             async for line in child.lines():
                 with suppress(msgspec.DecodeError):  # lines that Spark itself prints
                     self._hear(msgspec.json.decode(line, type=Said))
-            return await child.wait()
+            return (await child.wait()).code
 
     def _hear(self, said: Said) -> None:
         if said.state == "running":

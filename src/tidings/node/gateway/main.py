@@ -25,6 +25,7 @@ from tidings.node import logs
 from tidings.node.child import ChildProcess, done_before, watch_parent
 from tidings.node.gateway.config import GatewayConfig
 from tidings.node.metrics import Metric
+from tidings.processes import StartedProcess
 
 if TYPE_CHECKING:
     from tidings.node.config import NodeConfig
@@ -141,12 +142,11 @@ class GatewayProcess(ChildProcess[GatewayConfig]):
         self.figures: dict[str, int] = {}
         """Figures that the running gateway has last reported."""
 
-    async def _greet(self, process: asyncio.subprocess.Process) -> None:
+    async def _greet(self, process: StartedProcess) -> None:
         """Read the addresses at which it listens; further starts get the same ones."""
-        assert process.stdout is not None
         addresses: list[str] = []
         while len(addresses) < _LINES + (self._settings.http_port is not None):
-            addresses.append(_address(await process.stdout.readline()))
+            addresses.append(_address(await process.readline()))
         self.addresses = self.addresses or addresses
         ports = [int(one.removesuffix("/sensors").rpartition(":")[2]) for one in self.addresses]
         self._settings = structs.replace(self._settings, port=ports[0], http_port=([*ports, None])[_LINES])
