@@ -15,6 +15,10 @@
     │   │   └── MessageNotHeld    a message that the client does not hold, or not any more
     │   ├── ChannelError                                                          (channel)
     │   │   └── ChannelNotFound   ChannelExists   ChannelAmbiguous
+    │   ├── AgentError                                                            (agent)
+    │   │   ├── GroupNotFound   GroupEnded
+    │   │   ├── LifeEnded         an agent that has ended, or whose life is an earlier one
+    │   │   └── BudgetExceeded    more than an agent or group holds
     │   └── TransactionLost       a transaction that ended without being committed
     ├── PeerError                 a fault of the other side
     │   ├── CodecError            bytes that are no event   (place)
@@ -187,6 +191,31 @@ class ChannelExists(ChannelError):
 
 class ChannelAmbiguous(ChannelError):
     """A name that several channels have: made at nodes that could not reach each other."""
+
+
+class AgentError(UserError):
+    """A request that can't be carried out for an agent or a group of agents; `agent` is its name."""
+
+    def __init__(self, agent: str, problem: str) -> None:
+        super().__init__(f"{agent}: {problem}")
+        self.agent = agent
+        self.problem = problem
+
+
+class GroupNotFound(AgentError):
+    """No group of that name or id at this node, or several of that name."""
+
+
+class GroupEnded(AgentError):
+    """A group that ends or has ended: nothing begins in it any more."""
+
+
+class LifeEnded(AgentError):
+    """An agent that has ended, or a life of it that is over: nothing of it counts any more."""
+
+
+class BudgetExceeded(AgentError):
+    """More than an agent or a group holds: nothing was spent, and nothing started."""
 
 
 class TransactionLost(UserError):

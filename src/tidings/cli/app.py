@@ -55,6 +55,8 @@ COMMANDS = {
     ),
     "node": ("node:app", "Run a node until it is stopped with Ctrl-C or SIGTERM."),
     "queue": ("queue:app", "Create queues, put messages into them and get them out."),
+    "agent": ("agent:app", "Show groups of agents, what they cost and why they ended; end them."),
+    "lease": ("lease:app", "Run any program as a member of a group, and manage leases."),
     "channel": ("channel:app", "Create channels, send events to their members and print them."),
     "advertisement": ("pubsub:advertisements", "Show the events that sources may publish."),
     "durable": ("pubsub:durables", "Show and delete durable subscriptions."),

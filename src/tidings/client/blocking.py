@@ -20,6 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, Unpack, overload
 
+from tidings.agents.arguments import GroupInfo
 from tidings.channels.description import ChannelDelivery
 from tidings.client import opening
 from tidings.client.adhoc import PlaceKind
@@ -679,6 +680,26 @@ class Bus(Root[AsyncBus]):
     def adhoc_release(self, name: str, *, timeout_s: float | None = None) -> None:
         """Have the node hold a queue or topic no longer, or forget an entry."""
         self._runner.run(self._inner.adhoc_release(name, timeout_s=timeout_s))
+
+    def groups(self) -> list[GroupInfo]:
+        """Return the groups of the node that this client may see, without their members."""
+        return self._runner.run(self._inner.groups())
+
+    def group_info(self, group: str) -> GroupInfo:
+        """Return a group with its members, by id or name; raises GroupNotFound if there is none."""
+        return self._runner.run(self._inner.group_info(group))
+
+    def stop_agents(self, which: str) -> None:
+        """End a group, by id or name, or an agent, by id, with those below it."""
+        self._runner.run(self._inner.stop_agents(which))
+
+    def renew_agents(self, which: str) -> int:
+        """Renew the lease of an agent, or of all members of a group; how many that were."""
+        return self._runner.run(self._inner.renew_agents(which))
+
+    def release_agent(self, which: str) -> None:
+        """Let an agent, or all members of a group, live without leases, for as long as the group does."""
+        self._runner.run(self._inner.release_agent(which))
 
 
 class Subscription(BlockingContext[AsyncSubscription]):

@@ -27,6 +27,7 @@ from typing import Any, Literal, Self, Unpack, get_args, overload
 
 from tidings.client.adhoc import BusAdhoc
 from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
+from tidings.client.agents import BusGroups
 from tidings.client.channels import BusChannels
 from tidings.client.crew import CONCURRENCY_MAX, GRACE_S, Stop, until_signalled
 from tidings.client.get import check_count, check_time
@@ -84,7 +85,7 @@ NodeFinder = Callable[[AsyncExitStack], Awaitable[ConnectTo]]
 """Finds or starts the node; the bus closes the stack when it ends."""
 
 
-class Bus(BusQueues, BusChannels, BusAdhoc):
+class Bus(BusQueues, BusChannels, BusAdhoc, BusGroups):
     """A connection to a node, entered once; made by `tidings.connect` and `tidings.open`.
 
     `name` is the client's name: the source of its events and the owner of its durable subscriptions. A bus is
@@ -107,11 +108,13 @@ class Bus(BusQueues, BusChannels, BusAdhoc):
         call_timeout_s: float | None = CALL_S,
         place: str = "the node",
         reach: Callable[[str], ConnectTo] | None = None,
+        is_inside: bool = False,
     ) -> None:
         """`says` returns the user and secret for each connection; `ids` says how events are numbered.
 
         `call_timeout_s` is the limit of calls without one of their own; `place` is the node in error texts.
-        `reach` returns how to connect to another node, if this one is drained.
+        `reach` returns how to connect to another node, if this one is drained. `is_inside`: the node runs in
+        this process, with the bus.
         """
         super().__init__()
         if check_time(call_timeout_s, "call_timeout_s") == 0:
@@ -130,6 +133,16 @@ class Bus(BusQueues, BusChannels, BusAdhoc):
         self._publish = self._core.publish
         self._publications = self._core.publications
         self._inbox: Inbox | None = None
+        self._says = says
+        self._is_inside = is_inside
+
+    def _twin(self) -> Bus | None:
+        """Return another bus to the same node, for another loop; None if the node is in this one."""
+        if self._is_inside:
+            return None
+        names = {"name": f"{self._name}/leases"} if self._name else {}
+        options: dict[str, Any] = {"says": self._says, "place": self._place, "reach": self._reach, **names}
+        return Bus(self._find, timeout_s=None, call_timeout_s=self._call_timeout_s, **options)
 
     async def __aenter__(self) -> Self:
         if self._entered is not None:
@@ -157,6 +170,8 @@ class Bus(BusQueues, BusChannels, BusAdhoc):
 
     async def _close(self, link: Link) -> None:
         self._is_closed = True
+        if self._held_renewals is not None:
+            await self._held_renewals.close()
         try:
             await link.close()
         finally:

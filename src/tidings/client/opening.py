@@ -158,7 +158,7 @@ def open(
     settings = None if adhoc is False else {} if adhoc is True else dict(adhoc)
     find = partial(process_node, path, queue_types, above, known, settings)
     place = "the node in this process"
-    return Bus(find, name=name, ids=ids, call_timeout_s=call_timeout_s, place=place)
+    return Bus(find, name=name, ids=ids, call_timeout_s=call_timeout_s, place=place, is_inside=True)
 
 
 async def machine_node(_held: AsyncExitStack) -> ConnectTo:

@@ -58,6 +58,11 @@ class Runner:
         return os.getpid() != self._process
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the thread."""
+        return self._loop
+
+    @property
     def is_running(self) -> bool:
         """Whether it can still run coroutines."""
         return self._thread.is_alive()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from tidings.agents.service import AgentService
 from tidings.channels.service import ChannelService
 from tidings.errors import NotAllowed, Refused
 from tidings.ids import new_system
@@ -124,6 +125,8 @@ class NodeCore:
         broker.add(self.overlay)
         self.channels = ChannelService(broker, self.overlay, self._entropy)
         broker.add(self.channels)
+        self.agents = AgentService(broker)
+        broker.add(self.agents)
         self.adhoc = None if self._settings.adhoc is None else self._meet_hosts(self._settings.adhoc)
 
     def _meet_hosts(self, settings: AdhocSettings) -> AdhocService:

@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 from msgspec import DecodeError, Raw, Struct
 
 from tidings.errors import (
+    AgentError,
+    BudgetExceeded,
     ChannelAmbiguous,
     ChannelError,
     ChannelExists,
@@ -23,6 +25,9 @@ from tidings.errors import (
     CodecError,
     Disconnected,
     FilterError,
+    GroupEnded,
+    GroupNotFound,
+    LifeEnded,
     MessageNotHeld,
     MissingExtra,
     NotAllowed,
@@ -55,6 +60,14 @@ _CHANNEL_ERRORS: dict[str, type[ChannelError]] = {
     "channel-ambiguous": ChannelAmbiguous,
 }
 _CHANNEL_CODES = {kind: code for code, kind in _CHANNEL_ERRORS.items()}
+_AGENT_ERRORS: dict[str, type[AgentError]] = {
+    "group-not-found": GroupNotFound,
+    "group-ended": GroupEnded,
+    "life-ended": LifeEnded,
+    "budget": BudgetExceeded,
+    "agent": AgentError,
+}
+_AGENT_CODES = {kind: code for code, kind in _AGENT_ERRORS.items()}
 
 
 class ProtocolMessage(Struct, array_like=True, frozen=True, gc=False):
@@ -360,6 +373,9 @@ def failure_of(error: TidingsError | DecodeError) -> Failure:
         case ChannelError():
             details = {"channel": error.channel, "problem": error.problem}
             return Failure(_CHANNEL_CODES[type(error)], str(error), details)
+        case AgentError():
+            details = {"agent": error.agent, "problem": error.problem}
+            return Failure(_AGENT_CODES[type(error)], str(error), details)
         case TransactionLost():
             return Failure("rolled-back", str(error))
         case NotAllowed():
@@ -384,6 +400,8 @@ def error_of(failure: Failure) -> TidingsError:
         return _QUEUE_ERRORS[code](str(details.get("queue", "")), str(details.get("problem", text)))
     if code in _CHANNEL_ERRORS:
         return _CHANNEL_ERRORS[code](str(details.get("channel", "")), str(details.get("problem", text)))
+    if code in _AGENT_ERRORS:
+        return _AGENT_ERRORS[code](str(details.get("agent", "")), str(details.get("problem", text)))
     if code == "rolled-back":
         return TransactionLost(text)
     if code == "not-allowed":

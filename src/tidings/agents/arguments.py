@@ -1,0 +1,182 @@
+"""What clients ask of the agents of a node, and what they are answered."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from tidings.agents.events import AgentKind, Reason
+from tidings.agents.ledger import AgentState, GroupPhase
+from tidings.agents.orphans import LEASE_S_MAX, LEASE_S_MIN
+from tidings.protocol.arguments import NAME_LENGTH_MAX, Name
+
+TIMEOUT_S_MAX = 366 * 86_400.0
+GRACE_S_MAX = 3_600.0
+COOKIE_LENGTH_MAX = 64
+
+Id = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-z0-9][a-z0-9.-]*$")]
+MaybeName = Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]
+Cookie = Annotated[str, Meta(min_length=16, max_length=COOKIE_LENGTH_MAX)]
+LeaseS = Annotated[float, Meta(ge=LEASE_S_MIN, le=LEASE_S_MAX)]
+
+
+class OpenGroup(Struct, frozen=True):
+    """The arguments of `agent.open`; doing it twice with one id is doing it once."""
+
+    group: Id
+    name: Name
+    condition: Any
+    timeout_s: Annotated[float, Meta(gt=0, le=TIMEOUT_S_MAX)] | None = None
+    grace_s: Annotated[float, Meta(ge=0, le=GRACE_S_MAX)] = 5.0
+    budget: Any = None
+    rates: Any = None
+    soft: Annotated[float, Meta(ge=0, le=1)] = 0.2
+    parent: MaybeName = ""
+    """Agent as which the group is a member of another one; it was entered with the kind `group`."""
+    parent_cookie: Annotated[str, Meta(max_length=COOKIE_LENGTH_MAX)] = ""
+
+
+class WhichGroup(Struct, frozen=True):
+    """The group that is meant, by id or name."""
+
+    group: Name
+
+
+class EnterAgent(Struct, frozen=True):
+    """The arguments of `agent.enter`; doing it twice with one cookie is doing it once."""
+
+    group: Name
+    cookie: Cookie
+    name: MaybeName = ""
+    parent: MaybeName = ""
+    kind: AgentKind = "task"
+    where: MaybeName = ""
+    lease_s: LeaseS = 30.0
+    share: Any = None
+
+
+class Life(Struct, frozen=True):
+    """One life of an agent: the arguments of what it does itself."""
+
+    agent: Name
+    life: Annotated[int, Meta(ge=1)]
+    cookie: Cookie
+    where: MaybeName = ""
+
+
+class SpendAmounts(Life, frozen=True, kw_only=True):
+    """The arguments of `agent.spend` and `agent.more`."""
+
+    amounts: Any
+    what: MaybeName = ""
+    step: Annotated[int, Meta(ge=0)] = 0
+
+
+class GiveResult(Life, frozen=True, kw_only=True):
+    """The arguments of `agent.result`; the result is JSON."""
+
+    result: bytes
+    partial: bool = False
+
+
+class LeaveGroup(Life, frozen=True, kw_only=True):
+    """The arguments of `agent.leave`."""
+
+    reason: Reason = "done"
+    problem: Annotated[str, Meta(max_length=10_000)] = ""
+
+
+class StopAgents(Struct, frozen=True):
+    """The arguments of `agent.stop`: a group, or an agent with those below it."""
+
+    which: Name
+    reason: Reason = "user"
+
+
+class WatchGroup(Struct, frozen=True):
+    """The arguments of `agent.watch`.
+
+    Answered when the group has changed since this version, or after a while.
+    """
+
+    group: Name
+    after: int = -1
+
+
+class LeaseTerms(Struct, frozen=True):
+    """What a life is told.
+
+    Whether it may go on, its limits, and how long it lives at most if nobody can be asked.
+    """
+
+    agent: str
+    life: int
+    group: str
+    goes_on: bool
+    lease_s: float
+    grace_s: float
+    orphan_s_max: float
+    reason: Reason | None = None
+    left_s: float | None = None
+    budget: dict[str, float] = field(default_factory=dict)
+
+
+class AgentInfo(Struct, frozen=True, kw_only=True):
+    """An agent, as it is shown."""
+
+    agent: str
+    name: str
+    group: str
+    group_name: str
+    parent: str
+    kind: AgentKind
+    state: AgentState
+    life: int
+    user: str
+    where: str
+    entered_us: int
+    ended_us: int | None
+    reason: Reason | None
+    problem: str
+    lost: bool
+    released: bool
+    lease_s: float
+    lease_left_s: float | None
+    done: bool
+    result: Any
+    given: dict[str, float]
+    spent: dict[str, float]
+    held: dict[str, float]
+
+
+class GroupInfo(Struct, frozen=True, kw_only=True):
+    """A group, as it is shown; without `agents` where many are listed."""
+
+    group: str
+    name: str
+    user: str
+    condition: str
+    phase: GroupPhase
+    reason: Reason | None
+    problem: str
+    opened_us: int
+    until_us: int | None
+    ended_us: int | None
+    grace_s: float
+    parent: str
+    running: int
+    members: int
+    version: int
+    given: dict[str, float]
+    spent: dict[str, float]
+    refunded: dict[str, float]
+    held: dict[str, float]
+    written_off: dict[str, float]
+    agents: list[AgentInfo] = field(default_factory=list)
+
+
+def encode_result(value: object) -> bytes:
+    """Return a result as it travels."""
+    return msgspec.json.encode(value)

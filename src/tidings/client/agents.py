@@ -1,0 +1,555 @@
+"""Groups of agents, as programs use them.
+
+    async with bus.group("trip", any_of(), timeout_s=600, budget={"usd": 5}) as group:
+        await group.spawn(search, "hotel", budget={"usd": 2})
+        await group.run("python", "flights.py", name="flights", budget={"usd": 3})
+    print(group.results)
+
+At the end of its block a group waits until its condition is met, its time is up or its members have ended;
+then all that is left of it ends too. If the block is left by an error or cancelled, the group ends at once.
+An agent that has to end is cancelled: it may take the grace for a last step, such as a partial result. A
+process gets SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from tidings import processes
+from tidings.agents.arguments import GroupInfo, LeaseTerms, encode_result
+from tidings.agents.conditions import Condition, all_of
+from tidings.agents.events import AgentKind, Reason
+from tidings.client.get import check_time
+from tidings.client.renewals import HeldLife, OnOrder, Renewals
+from tidings.client.sessions import read_as
+from tidings.errors import AgentError, Disconnected, NoAnswer, UserError
+from tidings.transport.link import Link
+
+if TYPE_CHECKING:
+    from tidings.client.bus import Bus
+
+GRACE_S = 5.0
+LEASE_S = 30.0
+COOKIE_SIZE = 16
+PROBLEM_LENGTH_MAX = 400
+
+Amount = Mapping[str, float]
+AgentFunction = Callable[..., Awaitable[Any]]
+Watching = Callable[[GroupInfo], bool]
+"""A condition of one's own: called with the group whenever it has changed; true ends it."""
+
+
+def new_cookie() -> str:
+    """Return a secret by which a life is known, and which can't be guessed."""
+    return secrets.token_hex(COOKIE_SIZE)
+
+
+class Agent:
+    """An agent, for its own code: what it may, what it has done, and those that it starts."""
+
+    def __init__(self, group: AgentGroup, life: HeldLife, name: str) -> None:
+        self._group = group
+        self._life = life
+        self._steps = 0
+        self.name = name
+        self.stop_reason: str | None = None
+        """Why it is to end; None while it may go on."""
+        self.ended: processes.ProcessEnd | None = None
+        """How its program has ended, if it is one."""
+        self.is_leaving = False
+        """Whether its work is done, and only the node has to be told."""
+
+    @property
+    def id(self) -> str:
+        """Its id, which no other agent has."""
+        return self._life.terms.agent
+
+    @property
+    def life(self) -> int:
+        """The number of its life."""
+        return self._life.terms.life
+
+    @property
+    def limits(self) -> LeaseTerms:
+        """Its limits, as it was last told.
+
+        The lease, the grace, the budget it holds, the time left to the group.
+        """
+        return self._life.terms
+
+    @property
+    def budget(self) -> dict[str, float]:
+        """What it holds, as it was last told."""
+        return self._life.terms.budget
+
+    async def spend(self, what: str = "", **amounts: float) -> None:
+        """Spend something before it is used.
+
+        Raises BudgetExceeded if it holds less, and nothing is spent then.
+        """
+        self._steps += 1
+        await self._call("agent.spend", amounts=amounts, what=what, step=self._steps)
+
+    async def ask_for(self, **amounts: float) -> None:
+        """Get more out of the account of its parent; raises BudgetExceeded if that holds less."""
+        await self._call("agent.more", on_cut="fail", amounts=amounts)
+
+    async def result(self, value: object, *, partial: bool = False) -> None:
+        """Report a result, of which JSON can be made; a partial one may be followed by others."""
+        await self._call("agent.result", result=encode_result(value), partial=partial)
+
+    async def release(self) -> None:
+        """Need no lease from now on: live as long as the group does, wherever the location is."""
+        await self._call("agent.release")
+        self._life.holder.release()
+
+    async def spawn(self, function: AgentFunction, /, *arguments: Any, **options: Any) -> Member:
+        """Start an agent below this one, whose budget comes out of this one's; see `AgentGroup.spawn`."""
+        return await self._group.spawn(function, *arguments, parent=self.id, **options)
+
+    async def run(self, *command: str, **options: Any) -> Member:
+        """Start a program below this one; see `AgentGroup.run`."""
+        return await self._group.run(*command, parent=self.id, **options)
+
+    async def _call(self, operation: str, on_cut: Any = "again", **arguments: Any) -> None:
+        reply = await self._group._link.call(operation, {**self._life.arguments, **arguments}, None, on_cut)
+        if reply is not None:
+            self._life.terms = read_as(reply, LeaseTerms, "$.agent")
+
+
+class Member:
+    """A started member of a group, for the one that has started it."""
+
+    def __init__(self, agent: Agent, task: asyncio.Task[None], order: OnOrder) -> None:
+        self._agent = agent
+        self._task = task
+        self._order = order
+
+    @property
+    def ended(self) -> processes.ProcessEnd | None:
+        """How its program has ended; None while it runs, and for coroutines."""
+        return self._agent.ended
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why it was ordered to end; None if it was not."""
+        return self._agent.stop_reason
+
+    def stop(self, reason: Reason = "user") -> None:
+        """Have it end, here: with its grace for a last step."""
+        self._order(reason, self._agent.limits.grace_s)
+
+    @property
+    def id(self) -> str:
+        """The id of the agent."""
+        return self._agent.id
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._agent.name
+
+    @property
+    def limits(self) -> LeaseTerms:
+        """Its limits, which its starter learns before it has begun."""
+        return self._agent.limits
+
+    async def wait(self) -> None:
+        """Wait until it has ended, here."""
+        await asyncio.wait([self._task])
+
+
+class AgentGroup:
+    """A group of agents; made by `Bus.group`, and used inside `async with`."""
+
+    def __init__(
+        self,
+        link: Link,
+        renewals: Callable[[], Renewals],
+        wanted: dict[str, Any],
+        lease_s: float,
+        until: Watching | None = None,
+    ) -> None:
+        self._link = link
+        self._renewals = renewals
+        self._wanted = wanted
+        self._lease_s = lease_s
+        self._until = until
+        self._is_joined = "condition" not in wanted
+        self._members: dict[str, tuple[asyncio.Task[None], Callable[[str, float], None]]] = {}
+        self._watcher: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
+        self._info: GroupInfo | None = None
+
+    @property
+    def id(self) -> str:
+        """The id of the group, by which others find it: `tidings lease run --group ID`."""
+        return str(self._wanted["group"])
+
+    @property
+    def info(self) -> GroupInfo:
+        """What was last heard of the group."""
+        if self._info is None:
+            raise UserError("a group is used inside `async with`")
+        return self._info
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """The results of members by name, partial ones too; complete when the block has ended."""
+        return {one.name: one.result for one in self.info.agents if one.result is not None}
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why the group has ended; None while it has not."""
+        return self.info.reason
+
+    async def __aenter__(self) -> Self:
+        operation = "agent.show" if self._is_joined else "agent.open"
+        reply = await self._link.call(operation, self._wanted, None, "again")
+        self._info = read_as(reply, GroupInfo, "$.group")
+        self._wanted["group"] = self._info.group
+        self._watcher = asyncio.ensure_future(self._watch())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert self._watcher is not None
+        try:
+            if self._is_joined:
+                if kind is None and self._members:
+                    await asyncio.wait([task for task, _order in self._members.values()])
+            elif kind is None:
+                with suppress(AgentError):
+                    await self._link.call("agent.seal", {"group": self.id}, None, "again")
+                await self._over.wait()
+            else:
+                interrupted = issubclass(kind, asyncio.CancelledError | KeyboardInterrupt)
+                reason: Reason = "user" if interrupted else "error"
+                with suppress(NoAnswer, Disconnected, AgentError):
+                    await self.stop(reason)
+        except BaseException:
+            if not self._is_joined:
+                with suppress(NoAnswer, Disconnected, AgentError):
+                    await self.stop("user")
+            raise
+        finally:
+            for _task, order in list(self._members.values()):
+                order(str(self.info.reason or "user"), self.info.grace_s)
+            if self._members:
+                await asyncio.wait([task for task, _order in self._members.values()])
+            self._watcher.cancel()
+            await asyncio.wait([self._watcher])
+            with suppress(NoAnswer, Disconnected, AgentError):
+                await self.refresh()
+
+    async def stop(self, reason: Reason = "user") -> None:
+        """End the group, with all its members."""
+        await self._link.call("agent.stop", {"which": self.id, "reason": reason}, None, "again")
+
+    async def refresh(self) -> GroupInfo:
+        """Ask the node how the group stands."""
+        reply = await self._link.call("agent.show", {"group": self.id}, None, "again")
+        self._info = read_as(reply, GroupInfo, "$.group")
+        return self._info
+
+    async def wait(self) -> GroupInfo:
+        """Wait until the group has ended, without sealing it."""
+        await self._over.wait()
+        return await self.refresh()
+
+    # Members
+
+    async def spawn(
+        self,
+        function: AgentFunction,
+        /,
+        *arguments: Any,
+        name: str = "",
+        budget: Amount | None = None,
+        lease_s: float | None = None,
+        parent: str = "",
+    ) -> Member:
+        """Start an agent: a coroutine function, called with its `Agent` and the arguments.
+
+        It is entered before it starts. What it returns is its result, unless it is None; an error is the
+        reason of its end. Its budget comes out of that of the group, or of its parent.
+        """
+        agent, life = await self._enter(
+            "task", name or getattr(function, "__name__", ""), budget, lease_s, parent
+        )
+
+        async def work() -> Any:
+            return await function(agent, *arguments)
+
+        return self._begin(agent, life, asyncio.ensure_future(self._live_task(agent, life, work)))
+
+    async def run(
+        self,
+        *command: str,
+        name: str = "",
+        budget: Amount | None = None,
+        lease_s: float | None = None,
+        parent: str = "",
+        environment: Mapping[str, str] | None = None,
+        **files: Any,
+    ) -> Member:
+        """Start a program. Exit code 0 is its result; any other one is an error.
+
+        It ends with all that it has started. It finds its group in TIDINGS_GROUP, and itself in
+        TIDINGS_AGENT.
+        """
+        agent, life = await self._enter("process", name or Path(command[0]).name, budget, lease_s, parent)
+        options = {"stdout": None, **files, "environment": {**(environment or {}), **agent_environment(life)}}
+        living = self._live_process(agent, life, command, options)
+        return self._begin(agent, life, asyncio.ensure_future(living))
+
+    async def group(
+        self,
+        name: str,
+        condition: Condition | Watching | None = None,
+        *,
+        budget: Amount | None = None,
+        timeout_s: float | None = None,
+        grace_s: float = GRACE_S,
+        parent: str = "",
+    ) -> AgentGroup:
+        """Return a group that is a member of this one, to be entered with `async with`.
+
+        Its budget comes out of this group's. Met, its condition is its result here; it ends with this group.
+        """
+        _, life = await self._enter("group", name, budget, None, parent)
+        limits = {"timeout_s": timeout_s, "grace_s": grace_s, "rates": None, "soft": 0.2, "budget": None}
+        asked, until = _group_request(name, condition, limits)
+        asked |= {"parent": life.terms.agent, "parent_cookie": life.cookie}
+        return AgentGroup(self._link, self._renewals, asked, self._lease_s, until)
+
+    async def _enter(
+        self, kind: AgentKind, name: str, budget: Amount | None, lease_s: float | None, parent: str
+    ) -> tuple[Agent, HeldLife]:
+        cookie, where = new_cookie(), location()
+        asked = {
+            "group": self.id,
+            "cookie": cookie,
+            "name": name,
+            "parent": parent,
+            "kind": kind,
+            "where": where,
+            "lease_s": self._lease_s if lease_s is None else lease_s,
+            "share": dict(budget or {}),
+        }
+        reply = await self._link.call("agent.enter", asked, None, "again")
+        terms = read_as(reply, LeaseTerms, "$.agent")
+        life = HeldLife(terms, cookie, where, lambda _reason, _grace_s: None)
+        return Agent(self, life, name), life
+
+    def _begin(self, agent: Agent, life: HeldLife, task: asyncio.Task[None]) -> Member:
+        def order(reason: str, _grace_s: float) -> None:
+            if agent.stop_reason is None and not agent.is_leaving:
+                agent.stop_reason = reason
+                task.cancel()
+
+        life.on_order = order
+        self._members[agent.id] = task, order
+        self._renewals().add(life)
+        return Member(agent, task, order)
+
+    async def _live_task(self, agent: Agent, life: HeldLife, work: Callable[[], Awaitable[Any]]) -> None:
+        """Run a coroutine until it ends, or is ordered to: then it has the grace for its last step."""
+        working = asyncio.ensure_future(work())
+        reason, problem, result = "done", "", None
+        try:
+            await self._finish(agent, life, working)
+            result = working.result()
+        except asyncio.CancelledError:
+            reason = agent.stop_reason or "user"
+        except Exception as error:
+            reason, problem = "error", f"{type(error).__name__}: {error}"[:PROBLEM_LENGTH_MAX]
+        await self._leave(agent, life, reason, problem, result)
+
+    async def _finish(self, agent: Agent, life: HeldLife, working: asyncio.Future[Any]) -> None:
+        try:
+            await asyncio.wait([working])
+        except asyncio.CancelledError:
+            working.cancel()
+            await asyncio.wait([working], timeout=life.terms.grace_s)
+            working.cancel()  # what is left of it has had its time
+            if not working.done():
+                raise
+            if agent.stop_reason is None:
+                raise
+
+    async def _live_process(
+        self, agent: Agent, life: HeldLife, command: tuple[str, ...], options: Mapping[str, Any]
+    ) -> None:
+        """Run a program until it ends, or is ordered to."""
+        reason, problem, result = "done", "", None
+        try:
+            process = processes.start(*command, **options)
+            try:
+                agent.ended = ended = await process.wait()
+                process.close()
+                result = {"exit": ended.code}
+                if ended.code:
+                    reason, problem, result = "error", f"exit code {ended.code}", None
+            except asyncio.CancelledError:
+                reason = agent.stop_reason or "user"
+                agent.ended = await process.end(reason, life.terms.grace_s)
+        except OSError as error:
+            reason, problem = "error", f"{command[0]}: {error.strerror}"
+        await self._leave(agent, life, reason, problem, result)
+
+    async def _leave(self, agent: Agent, life: HeldLife, reason: str, problem: str, result: Any) -> None:
+        """Say that an agent has ended; if nobody can be told, the node finds out by its lease."""
+        agent.is_leaving = True
+        self._renewals().remove(life)
+        try:
+            if result is not None:
+                await agent.result(result)
+            leaving = {**life.arguments, "reason": reason, "problem": problem}
+            await self._link.call("agent.leave", leaving, None, "again")
+        except (AgentError, NoAnswer, Disconnected):
+            pass
+        except UserError as error:  # a result of which no JSON can be made
+            problem = f"{type(error).__name__}: {error}"[:PROBLEM_LENGTH_MAX]
+            leaving = {**life.arguments, "reason": "error", "problem": problem}
+            with suppress(AgentError, NoAnswer, Disconnected):
+                await self._link.call("agent.leave", leaving, None, "again")
+        finally:
+            self._members.pop(agent.id, None)
+
+    # Changes
+
+    async def _watch(self) -> None:
+        """Hear of changes until the group has ended; those that have to end are ended."""
+        version = -1
+        while not self._over.is_set():
+            try:
+                reply = await self._link.call(
+                    "agent.watch", {"group": self.id, "after": version}, 60.0, "again"
+                )
+            except (NoAnswer, Disconnected):
+                if self._link.core.failure is not None:
+                    self._over.set()
+                await asyncio.sleep(0.1)
+                continue
+            except AgentError:  # the group was forgotten, or its node has begun anew without it
+                self._over.set()
+                return
+            info = read_as(reply, GroupInfo, "$.group")
+            version, self._info = info.version, info
+            for one in info.agents:
+                if one.agent in self._members:
+                    self._members[one.agent][1](one.reason or "user", info.grace_s)
+            if info.phase == "ended":
+                self._over.set()
+            elif self._until is not None and info.phase == "open" and self._until(await self.refresh()):
+                await self.stop("condition")
+
+
+class BusGroups(ABC):
+    """The part of a bus for groups of agents."""
+
+    _held_renewals: Renewals | None = None
+
+    @property
+    @abstractmethod
+    def _link(self) -> Link:
+        """The connection, once the bus is entered."""
+
+    @abstractmethod
+    def _twin(self) -> Bus | None:
+        """Return another bus to the same node, for another loop; None if the node is in this one."""
+
+    def _renewing(self) -> Renewals:
+        if self._held_renewals is None:
+            self._held_renewals = Renewals(self._link, self._twin)
+        return self._held_renewals
+
+    def group(
+        self,
+        name: str,
+        condition: Condition | Watching | None = None,
+        *,
+        timeout_s: float | None = None,
+        budget: Amount | None = None,
+        grace_s: float = GRACE_S,
+        lease_s: float = LEASE_S,
+        rates: Amount | None = None,
+        soft: float = 0.2,
+    ) -> AgentGroup:
+        """Return a new group of agents, to be entered with `async with`.
+
+        `condition` says when it has what it wants: `any_of()`, `all_of()` (the default), `at_least(2)`, names
+        and nested ones, or a function of its `GroupInfo`, which this program evaluates. `timeout_s` ends the
+        members, not only the waiting. `budget` is what they may spend, in units of your own; `rates` is what
+        each of them pays for a second of existence. Below the part `soft` of its budget, an agent's
+        `agent.low` is published. A member that has to end has `grace_s` for a last step; one whose location
+        is not heard of for `lease_s` is lost, and one whose location can't ask ends itself.
+        """
+        limits = {"timeout_s": timeout_s, "grace_s": grace_s, "rates": rates, "soft": soft}
+        asked, until = _group_request(name, condition, {**limits, "budget": budget})
+        return AgentGroup(self._link, self._renewing, asked, lease_s, until)
+
+    def join_group(self, which: str, *, lease_s: float = LEASE_S) -> AgentGroup:
+        """Return a group that is there, by id or name: members that are started in its block belong to it.
+
+        At the end of the block it waits for these members, and not for the group.
+        """
+        return AgentGroup(self._link, self._renewing, {"group": which}, lease_s)
+
+    async def groups(self) -> list[GroupInfo]:
+        """Return the groups of the node that this client may see, without their members."""
+        return read_as(await self._link.call("agent.list", {}, None, "again"), list[GroupInfo], "$.groups")
+
+    async def group_info(self, group: str) -> GroupInfo:
+        """Return a group with its members, by id or name; raises GroupNotFound if there is none."""
+        reply = await self._link.call("agent.show", {"group": group}, None, "again")
+        return read_as(reply, GroupInfo, "$.group")
+
+    async def stop_agents(self, which: str) -> None:
+        """End a group, by id or name, or an agent, by id, with those below it."""
+        await self._link.call("agent.stop", {"which": which}, None, "again")
+
+    async def renew_agents(self, which: str) -> int:
+        """Renew the lease of an agent, or of all members of a group; how many that were."""
+        return int(await self._link.call("agent.extend", {"which": which}, None, "again"))
+
+    async def release_agent(self, which: str) -> None:
+        """Let an agent, or all members of a group, live without leases, for as long as the group does."""
+        await self._link.call("agent.exempt", {"which": which}, None, "again")
+
+
+def _group_request(
+    name: str, condition: Condition | Watching | None, limits: dict[str, Any]
+) -> tuple[dict[str, Any], Watching | None]:
+    """Return the arguments that open a group, and the condition that its program evaluates itself."""
+    wanted: Any = all_of() if condition is None else condition
+    until = None
+    if not isinstance(wanted, Condition):
+        if not callable(wanted):
+            problem = f"a condition is any_of(), all_of(), at_least(2) or a function, not {condition!r}"
+            raise UserError(problem)
+        wanted, until = all_of(), wanted
+    check_time(limits["timeout_s"])
+    amounts = {one: dict(limits[one] or {}) for one in ("budget", "rates")}
+    about = {"group": secrets.token_hex(6), "name": name, "condition": msgspec.to_builtins(wanted)}
+    return {**about, **limits, **amounts}, until
+
+
+def location() -> str:
+    """Return where agents of this process are: the machine and the process."""
+    return f"{socket.gethostname()}:{os.getpid()}"[:255]
+
+
+def agent_environment(life: HeldLife) -> dict[str, str]:
+    """Return what the program of an agent finds in its environment."""
+    return {"TIDINGS_GROUP": life.terms.group, "TIDINGS_AGENT": life.terms.agent}

@@ -1,0 +1,158 @@
+"""Leases of the agents of a program, renewed while its location sees them alive.
+
+The location, and not the agent, asks for more: so an agent that computes for minutes without a pause is no
+orphan. Renewals run in a thread with a connection of their own, which a loop that stands still does not hold
+up; where the node is in this process, in its loop. If nobody can be asked, the lease is used up, and the
+agent ends by that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from tidings.agents.arguments import LeaseTerms
+from tidings.agents.orphans import LeaseAnswer, LeaseHolder
+from tidings.client.runner import Runner
+from tidings.client.sessions import read_as
+from tidings.errors import AgentError, Disconnected, NoAnswer, TidingsError
+from tidings.transport.link import Link
+
+if TYPE_CHECKING:
+    from tidings.client.bus import Bus
+
+ASK_S_MAX = 10.0
+"""How long an answer is waited for, at most; then nobody could be asked."""
+OnOrder = Callable[[str, float], None]
+"""Called in the loop of the bus with the reason and the grace, when an agent has to end."""
+
+
+class HeldLife:
+    """One life of an agent at this location, and its lease."""
+
+    def __init__(self, terms: LeaseTerms, cookie: str, where: str, on_order: OnOrder) -> None:
+        self.terms = terms
+        self.cookie = cookie
+        self.where = where
+        self.on_order = on_order
+        self.holder = LeaseHolder(terms.lease_s, random.random, time.monotonic())
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """How it is named in requests."""
+        terms = self.terms
+        return {"agent": terms.agent, "life": terms.life, "cookie": self.cookie, "where": self.where}
+
+
+class Renewals:
+    """Renews the leases of a bus, from when the first life is added until `close`."""
+
+    def __init__(self, link: Link, twin: Callable[[], Bus | None]) -> None:
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._lives: dict[HeldLife, None] = {}
+        self._changed: asyncio.Event | None = None
+        self._runner: Runner | None = None
+        self._running: Any = None
+        self._task: asyncio.Task[Any] | None = None  # in the thread
+        self._is_closing = False
+        bus = twin()
+        if bus is None:
+            self._running = self._loop.create_task(self._renew(lambda: link))
+        else:
+            self._runner = Runner()
+            work = self._renew_beside(bus)
+            self._running = asyncio.run_coroutine_threadsafe(work, self._runner.loop)
+
+    def add(self, life: HeldLife) -> None:
+        """Renew the lease of a life from now on."""
+        self._lives[life] = None
+        self._wake()
+
+    def remove(self, life: HeldLife) -> None:
+        """Renew it no more."""
+        self._lives.pop(life, None)
+
+    def _wake(self) -> None:
+        changed, runner = self._changed, self._runner
+        if changed is not None:
+            (self._loop if runner is None else runner.loop).call_soon_threadsafe(changed.set)
+
+    async def close(self) -> None:
+        """End it, and its thread."""
+        self._is_closing = True
+        if self._runner is None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
+            return
+        self._runner.loop.call_soon_threadsafe(self._cancel)
+        await asyncio.wait([asyncio.wrap_future(self._running)])
+        await asyncio.to_thread(self._runner.stop)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _renew_beside(self, bus: Bus) -> None:
+        """Renew over a connection of its own; before that is there, nobody can be asked."""
+        self._task = asyncio.current_task()
+        connecting = asyncio.ensure_future(bus.__aenter__())
+        try:
+            if not self._is_closing:
+                await self._renew(lambda: bus._link if connecting.done() else None)
+        except asyncio.CancelledError:
+            pass
+        finally:
+            connecting.cancel()
+            await asyncio.wait([connecting])
+            if not connecting.cancelled() and connecting.exception() is None:
+                await bus.__aexit__(None)
+
+    async def _renew(self, link_of: Callable[[], Link | None]) -> None:
+        self._changed = asyncio.Event()
+        while True:
+            now = time.monotonic()
+            lives = list(self._lives)
+            for life in lives:
+                if life.holder.is_over(now):
+                    self._order(life, "orphan")
+            due = [life for life in lives if life.holder.asks(now)]
+            if due:
+                await asyncio.gather(*(self._ask(link_of(), life) for life in due))
+                continue
+            self._changed.clear()
+            wake_at = min((life.holder.wake_at for life in self._lives), default=inf)
+            try:
+                async with asyncio.timeout(None if wake_at == inf else max(0.0, wake_at - time.monotonic())):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _ask(self, link: Link | None, life: HeldLife) -> None:
+        answer: LeaseAnswer = "can't ask"
+        limit_s = max(0.01, min(ASK_S_MAX, life.holder.ends_at - time.monotonic()))
+        try:
+            if link is None:
+                raise Disconnected("the connection is not there yet")
+            reply = await link.call("agent.renew", life.arguments, limit_s, "again")
+            terms = read_as(reply, LeaseTerms, "$.agent")
+            answer = "yes"
+            if not terms.goes_on:
+                self._order(life, terms.reason or "user")
+        except AgentError:
+            answer = "no"
+        except (NoAnswer, Disconnected):
+            answer = "can't ask"
+        except TidingsError:  # it may not: its rights, or its user, were taken away
+            answer = "no"
+        if not life.holder.answered(answer, time.monotonic()):
+            self._order(life, "orphan")
+
+    def _order(self, life: HeldLife, reason: str) -> None:
+        """Have an agent ended, in the loop of its bus."""
+        if self._lives.pop(life, 0) is None:
+            self._loop.call_soon_threadsafe(life.on_order, reason, life.terms.grace_s)
