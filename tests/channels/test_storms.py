@@ -10,6 +10,8 @@ from channels.test_trees import create, join, lists, send
 from effort import SEED, often
 from overlay.network import Network
 
+from tidings.channels.causal import CausalOrder
+
 NODES = "123456"
 MEMBERS = "135"
 STEPS = 12
@@ -19,23 +21,45 @@ END_S = 60.0
 """After which nothing is under way any more."""
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + often(15)))
-def test_members_get_each_reliable_event_once_and_in_order_in_any_weather(seed: int) -> None:
-    chance = random.Random(seed)
-    edges = graph(chance)
-    network = Network(*edges, seed=seed, reroute_s=REROUTE_S)
-    apps = {name: network.app(name) for name in MEMBERS}
-    channel = create(network, apps["1"], delivery="reliable")
-    members = {name: join(network, apps[name], channel, durable=f"member-{name}") for name in MEMBERS}
-    sent: dict[str, list[int]] = {name: [] for name in MEMBERS}
-    cuts: list[tuple[str, str]] = []
-    for number in range(STEPS):
+class Storm:
+    """A channel whose members send while links are cut and nodes crash, and what each of them got.
+
+    `past` has all that a sender's member had got before it sent an event, and the past of that.
+    """
+
+    def __init__(self, seed: int, **about: str) -> None:
+        self.chance = random.Random(seed)
+        self.edges = graph(self.chance)
+        self.network = Network(*self.edges, seed=seed, reroute_s=REROUTE_S)
+        self.apps = {name: self.network.app(name) for name in MEMBERS}
+        self.channel = create(self.network, self.apps["1"], delivery="reliable", **about)
+        self.members = {
+            name: join(self.network, self.apps[name], self.channel, durable=f"member-{name}")
+            for name in MEMBERS
+        }
+        self.sent: dict[str, list[int]] = {name: [] for name in MEMBERS}
+        self.past: dict[int, set[int]] = {}
+        self._cuts: list[tuple[str, str]] = []
+
+    def run(self, steps: int, bursts: int = 1) -> None:
+        for _ in range(steps):
+            self._weather()
+            for _ in range(bursts):
+                self._send(self.chance.choice(MEMBERS))
+                self.network.run(self.chance.choice((0.02, 0.1, 0.5)) if bursts > 1 else 0.0)
+            self.network.run(self.chance.choice((0.1, 1.0, 3.0, 6.0)))
+        for edge in self._cuts:
+            self.network.heal(*edge)
+        self.network.run(END_S)
+
+    def _weather(self) -> None:
+        network, chance = self.network, self.chance
         match chance.choice(("cut", "heal", "crash", "", "")):
-            case "cut" if len(cuts) < CUTS_MAX:
-                cuts.append(chance.choice(edges))
-                network.cut(*cuts[-1])
-            case "heal" if cuts:
-                network.heal(*cuts.pop(chance.randrange(len(cuts))))
+            case "cut" if len(self._cuts) < CUTS_MAX:
+                self._cuts.append(chance.choice(self.edges))
+                network.cut(*self._cuts[-1])
+            case "heal" if self._cuts:
+                network.heal(*self._cuts.pop(chance.randrange(len(self._cuts))))
             case "crash":
                 crashed = network[chance.choice(NODES)]
                 crashed.crash()
@@ -43,20 +67,57 @@ def test_members_get_each_reliable_event_once_and_in_order_in_any_weather(seed: 
                 crashed.start()
             case _:
                 pass
-        name = chance.choice(MEMBERS)
-        send(apps[name], channel, number)
-        sent[name].append(number)
-        network.run(chance.choice((0.1, 1.0, 3.0, 6.0)))
-    for edge in cuts:
-        network.heal(*edge)
-    network.run(END_S)
-    got = {name: member.values for name, member in members.items()}
-    for name, values in got.items():
-        for sender, numbers in sent.items():
-            assert [one for one in values if one in numbers] == numbers, (edges, name, sender)
-    for name, neighbours in (found := lists(network, channel)).items():
-        assert name in MEMBERS or len(neighbours) > 1, (name, found)
-        assert all(name in found[one] for one in neighbours), (name, found)
+
+    def _send(self, name: str) -> None:
+        number = len(self.past)
+        known = [*self.members[name].values, *self.sent[name]]
+        self.past[number] = {one for near in known for one in (near, *self.past[near])}
+        send(self.apps[name], self.channel, number)
+        self.sent[name].append(number)
+
+    def check_each_once(self) -> None:
+        """Each member has each event once, in the order of each sender; only nodes take part that must."""
+        for name, member in self.members.items():
+            for sender, numbers in self.sent.items():
+                got = [one for one in member.values if one in numbers]
+                assert got == numbers, (self.edges, name, sender)
+        for name, neighbours in (found := lists(self.network, self.channel)).items():
+            assert name in MEMBERS or len(neighbours) > 1, (name, found)
+            assert all(name in found[one] for one in neighbours), (name, found)
+
+    def overtaken(self) -> list[tuple[str, int, set[int]]]:
+        """Events that a member got before others that their senders knew, and which these are."""
+        return [
+            (name, number, self.past[number] - set(member.values[:place]))
+            for name, member in self.members.items()
+            for place, number in enumerate(member.values)
+            if not self.past[number] <= set(member.values[:place])
+        ]
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + often(15)))
+def test_members_get_each_reliable_event_once_and_in_order_in_any_weather(seed: int) -> None:
+    storm = Storm(seed)
+    storm.run(STEPS)
+    storm.check_each_once()
+
+
+@pytest.mark.parametrize("seed", range(SEED + 1000, SEED + 1000 + often(10)))
+def test_no_member_of_a_causal_channel_gets_an_event_before_one_that_its_sender_knew(seed: int) -> None:
+    storm = Storm(seed, order="causal")
+    storm.run(STEPS, bursts=4)
+    storm.check_each_once()
+    assert not storm.overtaken()
+
+
+def test_a_channel_whose_events_name_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CausalOrder, "send", lambda _self: {})
+    for seed in (5004, 5005, 5011, 5017):
+        storm = Storm(seed, order="causal")
+        storm.run(STEPS, bursts=4)
+        if storm.overtaken():
+            return
+    raise AssertionError("nothing was overtaken")
 
 
 def graph(chance: random.Random) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from overlay.network import App, Listening, Network
 
+from tidings.channels.causal import HOLD_S, mark_of
 from tidings.errors import TidingsError
 from tidings.protocol.channels import MARK
 
@@ -239,3 +240,52 @@ def test_a_deleted_channel_is_gone_at_all_nodes(line: Network) -> None:
     line.run()
     assert lists(line, channel) == {}
     assert ended == ["the channel was deleted"] * 2
+
+
+@pytest.mark.parametrize("delivery", ["transient", "reliable"])
+def test_an_event_of_a_causal_channel_comes_after_what_its_sender_knew(line: Network, delivery: str) -> None:
+    apps = [line.app(name) for name in "135"]
+    channel = create(line, apps[0], delivery=delivery, order="causal")
+    members = [join(line, app, channel) for app in apps]
+    for number, app in enumerate(apps * 3):
+        send(app, channel, number, delivery=delivery)
+        line.run(0.5)
+    assert [member.values for member in members] == [list(range(9))] * 3
+    assert not any(line.count(name, "channel_gaps") for name in line.names)
+    assert reply(line, apps[0].ask("channel.list"))[0]["order"] == "causal"
+
+
+def test_a_node_that_names_events_which_do_not_exist_holds_its_own_events_alone(line: Network) -> None:
+    first, last = line.app("1"), line.app("5")
+    channel = create(line, first, delivery="reliable", order="causal")
+    here = join(line, first, channel)
+    join(line, last, channel)
+    forging = line["5"].core.channels.ordering
+    order = forging._order(channel)
+    order._tips = {mark_of("nobody", 1, is_volatile=False): 1 << 40}
+    send(last, channel, 1)
+    line.run()
+    send(first, channel, 2)
+    line.run()
+    assert here.values == [2]
+    line.run(HOLD_S + 5.0)
+    assert here.values == [2, 1]
+    assert here.gaps == [(1, "slow")]
+    assert line.count("1", "channel_gaps") == 1
+
+
+def test_what_is_held_for_a_durable_member_survives_a_crash_of_its_node(line: Network) -> None:
+    first, last = line.app("1"), line.app("5")
+    channel = create(line, first, delivery="reliable", order="causal")
+    here = join(line, first, channel, durable="here")
+    join(line, last, channel)
+    line["5"].core.channels.ordering._order(channel)._tips = {mark_of("nobody", 1, is_volatile=False): 9}
+    send(last, channel, 1)
+    line.run()
+    line["1"].crash()
+    line.run(1.0)
+    line["1"].start()
+    line.run(20.0)
+    assert here.values == []
+    line.run(HOLD_S + 30.0)
+    assert here.values == [1]

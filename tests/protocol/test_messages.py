@@ -27,6 +27,7 @@ def test_a_newer_peers_further_fields_are_passed_over(kind: type[ProtocolMessage
         "handles": b"",
         "numbers": b"",
         "data": b"",
+        "after": b"",
         "is_volatile": False,
         "is_again": False,
         "beyond": [1],

@@ -14,6 +14,13 @@ TYPES_MAX = 1_000
 """Types of events that a channel may name."""
 
 ChannelDelivery = Literal["transient", "reliable"]
+"""Whether events are stored until all members have them."""
+ChannelOrder = Literal["fifo", "causal"]
+"""Order in which members get events.
+
+`fifo`: those of each sender in the order in which it sent them. `causal`: also none before another that its
+sender may have known.
+"""
 
 
 class ChannelDescription(Struct, frozen=True):
@@ -29,6 +36,7 @@ class ChannelDescription(Struct, frozen=True):
     delivery: ChannelDelivery = "transient"
     types: tuple[str, ...] = ()
     reference: str = ""
+    order: ChannelOrder = "fifo"
 
     @property
     def is_private(self) -> bool:

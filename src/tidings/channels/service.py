@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b32encode
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,11 +16,13 @@ from tidings.channels.description import (
     TYPES_MAX,
     ChannelDelivery,
     ChannelDescription,
+    ChannelOrder,
     ChannelPlace,
     ChannelQuery,
     FoundChannels,
     StoredChannel,
 )
+from tidings.channels.ordering import Ordering
 from tidings.channels.trees import AGAIN_S, ChannelTrees
 from tidings.errors import (
     ChannelAmbiguous,
@@ -32,6 +35,7 @@ from tidings.errors import (
 )
 from tidings.event import Batch
 from tidings.event.header import DELIVERIES
+from tidings.event.relayed import RelayedBatch
 from tidings.exchange import NodeSubscription, Rows
 from tidings.overlay.neighbours import Neighbour
 from tidings.overlay.relaying import LinkCursor
@@ -63,6 +67,7 @@ class CreateChannel(Struct, frozen=True):
     delivery: ChannelDelivery = "transient"
     types: tuple[str, ...] = ()
     private: bool = False
+    order: ChannelOrder = "fifo"
 
 
 class NamedChannel(Struct, frozen=True):
@@ -72,11 +77,15 @@ class NamedChannel(Struct, frozen=True):
 
 
 class JoinChannel(Struct, frozen=True):
-    """The arguments of `link.channel.join`: the nodes that lie behind the one asked, and take part."""
+    """The arguments of `link.channel.join`: the nodes that lie behind the one asked, and take part.
+
+    `marks`: how far an ordered channel has come at the caller.
+    """
 
     channel: ChannelDescription
     towards: tuple[str, ...]
     through: bool = False
+    marks: bytes = b""
 
 
 class FindChannels(Struct, frozen=True):
@@ -94,11 +103,13 @@ class ChannelService(Service):
         self._overlay = overlay
         self._entropy = entropy
         self._reached: set[str] = set()  # nodes of the network's tree
+        self.ordering = Ordering(broker, _Order(self, overlay, broker))
         self.trees = ChannelTrees(broker.node, _Links(self, overlay, broker), self._keep)
         for stored in CHANNELS.known(broker.state).values():
             self.trees.restore(stored)
         for member in broker.exchange.members:
             self.trees.entered(member.channel)
+        self.ordering.restore()
         broker.channels = broker.exchange.channels = self
         overlay.routing.on_tree = self._follow_tree
         overlay.routing.wholeness.is_waiting = lambda: self.trees.is_awaited
@@ -116,12 +127,18 @@ class ChannelService(Service):
 
     def _keep(self, channel: str, stored: StoredChannel | None) -> None:
         key = (channel,)
+        if stored is None:
+            self.ordering.forget(channel)
         self._broker.store(CHANNELS.drop(key) if stored is None else CHANNELS.set(key, stored))
 
     def _follow_tree(self) -> None:
         reached = {node for edge in self._overlay.topology.tree.edges for node in edge[1:]}
         self.trees.follow_tree(has_grown=not reached <= self._reached)
         self._reached = reached
+
+    def finish_tick(self) -> None:
+        """Have stored how far ordered channels have come."""
+        self.ordering.finish_tick()
 
     def status(self) -> dict[str, Any]:
         """Return the channels in which this node takes part."""
@@ -151,7 +168,7 @@ class ChannelService(Service):
 
     def _begin(self, request: CreateChannel) -> Any:
         reference = self._token() if request.private else ""
-        about = request.delivery, request.types, reference
+        about = request.delivery, request.types, reference, request.order
         channel = ChannelDescription(self._token(), request.name, self._broker.name, *about)
         self.trees.create(channel)
         return msgspec.to_builtins(channel)
@@ -292,6 +309,29 @@ class ChannelService(Service):
         cursor, part = subscription.owner, self.trees.get(channel)
         return isinstance(cursor, LinkCursor) and part is not None and part.is_shared_with(cursor.name)
 
+    # Order
+
+    def is_ordered(self, channel: str) -> bool:
+        """Whether the events of a channel have an order beyond that of each sender."""
+        part = self.trees.get(channel)
+        return part is not None and part.channel.order != "fifo"
+
+    def sent(self, batch: Batch, channel: str) -> Batch:
+        """Return events of an ordered channel that a client has sent with what comes before them."""
+        return self.ordering.sent(batch, channel)
+
+    def arrived(self, batch: RelayedBatch, channel: str) -> bool:
+        """Whether members of an ordered channel get events now that a neighbour has handed on."""
+        return self.ordering.arrived(batch, channel)
+
+    def settle(self, channel: str) -> None:
+        """Let members of an ordered channel have what has waited for what they got last."""
+        self.ordering.settle(channel)
+
+    def missed(self, node: str, epoch: int, last: int) -> None:
+        """Events of a first node up to a number were reported as missed."""
+        self.ordering.missed(node, epoch, last)
+
     # Searching
 
     def find(self, query: ChannelQuery) -> Deferred[FoundChannels]:
@@ -352,11 +392,22 @@ class ChannelService(Service):
 
     # What neighbours tell
 
-    def _joined_by(self, asked: IncomingRequest, request: JoinChannel) -> Deferred[None]:
+    def _joined_by(self, asked: IncomingRequest, request: JoinChannel) -> Deferred[Any]:
         node = self._overlay.linking.caller(asked.session).node
         if len(self.trees) >= CHANNELS_MAX:
             raise Refused("limit", f"a node takes part in at most {CHANNELS_MAX} channels")
-        return self.trees.joined_by(node, request.channel, request.towards, request.through)
+        if self.trees.get(request.channel.id) is None and request.channel.order != "fifo":
+            self.ordering.learn(request.channel.id, {"marks": request.marks})
+        joined = self.trees.joined_by(node, request.channel, request.towards, request.through)
+        return joined.map(
+            lambda _none: self.ordering.marks(request.channel.id) or None,
+            partial(self._not_joined, request.channel.id),
+        )
+
+    def _not_joined(self, channel: str, error: TidingsError) -> TidingsError:
+        if self.trees.get(channel) is None:
+            self.ordering.forget(channel)
+        return error
 
     def _left_by(self, asked: IncomingRequest, request: NamedChannel) -> None:
         self.trees.left_by(self._overlay.linking.caller(asked.session).node, request.channel)
@@ -386,6 +437,32 @@ class ChannelService(Service):
             self._broker.cursors.end(cursor)
 
 
+class _Order:
+    """The channels of a node, as their order is kept."""
+
+    def __init__(self, service: ChannelService, overlay: Overlay, broker: Broker) -> None:
+        self._service = service
+        self._overlay = overlay
+        self._broker = broker
+        self.later = overlay.later
+
+    def is_whole(self, channel: str) -> bool:
+        """Whether all nodes that may take part in it can be reached."""
+        part = self._service.trees.get(channel)
+        return part is None or not part.is_torn
+
+    def own_epochs(self) -> list[tuple[str, int]]:
+        """Return this node with each epoch of its numbers."""
+        return [(self._broker.node, epoch) for epoch in self._overlay.numbers.epochs]
+
+    def report_gap(self, channel: str, count: int) -> None:
+        """Report to its members that events were not waited for."""
+        for member in self._broker.exchange.members:
+            if member.channel == channel and isinstance(member.sink, Consumer):
+                member.sink.lose(count, "order")
+                member.sink.report_gap()
+
+
 class _Links:
     """The links of a node, as its channels use them."""
 
@@ -395,6 +472,8 @@ class _Links:
         self.find = service.find
         self.ask = service.ask
         self.later = overlay.later
+        self.learn = service.ordering.learn
+        self.marks = service.ordering.marks
 
     def way(self, node: str) -> str | None:
         """Return the neighbour through which a node is reached."""

@@ -80,6 +80,12 @@ class ChannelLinks(Protocol):
     def unwant(self, node: str, channel: ChannelDescription) -> None:
         """Want them no longer."""
 
+    def marks(self, channel: str) -> dict[str, Any]:
+        """Return how far an ordered channel has come here, as arguments of a join."""
+
+    def learn(self, channel: str, told: object) -> None:
+        """Begin behind what a neighbour has had of a channel, as it answers a join."""
+
     def find(self, query: ChannelQuery) -> Deferred[FoundChannels]:
         """Search all nodes that can be reached."""
 
@@ -253,7 +259,10 @@ class ChannelTrees:
         is_new = step not in part.neighbours
         wanted = self._take_part(part, step)
         arguments = {"channel": part.channel, "towards": towards, "through": is_through}
+        arguments |= self._links.marks(part.channel.id)
         asked = self._links.ask(step, "link.channel.join", arguments)
+        if not part.is_begun:
+            asked.then(partial(self._links.learn, part.channel.id), ignore)
         if is_new:
             asked.then(ignore, lambda _error: self._give_up(part, step))
         return all_of([asked, wanted])

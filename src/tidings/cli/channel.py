@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.channels.description import ChannelDelivery
+from tidings.channels.description import ChannelDelivery, ChannelOrder
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.events import send_all, source_of
 from tidings.cli.filter import parse
@@ -27,6 +27,10 @@ Delivery = Annotated[
     ChannelDelivery,
     option("HOW", "transient: for members that are there; reliable: stored until all members have it."),
 ]
+Order = Annotated[
+    ChannelOrder,
+    option("ORDER", "fifo: of each sender; causal: also nothing before what its sender may have known."),
+]
 Types = Annotated[list[str] | None, option("--type", "TYPE", "A type of its events; may be repeated.")]
 Private = Annotated[bool, option("--private", "Hide it: only its reference finds it.")]
 Reference = Annotated[str | None, option("TEXT", "The reference of a private channel.")]
@@ -44,11 +48,13 @@ async def create(
     delivery: Delivery = "transient",
     types: Types = None,
     private: Private = False,
+    order: Order = "fifo",
     json: Json = False,
 ) -> None:
     """Create a channel, which exists until it is deleted."""
     async with bus_of() as bus:
-        channel = await bus.create_channel(name, delivery=delivery, types=tuple(types or ()), private=private)
+        named = tuple(types or ())
+        channel = await bus.create_channel(name, order=order, delivery=delivery, types=named, private=private)
     made = {"id": channel.id, "name": channel.name, "reference": channel.reference}
     how = f"; its reference is {channel.reference}" if private else ""
     print_result(made, f"created channel {shown(name)}{how}", json)
@@ -64,10 +70,11 @@ async def show(name: Sought = "", json: Json = False) -> None:
 
 
 def _table(found: Sequence[ChannelInfo]) -> Table:
-    table = new_table("channel", "created at", "delivery", "types", "members", wide=("members",))
+    table = new_table("channel", "created at", "delivery", "order", "types", "members", wide=("members",))
     for one in found:
         members = ", ".join(f"{shown(node)} {count}" for node, count in sorted(one.members.items()))
-        add_row(table, shown(one.name), shown(one.node), one.delivery, ", ".join(one.types) or "all", members)
+        types = ", ".join(one.types) or "all"
+        add_row(table, shown(one.name), shown(one.node), one.delivery, one.order, types, members)
     return table
 
 

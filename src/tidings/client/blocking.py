@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, Self, Unpack, overload
 
 from tidings.agents.arguments import GroupInfo
-from tidings.channels.description import ChannelDelivery
+from tidings.channels.description import ChannelDelivery, ChannelOrder
 from tidings.client import opening
 from tidings.client.adhoc import PlaceKind
 from tidings.client.advertisements import Interest as AsyncInterest
@@ -30,7 +30,7 @@ from tidings.client.advertisements import Offers as AsyncOffers
 from tidings.client.bus import CALL_S, Safety
 from tidings.client.bus import Bus as AsyncBus
 from tidings.client.channels import Channel as AsyncChannel
-from tidings.client.channels import ChannelInfo, ChannelOrder
+from tidings.client.channels import ChannelInfo
 from tidings.client.crew import GRACE_S
 from tidings.client.encryption import Keyring
 from tidings.client.federated import Engagement
@@ -612,9 +612,10 @@ class Bus(Root[AsyncBus]):
     ) -> Channel:
         """Create a channel; raises ChannelExists if there is one of that name at any node in reach.
 
-        `delivery`: whether its events are stored until all members have them. `types`: the types of events
-        that it takes. A `private` one is in no list, and found by its `reference` alone. It exists until it
-        is deleted, also without members.
+        `order`: "fifo", each sender's events in the order in which they were sent; "causal", also no event
+        before another that its sender may have known. `delivery`: whether its events are stored until all
+        members have them. `types`: the types of events that it takes. A `private` one is in no list, and
+        found by its `reference` alone. It exists until it is deleted, also without members.
         """
         return Channel(
             self._runner,
@@ -1700,6 +1701,11 @@ class Channel(BlockingContext[AsyncChannel]):
     def delivery(self) -> ChannelDelivery:
         """How its events are delivered."""
         return self._inner.delivery
+
+    @property
+    def order(self) -> ChannelOrder:
+        """In which order members get its events."""
+        return self._inner.order
 
     @property
     def types(self) -> tuple[str, ...]:

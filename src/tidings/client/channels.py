@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self, get_args
 
 from msgspec import Struct, structs
 
-from tidings.channels.description import ChannelDelivery, ChannelDescription
+from tidings.channels.description import ChannelDelivery, ChannelDescription, ChannelOrder
 from tidings.client.get import Where, check_time, condition
 from tidings.client.put import event_of
 from tidings.client.sessions import read_as
@@ -32,9 +32,6 @@ from tidings.transport.link import Link
 PREFETCH = 4_096
 """Events of a channel that may be on their way to a member or wait there."""
 
-ChannelOrder = Literal["fifo"]
-"""Order in which members get events: those of each sender in the order in which it sent them."""
-
 
 class ChannelInfo(Struct, frozen=True):
     """A channel that is there: `members` are the numbers of its members by the names of nodes."""
@@ -45,6 +42,7 @@ class ChannelInfo(Struct, frozen=True):
     delivery: ChannelDelivery
     types: tuple[str, ...]
     members: dict[str, int]
+    order: ChannelOrder = "fifo"
 
 
 class Channel:
@@ -88,6 +86,11 @@ class Channel:
         return self._description.delivery
 
     @property
+    def order(self) -> ChannelOrder:
+        """In which order members get its events."""
+        return self._description.order
+
+    @property
     def types(self) -> tuple[str, ...]:
         """The types of events that it takes; all if there are none."""
         return self._description.types
@@ -103,7 +106,7 @@ class Channel:
         return self._events.dropped
 
     def __repr__(self) -> str:
-        return f"<Channel {self.name!r} of node {self.node!r}, {self.delivery}>"
+        return f"<Channel {self.name!r} of node {self.node!r}, {self.delivery}, {self.order}>"
 
     async def __aenter__(self) -> Self:
         await self._events.__aenter__()
@@ -170,13 +173,15 @@ class BusChannels(ABC):
     ) -> Channel:
         """Create a channel; raises ChannelExists if there is one of that name at any node in reach.
 
-        `delivery`: whether its events are stored until all members have them. `types`: the types of events
-        that it takes. A `private` one is in no list, and found by its `reference` alone. It exists until it
-        is deleted, also without members.
+        `order`: "fifo", each sender's events in the order in which they were sent; "causal", also no event
+        before another that its sender may have known. `delivery`: whether its events are stored until all
+        members have them. `types`: the types of events that it takes. A `private` one is in no list, and
+        found by its `reference` alone. It exists until it is deleted, also without members.
         """
         _check(order, ChannelOrder, "order")
         _check(delivery, ChannelDelivery, "delivery")
         asked = {"name": name, "delivery": delivery, "types": list(types), "private": private}
+        asked["order"] = order
         reply = await self._link.call("channel.create", asked, check_time(timeout_s))
         return Channel(self._link, read_as(reply, ChannelDescription, "$.channel"), "", None, timeout_s)
 

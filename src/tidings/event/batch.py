@@ -41,6 +41,8 @@ class Batch:
     __slots__ = ("_count", "_events", "_offsets", "_parts", "origin", "raw")
     is_late = False
     """Whether its events come after they were reported as missed."""
+    after = b""
+    """What comes before its events in their channel, if that is ordered: see `channels/causal.py`."""
 
     def __init__(self, raw: bytes, origin: Origin | None = None, offsets: array[int] | None = None) -> None:
         self.raw = bytes(raw)

@@ -33,11 +33,13 @@ class _Provenance(Struct, array_like=True, frozen=True):
     node: str
     epoch: int
     is_volatile: bool
-    numbers: bytes
+    numbers: bytes  # none where the node is this one: they are the positions
     via: str = ""
     is_had: bool = False
     is_again: bool = False
     is_late: bool = False
+    after: bytes = b""
+    is_released: bool = False
 
 
 GrowingNumbers: TypeAlias = "array[int] | range"
@@ -52,10 +54,11 @@ class RelayedBatch(Batch):
     `age_us` is the part of their lives that was used up before they came here, `via` the neighbour that
     handed them on. What comes *again* may have been had here, or anywhere beyond, and be lacked by nodes that
     are further on: it is marked so over all hops. What was *had* here is not for clients. What is *late* was
-    reported as missed here before it came.
+    reported as missed here before it came. `after` names what comes before it in its channel; what was held
+    for that and is *released* is for clients alone, as neighbours have it.
     """
 
-    __slots__ = ("age_us", "first", "is_again", "is_had", "is_late", "numbers", "via")
+    __slots__ = ("after", "age_us", "first", "is_again", "is_had", "is_late", "is_released", "numbers", "via")
 
     def __init__(
         self,
@@ -69,8 +72,12 @@ class RelayedBatch(Batch):
         is_again: bool = False,
         is_had: bool = False,
         is_late: bool = False,
+        after: bytes = b"",
+        is_released: bool = False,
     ) -> None:
         super().__init__(raw, origin, offsets)
+        self.after = after
+        self.is_released = is_released
         self.first = first
         self.numbers = numbers
         self.age_us = age_us
@@ -99,6 +106,8 @@ class RelayedBatch(Batch):
             is_again=self.is_again,
             is_had=self.is_had,
             is_late=self.is_late,
+            after=self.after,
+            is_released=self.is_released,
         )
         taken._events = part._events
         return taken
@@ -108,7 +117,40 @@ class RelayedBatch(Batch):
         """First node and numbers, as they are stored beside the events."""
         first, numbers = self.first, array("Q", self.numbers).tobytes()
         about = first.node, first.epoch, first.is_volatile, numbers, self.via
-        return msgspec.msgpack.encode(_Provenance(*about, self.is_had, self.is_again, self.is_late))
+        marks = self.is_had, self.is_again, self.is_late
+        return msgspec.msgpack.encode(_Provenance(*about, *marks, self.after, self.is_released))
+
+
+class OrderedBatch(Batch):
+    """Events of an ordered channel that this node takes in; `after` names what comes before them there.
+
+    What is *had* is not for clients yet, and what is *released* for them alone.
+    """
+
+    __slots__ = ("after", "is_had", "is_released")
+
+    def __init__(self, batch: Batch, after: bytes, is_had: bool = False, is_released: bool = False) -> None:
+        super().__init__(batch.raw, batch.origin, batch._offsets)
+        self._events = batch._events
+        self.after = after
+        self.is_had = is_had
+        self.is_released = is_released
+
+    def take(self, rows: Iterable[int]) -> OrderedBatch:
+        return OrderedBatch(super().take(rows), self.after, self.is_had, self.is_released)
+
+    def slice(self, start: int, end: int) -> OrderedBatch:
+        return OrderedBatch(super().slice(start, end), self.after, self.is_had, self.is_released)
+
+    @property
+    def provenance(self) -> bytes:
+        """What is stored beside the events; nothing for those that name nothing, as for most."""
+        if not (self.after or self.is_had or self.is_released):
+            return b""
+        about = _Provenance(
+            "", 0, False, b"", "", self.is_had, after=self.after, is_released=self.is_released
+        )
+        return msgspec.msgpack.encode(about)
 
 
 def restored(raw: bytes, origin: Origin, provenance: bytes, age_us: int = 0) -> RelayedBatch:
@@ -119,7 +161,15 @@ def restored(raw: bytes, origin: Origin, provenance: bytes, age_us: int = 0) -> 
     is_again = stored.is_again or stored.is_had  # what was had is stored only as it came again
     about = first, numbers, age_us
     marks = is_again, stored.is_had, stored.is_late
-    return RelayedBatch(raw, origin, *about, None, stored.via, *marks)
+    batch = RelayedBatch(raw, origin, *about, None, stored.via, *marks)
+    batch.after, batch.is_released = stored.after, stored.is_released
+    return batch
+
+
+def own_order(provenance: bytes) -> tuple[bytes, bool] | None:
+    """Return what own events name, and whether they are for clients alone; None for those of other nodes."""
+    stored = _decode(provenance)
+    return None if stored.node else (stored.after, stored.is_released)
 
 
 def was_had(provenance: bytes) -> bool:

@@ -8,6 +8,7 @@ that is known, here or at a neighbour. Numbers are compared by epoch, then by po
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -49,6 +50,11 @@ class Numbers:
     def epoch(self) -> int:
         """The current epoch; 0 before the first."""
         return self._epochs[-1] if self._epochs else 0
+
+    @property
+    def epochs(self) -> Sequence[int]:
+        """All epochs that are remembered, the current one last."""
+        return self._epochs
 
     def begin(self, epoch: int) -> None:
         """Begin an epoch: of this start, or since a neighbour knows of a later one than this."""

@@ -26,7 +26,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from tidings.event import Batch, Event
-from tidings.event.relayed import FirstNode, RelayedBatch, restored
+from tidings.event.relayed import FirstNode, RelayedBatch, own_order, restored
 from tidings.exchange import Positions, Rows
 from tidings.ids import ForwardedOrigin, Origin
 from tidings.overlay.gaps import LinkGaps
@@ -36,7 +36,7 @@ from tidings.protocol.broker import Broker
 from tidings.protocol.consumer import CREDITED_SIZE_MAX, BlockingConsumer, DroppingConsumer
 from tidings.protocol.cursors import Cursor, Options, options_of
 from tidings.protocol.frames import encode_head
-from tidings.protocol.messages import Relay
+from tidings.protocol.messages import OrderedRelay, Relay
 from tidings.protocol.missed import MissedRange
 from tidings.protocol.session import Session
 from tidings.protocol.stored_consumer import StoredConsumer
@@ -198,20 +198,23 @@ class LinkCursor(Cursor):
         """The events of a stored batch, with the part of their lives that is used up."""
         broker = self.broker
         age_us = max(0, int(broker.wall * 1e6) - stored.stored_us)
-        if stored.provenance:
+        ordered = own_order(stored.provenance) if stored.provenance else (b"", False)
+        if ordered is None:
             origin = ForwardedOrigin(stored.system, stored.epoch, stored.source)
             return restored(stored.raw, origin, stored.provenance, age_us)
         source = at_node(stored.source, broker.name or broker.node)
         origin = ForwardedOrigin(stored.system, stored.epoch, source)
         numbers = range(stored.first, stored.first + stored.count)
-        return RelayedBatch(stored.raw, origin, own.stored(stored.first), numbers, age_us)
+        batch = RelayedBatch(stored.raw, origin, own.stored(stored.first), numbers, age_us)
+        batch.after, batch.is_released = ordered
+        return batch
 
     def wanted(
         self, batch: Batch, rows: range, stored: StoredBatch, leads_to: Callable[[str], bool]
     ) -> list[int]:
         """The rows of a stored batch that the neighbour wants and that do not come from its side."""
         if isinstance(batch, RelayedBatch) and (
-            leads_to(batch.first.node) or self.is_left_out(batch, stored.first)
+            batch.is_released or leads_to(batch.first.node) or self.is_left_out(batch, stored.first)
         ):
             return []
         part = batch.take(rows) if len(rows) < len(batch) else batch
@@ -368,6 +371,7 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
         origin = batch.origin or Origin()
         origin = ForwardedOrigin(origin.system, origin.epoch, self._named(origin.source))
         numbered = RelayedBatch(batch.raw, origin, first, range(base, base + len(batch)), 0, batch.offsets)
+        numbered.after = batch.after
         return numbered if len(rows) == len(batch) else numbered.take(rows)
 
     def send(
@@ -416,7 +420,7 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
         else:
             first, base = self._numbers.volatile(batch)
             source, numbers = self._named(source), _travelling(range(base, base + len(batch)), rows)
-        return Relay(
+        about = (
             self.number,
             None if origin is None else origin.system,
             0 if origin is None else origin.epoch,
@@ -430,6 +434,7 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
             age_us,
             is_again,
         )
+        return OrderedRelay(*about, batch.after) if batch.after else Relay(*about)
 
     def _named(self, source: str | None) -> str:
         """Return how a source of this node is called elsewhere."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidings.event import Batch
 from tidings.event.header import DELIVERIES
-from tidings.event.relayed import RelayedBatch
+from tidings.event.relayed import OrderedBatch, RelayedBatch
 from tidings.event.wire import Checked
 from tidings.exchange import Need, OutwardSink
 from tidings.ids import Origin
@@ -94,6 +94,8 @@ class Appending:
         age_us, provenance = 0, b""
         if isinstance(batch, RelayedBatch):
             age_us, provenance = batch.age_us, batch.provenance
+        elif isinstance(batch, OrderedBatch):
+            provenance = batch.provenance
         stored = StoredBatch(
             first,
             len(batch),

@@ -49,6 +49,7 @@ from tidings.protocol.ledger import Ledger, ProducerKey, check_growing, identity
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import ProtocolMessage, Refusal, failure_of
 from tidings.protocol.missed import Missed
+from tidings.protocol.ordered import OrderedPublishing
 from tidings.protocol.publishing import PublishedEvents, Publishing
 from tidings.protocol.relays import Relays
 from tidings.protocol.service import BlockingCall, Pool, Service
@@ -124,6 +125,7 @@ class Broker:
         self.offloaded: list[BlockingCall] = []  # what is to be run in threads: see `take_offloaded`
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
         self.ledger = Ledger(state.counters)
+        self.ordered = OrderedPublishing(self)
         self.publishing = Publishing(self)
         self.relays = Relays(self)
         self.appending = Appending(self)

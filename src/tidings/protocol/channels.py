@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from tidings.event import Batch, Event
+from tidings.event.relayed import RelayedBatch
 from tidings.exchange import NodeSubscription, Rows
 from tidings.filters import Filter
 
@@ -45,6 +46,21 @@ class Channels(Protocol):
         self, channels: Mapping[int, str], matches: list[tuple[NodeSubscription, Rows]]
     ) -> list[tuple[NodeSubscription, Rows]]:
         """Return the matches of a batch, with the events of channels for their members and on their ways."""
+
+    def is_ordered(self, channel: str) -> bool:
+        """Whether the events of a channel have an order beyond that of each sender."""
+
+    def sent(self, batch: Batch, channel: str) -> Batch:
+        """Return events of an ordered channel that a client has sent with what comes before them."""
+
+    def arrived(self, batch: RelayedBatch, channel: str) -> bool:
+        """Whether members of an ordered channel get events now that a neighbour has handed on."""
+
+    def settle(self, channel: str) -> None:
+        """Let members of an ordered channel have what has waited for what they got last."""
+
+    def missed(self, node: str, epoch: int, last: int) -> None:
+        """Events of a first node up to a number were reported as missed."""
 
 
 def channel_of(event: Event) -> str | None:

@@ -38,6 +38,7 @@ from tidings.protocol.messages import (
     Failure,
     Hello,
     Notice,
+    OrderedRelay,
     Packed,
     Refusal,
     Relay,
@@ -458,7 +459,7 @@ class Connection(KeepAlive):
     def _unpacked(self, message: Packed, _events: bytes) -> None:
         if self.unpack is None:
             raise CodecError("$", "Packed is not for a client that is no node")
-        relay, events = read_frame(Relay.KIND, self.unpack(message.data))
+        relay, events = read_frame(OrderedRelay.KIND, self.unpack(message.data))  # or without its last field
         assert isinstance(relay, Relay)
         self._delivered(relay, events)
 
@@ -523,6 +524,7 @@ class Connection(KeepAlive):
         Reply: _replied,
         Deliver: _delivered,
         Relay: _delivered,
+        OrderedRelay: _delivered,
         Packed: _unpacked,
         Notice: _noticed,
         Reverse: _reversed,

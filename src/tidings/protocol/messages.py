@@ -321,6 +321,13 @@ class Relay(Deliver, frozen=True, gc=False):
     is_again: bool = False
 
 
+class OrderedRelay(Relay, frozen=True, gc=False):
+    """Events of an ordered channel for a neighbour node: `after` names what comes before them there."""
+
+    KIND = 23
+    after: bytes = b""
+
+
 class Confirm(ProtocolMessage, frozen=True, gc=False):
     """Position up to which a neighbour, and others beyond it, have stored what was relayed to it.
 
@@ -344,7 +351,11 @@ DONE, GIVE_BACK, REJECT, UNOPENED = range(4)
 HANDLE = StructFormat(">QI")
 """A handle: the number of the message, and which of its deliveries it is."""
 
-_MESSAGES: list[type[ProtocolMessage]] = [*ProtocolMessage.__subclasses__(), *Deliver.__subclasses__()]
+_MESSAGES: list[type[ProtocolMessage]] = [
+    *ProtocolMessage.__subclasses__(),
+    *Deliver.__subclasses__(),
+    *Relay.__subclasses__(),
+]
 KINDS = {kind.KIND: kind for kind in _MESSAGES if kind is not RawRequest}
 """The messages by their numbers."""
 

@@ -121,6 +121,8 @@ class Missed:
         for gap in gaps:
             broker.count("gaps")
             self._report(gap)
+            if broker.channels is not None:
+                broker.channels.missed(missed.node, missed.epoch, gap.missed.last)
 
     def _owed(self, missed: MissedRange) -> tuple[tuple[str, str], ...] | None:
         wanted = missed.filter

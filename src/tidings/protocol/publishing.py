@@ -140,6 +140,9 @@ class Publishing:
             if refused:
                 self._hand_on_others(batch, checked, stream, refused.get, waits)
                 return None
+        if channels and self._broker.ordered.concerns(channels):
+            self._broker.ordered.hand_on(batch, checked, stream, waits, channels)
+            return None
         if self._broker.before_publishing is not None and self._broker.before_publishing(batch):
             matches = self._exchange.match(batch, session)
         return self.pass_on(batch, checked, matches, stream, waits, channels)

@@ -69,6 +69,9 @@ class Relays:
         if not len(batch):
             return None
         channels = channels_of(batch, checked)
+        if channels and self._broker.ordered.concerns(channels):
+            self._broker.ordered.relay(link, batch, checked, channels)
+            return None
         return self._publishing.pass_on(batch, checked, matches, None, not checked.is_plain, channels)
 
     def _relay_late(

@@ -23,7 +23,7 @@ from tidings.event.wire import count_in_head
 from tidings.ids import NUMBER_MAX, ForwardedOrigin, Origin, check_system
 from tidings.protocol.arguments import Wanted as Wanted
 from tidings.protocol.frames import encode
-from tidings.protocol.messages import Acknowledge, Credit, Deliver, Relay, unpack_numbers
+from tidings.protocol.messages import Acknowledge, Credit, Deliver, OrderedRelay, Relay, unpack_numbers
 from tidings.replies import Deferred
 from tidings.seen import Producers
 
@@ -241,7 +241,9 @@ def _relayed(message: Relay, raw: bytes) -> RelayedBatch:
         numbers = unpack_numbers(packed or b"", count, "$.Relay.numbers")
     origin = ForwardedOrigin(message.system, message.epoch, message.source)
     first = FirstNode(message.first_node, message.first_epoch, message.is_volatile)
-    return RelayedBatch(raw, origin, first, numbers, max(0, message.age_us), is_again=message.is_again)
+    after = message.after if isinstance(message, OrderedRelay) else b""
+    age_us = max(0, message.age_us)
+    return RelayedBatch(raw, origin, first, numbers, age_us, is_again=message.is_again, after=after)
 
 
 def _last_counter(batch: Batch) -> int:

@@ -1,0 +1,106 @@
+"""Events of ordered channels on their way through a broker: only members wait, neighbours get them at once.
+
+Rows of one channel that follow each other are handed on by themselves, in one step, so that nothing comes
+between them and what comes after them in the channel. Which events members get, and when, is decided by the
+channels of the node (`protocol.channels.Channels`).
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from tidings.event import Batch
+from tidings.event.relayed import RelayedBatch
+from tidings.event.wire import Checked, check
+from tidings.protocol.incoming import IncomingStream
+from tidings.steps import finish
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Mapping
+
+    from tidings.protocol.broker import Broker
+    from tidings.protocol.channels import Channels
+    from tidings.protocol.publishing import MatchedRows
+
+
+class OrderedPublishing:
+    """The way of published and relayed batches of ordered channels."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._exchange = broker.exchange
+
+    def concerns(self, channels: Mapping[int, str]) -> bool:
+        """Whether some rows are for channels with an order beyond that of each sender."""
+        known = self._broker.channels
+        return known is not None and any(map(known.is_ordered, set(channels.values())))
+
+    def hand_on(
+        self,
+        batch: Batch,
+        checked: Checked,
+        stream: IncomingStream | None,
+        waits: bool,
+        channels: Mapping[int, str],
+    ) -> None:
+        """Hand on publications of which some are for ordered channels, those of each by themselves."""
+        session = None if stream is None else stream.session
+        for channel, rows in _by_channel(batch, channels):
+            part, facts = _part(batch, checked, rows)
+            ordered = self._order_of(channel)
+            if ordered is not None and channel is not None:
+                part = ordered.sent(part, channel)
+            matches = self._exchange.match(part, session)
+            self._pass_on(part, facts, matches, stream, waits, channel)
+
+    def relay(
+        self, link: Hashable, batch: RelayedBatch, checked: Checked, channels: Mapping[int, str]
+    ) -> None:
+        """Give events to all who want them, save members of channels that must have others before."""
+        for channel, rows in _by_channel(batch, channels):
+            part, facts = _part(batch, checked, rows)
+            assert isinstance(part, RelayedBatch)
+            matches = self._exchange.match(part, link)
+            ordered = self._order_of(channel)
+            if ordered is not None and channel is not None and not ordered.arrived(part, channel):
+                part.is_had = True
+                matches = [one for one in matches if one[0].channel != channel]
+            self._pass_on(part, facts, matches, None, not facts.is_plain, channel)
+            if ordered is not None and channel is not None:
+                ordered.settle(channel)
+
+    def release(self, batch: Batch, channel: str) -> None:
+        """Give events that were held to the members of their channel."""
+        checked = check(batch.raw)
+        matches = [one for one in self._exchange.match(batch) if one[0].channel == channel]
+        self._pass_on(batch, checked, matches, None, not checked.is_plain, channel)
+
+    def _order_of(self, channel: str | None) -> Channels | None:
+        known = self._broker.channels
+        return known if known is not None and channel is not None and known.is_ordered(channel) else None
+
+    def _pass_on(
+        self,
+        batch: Batch,
+        checked: Checked,
+        matches: MatchedRows,
+        stream: IncomingStream | None,
+        waits: bool,
+        channel: str | None,
+    ) -> None:
+        """Store and deliver in one step, before what comes after it in its channel."""
+        marked = {} if channel is None else dict.fromkeys(range(len(batch)), channel)
+        left = self._broker.publishing.pass_on(batch, checked, matches, stream, waits, marked)
+        if left is not None:
+            finish(left)
+
+
+def _part(batch: Batch, checked: Checked, rows: list[int]) -> tuple[Batch, Checked]:
+    return (batch, checked) if len(rows) == len(batch) else (batch.take(rows), checked.take(rows))
+
+
+def _by_channel(batch: Batch, channels: Mapping[int, str]) -> Iterator[tuple[str | None, list[int]]]:
+    """Yield the rows of a batch that follow each other and are for one channel, None for those of none."""
+    for channel, rows in groupby(range(len(batch)), channels.get):
+        yield channel, list(rows)
