@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from itertools import combinations
 
 import pytest
@@ -11,6 +12,7 @@ from effort import SEED, often
 from overlay.network import Network
 
 from tidings.channels.causal import CausalOrder
+from tidings.channels.sequencer import Sequencer
 
 NODES = "123456"
 MEMBERS = "135"
@@ -27,7 +29,9 @@ class Storm:
     `past` has all that a sender's member had got before it sent an event, and the past of that.
     """
 
-    def __init__(self, seed: int, **about: str) -> None:
+    def __init__(self, seed: int, more: tuple[str, ...] = (), **about: str) -> None:
+        """`more`: further weather; "isolate" cuts one member off, "meet" ends all cuts."""
+        self._more = more
         self.chance = random.Random(seed)
         self.edges = graph(self.chance)
         self.network = Network(*self.edges, seed=seed, reroute_s=REROUTE_S)
@@ -54,7 +58,16 @@ class Storm:
 
     def _weather(self) -> None:
         network, chance = self.network, self.chance
-        match chance.choice(("cut", "heal", "crash", "", "")):
+        match chance.choice(("cut", "heal", "crash", "", "", *self._more)):
+            case "isolate" if not self._cuts:
+                name = chance.choice(MEMBERS)
+                self._cuts = [edge for edge in self.edges if name in edge]
+                for edge in self._cuts:
+                    network.cut(*edge)
+            case "meet":
+                for edge in self._cuts:
+                    network.heal(*edge)
+                self._cuts.clear()
             case "cut" if len(self._cuts) < CUTS_MAX:
                 self._cuts.append(chance.choice(self.edges))
                 network.cut(*self._cuts[-1])
@@ -85,6 +98,12 @@ class Storm:
             assert name in MEMBERS or len(neighbours) > 1, (name, found)
             assert all(name in found[one] for one in neighbours), (name, found)
 
+    def check_one_order(self) -> None:
+        """All members have all events, in one order."""
+        first, *others = [member.values for member in self.members.values()]
+        assert sorted(first) == sorted(self.past), self.edges
+        assert all(values == first for values in others), self.edges
+
     def overtaken(self) -> list[tuple[str, int, set[int]]]:
         """Events that a member got before others that their senders knew, and which these are."""
         return [
@@ -108,6 +127,29 @@ def test_no_member_of_a_causal_channel_gets_an_event_before_one_that_its_sender_
     storm.run(STEPS, bursts=4)
     storm.check_each_once()
     assert not storm.overtaken()
+
+
+@pytest.mark.parametrize("seed", range(SEED + 2000, SEED + 2000 + often(10)))
+def test_all_members_of_a_total_channel_get_all_events_in_one_order_in_any_weather(seed: int) -> None:
+    storm = Storm(seed, ("isolate", "isolate", "meet"), order="total")
+    storm.run(STEPS, bursts=3)
+    storm.check_one_order()
+    storm.check_each_once()
+
+
+def test_a_sequencer_that_waits_for_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def agree(self: Sequencer, _now: float) -> None:
+        self.agreed = self.last
+
+    monkeypatch.setattr(Sequencer, "_count", agree)
+    for seed in range(7000, 7012):
+        storm = Storm(seed, ("isolate", "isolate", "meet"), order="total")
+        storm.run(STEPS, bursts=3)
+        with suppress(AssertionError):
+            storm.check_one_order()
+            continue
+        return
+    raise AssertionError("all members had one order")
 
 
 def test_a_channel_whose_events_name_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -289,3 +289,18 @@ def test_what_is_held_for_a_durable_member_survives_a_crash_of_its_node(line: Ne
     assert here.values == []
     line.run(HOLD_S + 30.0)
     assert here.values == [1]
+
+
+@pytest.mark.parametrize("delivery", ["transient", "reliable"])
+def test_all_members_of_a_total_channel_get_all_events_in_one_order(line: Network, delivery: str) -> None:
+    apps = [line.app(name) for name in "135"]
+    channel = create(line, apps[0], delivery=delivery, order="total")
+    members = [join(line, app, channel) for app in apps]
+    line.run(5.0)
+    for number in range(0, 30, 3):
+        for place, app in enumerate(apps):
+            send(app, channel, number + place, delivery=delivery)
+        line.run(0.05)
+    line.run(10.0)
+    assert sorted(members[0].values) == list(range(30))
+    assert members[1].values == members[2].values == members[0].values

@@ -15,11 +15,11 @@ TYPES_MAX = 1_000
 
 ChannelDelivery = Literal["transient", "reliable"]
 """Whether events are stored until all members have them."""
-ChannelOrder = Literal["fifo", "causal"]
+ChannelOrder = Literal["fifo", "causal", "total"]
 """Order in which members get events.
 
 `fifo`: those of each sender in the order in which it sent them. `causal`: also none before another that its
-sender may have known.
+sender may have known. `total`: all members get all events in one order.
 """
 
 

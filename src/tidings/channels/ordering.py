@@ -3,12 +3,16 @@
 Neighbours get all events as they come, in the order of each link; only members wait. What is held for them
 is stored as records of its own, as the stream has it for neighbours alone, and is added to the stream again
 for members alone when it is released. So a durable member reads the stream in the order of the channel.
+
+`causal.py` and `total.py` decide what is held, and until when.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -18,27 +22,39 @@ from tidings.channels.causal import (
     Arrival,
     CausalOrder,
     CausalState,
+    Marks,
     Verdict,
     decode_names,
     encode_names,
+    mark_of,
 )
+from tidings.channels.description import ChannelOrder
+from tidings.channels.sequencer import Join, Leave, Sequencer, SequencerMessage, SequencerState
+from tidings.channels.total import TotalOrder
 from tidings.errors import CodecError
 from tidings.event import Batch
-from tidings.event.relayed import OrderedBatch, RelayedBatch, restored
-from tidings.ids import ForwardedOrigin
+from tidings.event.relayed import FirstNode, OrderedBatch, RelayedBatch, restored
+from tidings.event.wire import Checked
+from tidings.ids import ForwardedOrigin, Origin
 from tidings.protocol.broker import Broker
+from tidings.protocol.incoming import IncomingStream
+from tidings.replies import Deferred, resolved
 from tidings.store.interface import RecordKind
 
-LOOK_S = 1.0
-"""How often to look whether what is held has waited too long."""
+LOOK_S = 0.5
+"""How often to look at channels in which something waits."""
+JOIN_S = 1.0
+"""After how long the sequencer is asked again to make this node a voter, or not."""
 PART_SIZE_MAX = 48 << 10
 """Bytes of what is held in one record."""
 
 
-class StoredOrder(Struct, frozen=True):
-    """The stored record of the order of a channel."""
+class StoredOrder(Struct, frozen=True, omit_defaults=True):
+    """The stored record of the order of a channel: one of two kinds."""
 
-    causal: CausalState
+    causal: CausalState | None = None
+    total: SequencerState | None = None
+    marks: Marks = {}  # of total order
 
 
 class HeldPart(Struct, frozen=True):
@@ -62,49 +78,101 @@ ORDERS: RecordKind[tuple[str], StoredOrder] = RecordKind("channel-order", Stored
 HELD: RecordKind[tuple[str, str, str], HeldPart] = RecordKind("channel-held", HeldPart)
 
 _decode = msgspec.msgpack.Decoder(HeldBatch).decode
+_decode_message = msgspec.msgpack.Decoder(SequencerMessage).decode
 
 
 class Held:
-    """A batch that is held: under which number it is stored, 0 if it is not, and in how many parts."""
+    """A batch that is held: under which number it is stored, 0 if it is not, and in how many parts.
 
-    def __init__(self, batch: RelayedBatch, since_us: int, number: int = 0, parts: int = 0) -> None:
+    `done` is called when members get the last of it.
+    """
+
+    def __init__(
+        self,
+        batch: RelayedBatch,
+        since_us: int,
+        number: int = 0,
+        parts: int = 0,
+        done: Callable[[], None] | None = None,
+        is_reliable: bool | None = None,
+    ) -> None:
         self.batch = batch
+        self.is_reliable = not batch.first.is_volatile if is_reliable is None else is_reliable
         self.since_us = since_us
         self.number = number
         self.parts = parts
+        self.done = done
+
+
+def _cut(held: Held, last: int) -> tuple[Held | None, Held | None]:
+    """Divide what is held behind a number; the rest is stored, as a whole, until it goes."""
+    numbers = held.batch.numbers
+    count = sum(1 for number in numbers if number <= last)
+    if count in (0, len(numbers)):
+        return (held, None) if count else (None, held)
+    first = Held(held.batch.slice(0, count), held.since_us)
+    held.batch = held.batch.slice(count, len(numbers))
+    return first, held
 
 
 class OrderedChannels(Protocol):
     """The channels of a node, as their order is kept."""
 
+    def order_of(self, channel: str) -> ChannelOrder:
+        """Return the order of a channel in which this node takes part."""
+
     def is_whole(self, channel: str) -> bool:
         """Whether all nodes that may take part in it can be reached."""
+
+    def has_members(self, channel: str) -> bool:
+        """Whether it has members here, or will have."""
 
     def own_epochs(self) -> list[tuple[str, int]]:
         """Return this node with each epoch of its numbers."""
 
+    def own_numbers(self, batch: Batch, position: int) -> tuple[FirstNode, int]:
+        """Return this node, and the number of the first event of a batch; a volatile one without position."""
+
     def later(self, delay_s: float, act: Callable[[], None]) -> None:
         """Call a function after a time."""
+
+    def chance(self) -> float:
+        """Return a number from 0 to 1."""
+
+    def tell(self, channel: str, node: str, body: bytes) -> None:
+        """Send a message to another node that takes part, which may be lost."""
+
+    def unbound(self, channel: str) -> None:
+        """This node need not take part any more for the order of a channel."""
 
     def report_gap(self, channel: str, count: int) -> None:
         """Report to its members that events were not waited for."""
 
 
 class Ordering:
-    """The orders of all channels of a node that are causal."""
+    """The orders of all channels of a node that are not fifo."""
 
     def __init__(self, broker: Broker, channels: OrderedChannels) -> None:
         self._broker = broker
         self._channels = channels
-        self._orders: dict[str, CausalOrder[Held]] = {}
+        self._orders: dict[str, CausalOrder[Held] | TotalOrder[Held]] = {}
         self._changed: dict[str, None] = {}
+        self._entering: dict[str, list[Deferred[None]]] = {}
+        self._hints: dict[str, str] = {}  # nodes that may know the sequencer of a channel
+        self._outgoing: list[tuple[str, str, SequencerMessage]] = []
+        self._flying: deque[tuple[int, list[tuple[str, str, SequencerMessage]]]] = deque()
+        self._asked_at: dict[str, float] = {}
         self._is_looking = False
         self._number = 0
 
     def restore(self) -> None:
         """Go on with what was stored."""
         for (channel,), stored in ORDERS.known(self._broker.state).items():
-            self._begin(channel, stored.causal)
+            if stored.total is not None:
+                self._begin_total(channel, stored.total, stored.marks)
+            else:
+                self._begin_causal(channel, stored.causal)
+            self._look_later()
         parts: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
         for (channel, number, place), part in HELD.known(self._broker.state).items():
             parts.setdefault((channel, int(number)), []).append((int(place), part.data))
@@ -114,50 +182,105 @@ class Ordering:
 
     def _hold_again(self, channel: str, number: int, parts: int, data: bytes) -> None:
         stored = _decode(data)
-        origin = ForwardedOrigin(stored.system, stored.epoch, stored.source)
-        held = Held(restored(stored.raw, origin, stored.provenance), stored.since_us, number, parts)
-        self._order(channel).hold(_arrival(held.batch), held, len(stored.raw), self._broker.now)
-        self._look_later()
+        batch = restored(stored.raw, Origin(), stored.provenance)
+        kind = Origin if batch.first.node == self._broker.node else ForwardedOrigin
+        batch.origin = kind(stored.system, stored.epoch, stored.source)
+        held = Held(batch, stored.since_us, number, parts, is_reliable=True)
+        order, size = self._order(channel), len(stored.raw)
+        if isinstance(order, TotalOrder):
+            order.hold(_arrival(batch), held, size)
+        else:
+            order.hold(_arrival(batch), held, size, self._broker.now)
 
-    def _begin(self, channel: str, state: CausalState | None) -> CausalOrder[Held]:
-        order = self._orders[channel] = CausalOrder(state)
+    def _begin_causal(self, channel: str, state: CausalState | None) -> CausalOrder[Held]:
+        order: CausalOrder[Held] = CausalOrder(state)
+        self._orders[channel] = order
         for node, epoch in self._channels.own_epochs():
             order.own(node, epoch)
         return order
 
-    def _order(self, channel: str) -> CausalOrder[Held]:
+    def _begin_total(
+        self, channel: str, state: SequencerState | None, marks: Marks | None = None
+    ) -> TotalOrder[Held]:
+        def tell(node: str, message: SequencerMessage) -> None:
+            self._outgoing.append((channel, node, message))
+
+        sequencer = Sequencer(self._broker.node, tell, self._channels.chance, state)
+        order = self._orders[channel] = TotalOrder(sequencer, _cut, marks)
+        return order
+
+    def _order(self, channel: str) -> CausalOrder[Held] | TotalOrder[Held]:
         order = self._orders.get(channel)
-        return self._begin(channel, None) if order is None else order
+        if order is None and self._channels.order_of(channel) == "total":
+            return self._begin_total(channel, None)
+        return self._begin_causal(channel, None) if order is None else order
+
+    def _total(self, channel: str) -> TotalOrder[Held] | None:
+        order = self._orders.get(channel)
+        return order if isinstance(order, TotalOrder) else None
 
     # Events
 
     def sent(self, batch: Batch, channel: str) -> Batch:
-        """Return own events of a channel with the names of what comes before them."""
+        """Return own events of a channel with the names of what comes before them, or held."""
         order = self._order(channel)
+        if isinstance(order, TotalOrder):
+            order.is_taking_part = True
+            is_held = bool(order.held) or not order.sequencer.is_alone
+            return OrderedBatch(batch, b"", is_had=True) if is_held else batch
         names = order.send()
         if not names:
             return batch
         self._changed[channel] = None
         return OrderedBatch(batch, encode_names(names))
 
+    def was_sent(
+        self, batch: Batch, channel: str, position: int, stream: IncomingStream | None, checked: Checked
+    ) -> None:
+        """Own events were handed on; `position` is that of the first, 0 if they were not stored.
+
+        A client waits for the reply until reliable ones are agreed.
+        """
+        order = self._total(channel)
+        if order is None:
+            return
+        first, base = self._channels.own_numbers(batch, position)
+        numbers = range(base, base + len(batch))
+        relayed = RelayedBatch(batch.raw, batch.origin, first, numbers, 0, batch.offsets)
+        is_held = isinstance(batch, OrderedBatch) and batch.is_had
+        done, is_reliable = None, not checked.is_plain
+        if is_held and stream is not None and is_reliable:
+            origin, counter = stream.origin, int(checked.counters[0])
+            self._broker.ledger.pend(origin, counter, is_stored=True)
+            done = partial(self._broker.ledger.settle, origin, counter)
+        held = Held(relayed, int(self._broker.wall * 1e6), done=done, is_reliable=is_reliable)
+        self._take(channel, order, held)
+
     def arrived(self, batch: RelayedBatch, channel: str) -> bool:
         """Whether members get events now that have arrived; those that are held come later."""
         if batch.is_late:
             return True
-        order, broker = self._order(channel), self._broker
-        held = Held(batch, int(broker.wall * 1e6))
-        gaps = order.gaps
-        verdict = order.arrive(_arrival(batch), held, len(batch.raw), broker.now)
+        return self._take(channel, self._order(channel), Held(batch, int(self._broker.wall * 1e6)))
+
+    def _take(self, channel: str, order: CausalOrder[Held] | TotalOrder[Held], held: Held) -> bool:
+        batch, broker, gaps = held.batch, self._broker, order.gaps
+        arrival, size = _arrival(batch), len(batch.raw)
+        if isinstance(order, TotalOrder):
+            verdict = order.arrive(arrival, held, size)
+        else:
+            verdict = order.arrive(arrival, held, size, broker.now)
         self._report(channel, order.gaps - gaps)
         if not batch.first.is_volatile or order.gaps > gaps:
             self._changed[channel] = None
         if verdict is Verdict.HOLD:
             broker.count("channel_held", len(batch))
-            if not batch.first.is_volatile:
+            if held.is_reliable:
                 self._store(channel, held)
             self._look_later()
         elif verdict is Verdict.DROP:
             broker.count("channel_dropped", len(batch), "order")
+        if verdict is not Verdict.HOLD and held.done is not None:
+            held.done()
         return verdict is Verdict.PASS
 
     def settle(self, channel: str) -> None:
@@ -168,18 +291,32 @@ class Ordering:
         gaps, is_whole = order.gaps, self._channels.is_whole(channel)
         released = order.release(self._broker.now, is_whole)
         self._report(channel, order.gaps - gaps)
+        if isinstance(order, TotalOrder):
+            for held in order.dropped:
+                self._let_go(channel, held)
+            order.dropped.clear()
+            self._has_entered(channel, order)
+            if order.sequencer.is_changed:
+                self._changed[channel] = None
         for held in released:
             self._changed[channel] = None
-            self._unstore(channel, held)
+            self._let_go(channel, held)
             batch = held.batch
             batch.is_had, batch.is_released = False, True
             batch.age_us += max(0, int(self._broker.wall * 1e6) - held.since_us)
             self._broker.ordered.release(batch, channel)
 
+    def _let_go(self, channel: str, held: Held) -> None:
+        self._unstore(channel, held)
+        if held.done is not None:
+            held.done()
+
     def _report(self, channel: str, gaps: int) -> None:
         if gaps:
             self._broker.count("channel_gaps", gaps)
             self._channels.report_gap(channel, gaps)
+
+    # Looking after what waits
 
     def _look_later(self) -> None:
         if not self._is_looking:
@@ -189,21 +326,111 @@ class Ordering:
     def _look(self) -> None:
         self._is_looking = False
         for channel, order in list(self._orders.items()):
-            if order.held:
+            if isinstance(order, TotalOrder):
+                self._look_at(channel, order)
+            elif order.held:
                 self.settle(channel)
                 if order.held:
                     self._look_later()
+
+    def _look_at(self, channel: str, order: TotalOrder[Held]) -> None:
+        sequencer, now = order.sequencer, self._broker.now
+        sequencer.wake(now, order.is_waiting)
+        wants = self._channels.has_members(channel)
+        order.is_taking_part = wants
+        is_alone = sequencer.voters == (self._broker.node,)
+        if wants is not sequencer.is_voter and not (is_alone and not wants):
+            self._ask(channel, sequencer, wants)
+        self.settle(channel)
+        is_settled = wants is sequencer.is_voter or is_alone
+        if order.held or order.is_waiting or order.is_stuck or sequencer.is_wanted or not is_settled:
+            self._look_later()
+
+    def _ask(self, channel: str, sequencer: Sequencer, is_voter: bool) -> None:
+        """Ask the sequencer to make this node a voter, or not."""
+        now, node = self._broker.now, self._broker.node
+        if now < self._asked_at.get(channel, -JOIN_S) + JOIN_S:
+            return
+        self._asked_at[channel] = now
+        if sequencer.is_leader or sequencer.leader or sequencer.is_voter:
+            sequencer.wish(node, is_voter, now)
+        elif channel in self._hints:
+            self._outgoing.append((channel, self._hints[channel], (Join if is_voter else Leave)(node)))
+
+    # Voters
+
+    def create(self, channel: str, order: ChannelOrder) -> None:
+        """A channel begins at this node."""
+        if order == "total":
+            self._begin_total(channel, None).sequencer.create(self._broker.now)
+            self._changed[channel] = None
+
+    def enter(self, channel: str) -> Deferred[None]:
+        """Return a reply that comes when members of a channel can get its events in their order."""
+        if self._channels.order_of(channel) != "total":
+            return resolved(None)
+        order = self._order(channel)
+        assert isinstance(order, TotalOrder)
+        order.is_taking_part = True
+        reply: Deferred[None] = Deferred()
+        self._entering.setdefault(channel, []).append(reply)
+        self._look_at(channel, order)
+        return reply
+
+    def _has_entered(self, channel: str, order: TotalOrder[Held]) -> None:
+        sequencer = order.sequencer
+        if sequencer.is_voter:
+            for reply in self._entering.pop(channel, ()):
+                reply.resolve(None)
+        elif sequencer.leader and not order.is_taking_part:
+            self._channels.unbound(channel)
+
+    def left(self, channel: str) -> None:
+        """A member has gone."""
+        if self._total(channel) is not None:
+            self._look_later()
+
+    def is_bound(self, channel: str) -> bool:
+        """Whether this node must take part for the order of a channel, though it has no members."""
+        order = self._total(channel)
+        return order is not None and order.sequencer.is_voter
+
+    def hear(self, channel: str, node: str, body: bytes) -> None:
+        """Take a message of another node's sequencer."""
+        order = self._total(channel)
+        try:
+            message = _decode_message(body)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            self._broker.count("relays_refused", 1, "order")
+            return
+        if order is not None:
+            order.sequencer.hear(node, message, self._broker.now)
+            self.settle(channel)
+            self._look_later()
 
     # Who joins, and what is gone
 
     def marks(self, channel: str) -> dict[str, Any]:
         """Return how far a channel has come here, for a node that joins it."""
         order = self._orders.get(channel)
-        return {} if order is None or not order.marks else {"marks": encode_names(order.marks)}
+        if order is None:
+            return {}
+        if isinstance(order, CausalOrder):
+            return {"marks": encode_names(order.marks)} if order.marks else {}
+        sequencer = order.sequencer
+        near = self._broker.node if sequencer.is_voter else self._hints.get(channel, "")
+        return {"marks": encode_names(order.seen), "sequencer": sequencer.leader or near}
 
-    def learn(self, channel: str, told: object) -> None:
+    def learn(self, channel: str, told: object, kind: ChannelOrder | None = None) -> None:
         """Begin behind what a neighbour has had of a channel; what is no such thing counts for nothing."""
-        packed = told.get("marks") if isinstance(told, dict) else None
+        kind = kind or self._channels.order_of(channel)
+        if not isinstance(told, dict) or kind == "fifo":
+            return
+        if kind == "total" and channel not in self._orders:
+            self._begin_total(channel, None)
+        packed, hint = told.get("marks"), told.get("sequencer")
+        if isinstance(hint, str) and hint:
+            self._hints[channel] = hint
         if isinstance(packed, bytes) and packed:
             with suppress(CodecError):
                 self._order(channel).learn(decode_names(packed))
@@ -212,32 +439,55 @@ class Ordering:
     def missed(self, node: str, epoch: int, last: int) -> None:
         """Wait no longer for events of a first node up to a number."""
         for channel, order in list(self._orders.items()):
-            if order.held:
+            if isinstance(order, TotalOrder):
+                order.miss(mark_of(node, epoch, is_volatile=False), last)
+            elif order.held:
                 order.miss(node, epoch, last)
-                self._changed[channel] = None
-                self.settle(channel)
+            else:
+                continue
+            self._changed[channel] = None
+            self.settle(channel)
 
     def forget(self, channel: str) -> None:
         """A channel is not here any more."""
         order = self._orders.pop(channel, None)
         if order is not None:
             for held in order.held:
-                self._unstore(channel, held)
+                self._let_go(channel, held)
             self._changed.pop(channel, None)
             self._broker.store(ORDERS.drop((channel,)))
+        self._hints.pop(channel, None)
+        self._asked_at.pop(channel, None)
+        for reply in self._entering.pop(channel, ()):
+            reply.resolve(None)
 
     # The store
 
     def finish_tick(self) -> None:
-        """Have stored how far channels have come."""
+        """Have stored how far channels have come; what is told of that leaves when it is on disk."""
         for channel in self._changed:
-            self._broker.store(ORDERS.set((channel,), StoredOrder(self._orders[channel].state)))
+            self._broker.store(ORDERS.set((channel,), self._stored(self._orders[channel])))
         self._changed.clear()
+        if self._outgoing:
+            outgoing, self._outgoing = self._outgoing, []
+            self._flying.append((self._broker.promise, outgoing))
+            self.durable(self._broker.mark_durable)
+
+    def _stored(self, order: CausalOrder[Held] | TotalOrder[Held]) -> StoredOrder:
+        if isinstance(order, CausalOrder):
+            return StoredOrder(order.state)
+        order.sequencer.is_changed = False
+        return StoredOrder(total=order.sequencer.state, marks=order.marks)
+
+    def durable(self, mark: int) -> None:
+        """Tell other nodes what waited for the disk."""
+        while self._flying and self._flying[0][0] <= mark:
+            for channel, node, message in self._flying.popleft()[1]:
+                self._channels.tell(channel, node, msgspec.msgpack.encode(message))
 
     def _store(self, channel: str, held: Held) -> None:
         batch = held.batch
-        origin = batch.origin
-        assert origin is not None
+        origin = batch.origin or Origin()
         about = origin.system, origin.epoch, origin.source, batch.provenance, held.since_us
         data = msgspec.msgpack.encode(HeldBatch(batch.raw, *about))
         pieces = [data[start : start + PART_SIZE_MAX] for start in range(0, len(data), PART_SIZE_MAX)]

@@ -35,7 +35,8 @@ from tidings.errors import (
 )
 from tidings.event import Batch
 from tidings.event.header import DELIVERIES
-from tidings.event.relayed import RelayedBatch
+from tidings.event.relayed import FirstNode, RelayedBatch
+from tidings.event.wire import Checked
 from tidings.exchange import NodeSubscription, Rows
 from tidings.overlay.neighbours import Neighbour
 from tidings.overlay.relaying import LinkCursor
@@ -45,15 +46,18 @@ from tidings.protocol.broker import Broker
 from tidings.protocol.channels import MARK
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.cursors import Cursor
+from tidings.protocol.incoming import IncomingStream
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.protocol.stored_consumer import StoredConsumer
-from tidings.replies import Deferred, failed, gathered, resolved
+from tidings.replies import Deferred, failed, gathered, ignore, resolved
 
 FIND_S = 10.0
 """How long a neighbour may take to answer for all nodes behind it; then they are missing."""
 ID_SIZE = 15
 """Random bytes in the id of a channel, and in a reference: none can be guessed."""
+TOLD_HOPS_MAX = 100
+"""Links over which a message to another node of a channel goes."""
 CHANNELS_MAX = 100_000
 """Channels in which a node takes part."""
 
@@ -79,13 +83,24 @@ class NamedChannel(Struct, frozen=True):
 class JoinChannel(Struct, frozen=True):
     """The arguments of `link.channel.join`: the nodes that lie behind the one asked, and take part.
 
-    `marks`: how far an ordered channel has come at the caller.
+    `marks`: how far an ordered channel has come at the caller; `sequencer`: a node that may know it.
     """
 
     channel: ChannelDescription
     towards: tuple[str, ...]
     through: bool = False
     marks: bytes = b""
+    sequencer: str = ""
+
+
+class TellChannel(Struct, frozen=True):
+    """The arguments of `link.channel.tell`: a message of a node to another that takes part in a channel."""
+
+    channel: str
+    sender: str
+    to: str
+    body: bytes
+    hops: int = 0
 
 
 class FindChannels(Struct, frozen=True):
@@ -123,6 +138,7 @@ class ChannelService(Service):
             "link.channel.join": (JoinChannel, self._joined_by),
             "link.channel.leave": (NamedChannel, self._left_by),
             "link.channel.delete": (NamedChannel, self._deleted_by),
+            "link.channel.tell": (TellChannel, self._told_by),
         }
 
     def _keep(self, channel: str, stored: StoredChannel | None) -> None:
@@ -139,6 +155,10 @@ class ChannelService(Service):
     def finish_tick(self) -> None:
         """Have stored how far ordered channels have come."""
         self.ordering.finish_tick()
+
+    def durable(self, mark: int) -> None:
+        """Tell other nodes what waited for the disk."""
+        self.ordering.durable(mark)
 
     def status(self) -> dict[str, Any]:
         """Return the channels in which this node takes part."""
@@ -171,7 +191,12 @@ class ChannelService(Service):
         about = request.delivery, request.types, reference, request.order
         channel = ChannelDescription(self._token(), request.name, self._broker.name, *about)
         self.trees.create(channel)
+        self.ordering.create(channel.id, channel.order)
         return msgspec.to_builtins(channel)
+
+    def chance(self) -> float:
+        """Return a number from 0 to 1."""
+        return int.from_bytes(self._entropy(4), "big") / 2**32
 
     def _token(self) -> str:
         return b32encode(self._entropy(ID_SIZE)).decode().lower()
@@ -245,8 +270,13 @@ class ChannelService(Service):
             self.trees.enter(about, channels.places).then(joined, again)
 
         def joined(_none: None) -> None:
+            self.ordering.enter(channel).then(entered, ignore)
+
+        def entered(_none: None) -> None:
             if session.is_closed:
                 reply.fail(Refused("away", "the client has gone"))
+            elif self.trees.get(channel) is None:
+                reply.fail(ChannelNotFound(channel, "it was deleted"))
             reply.resolve(None)  # the member begins in this call
             self.trees.arrived(channel)
 
@@ -272,6 +302,7 @@ class ChannelService(Service):
     def left(self, member: NodeSubscription) -> None:
         """A member gets no more events."""
         self.trees.left(member.channel)
+        self.ordering.left(member.channel)
 
     # Events
 
@@ -319,6 +350,12 @@ class ChannelService(Service):
     def sent(self, batch: Batch, channel: str) -> Batch:
         """Return events of an ordered channel that a client has sent with what comes before them."""
         return self.ordering.sent(batch, channel)
+
+    def was_sent(
+        self, batch: Batch, channel: str, position: int, stream: IncomingStream | None, checked: Checked
+    ) -> None:
+        """Events of an ordered channel that a client has sent were handed on."""
+        self.ordering.was_sent(batch, channel, position, stream, checked)
 
     def arrived(self, batch: RelayedBatch, channel: str) -> bool:
         """Whether members of an ordered channel get events now that a neighbour has handed on."""
@@ -397,7 +434,8 @@ class ChannelService(Service):
         if len(self.trees) >= CHANNELS_MAX:
             raise Refused("limit", f"a node takes part in at most {CHANNELS_MAX} channels")
         if self.trees.get(request.channel.id) is None and request.channel.order != "fifo":
-            self.ordering.learn(request.channel.id, {"marks": request.marks})
+            told = {"marks": request.marks, "sequencer": request.sequencer}
+            self.ordering.learn(request.channel.id, told, request.channel.order)
         joined = self.trees.joined_by(node, request.channel, request.towards, request.through)
         return joined.map(
             lambda _none: self.ordering.marks(request.channel.id) or None,
@@ -414,6 +452,20 @@ class ChannelService(Service):
 
     def _deleted_by(self, asked: IncomingRequest, request: NamedChannel) -> None:
         self._end(request.channel, self._overlay.linking.caller(asked.session).node)
+
+    def tell(self, request: TellChannel) -> None:
+        """Send a message on the way to a node, or take it; it may be lost."""
+        if request.to == self._broker.node:
+            self.ordering.hear(request.channel, request.sender, request.body)
+            return
+        step = self._overlay.topology.way(request.to)
+        if step is not None and request.hops < TOLD_HOPS_MAX:
+            passed = structs.replace(request, hops=request.hops + 1)
+            self.ask(step, "link.channel.tell", structs.asdict(passed)).then(ignore, ignore)
+
+    def _told_by(self, asked: IncomingRequest, request: TellChannel) -> None:
+        self._overlay.linking.caller(asked.session)
+        self.tell(request)
 
     def _end(self, channel: str, told_by: str | None) -> None:
         """End a channel here, and tell the others."""
@@ -446,6 +498,34 @@ class _Order:
         self._broker = broker
         self.later = overlay.later
 
+    def order_of(self, channel: str) -> ChannelOrder:
+        """Return the order of a channel in which this node takes part."""
+        part = self._service.trees.get(channel)
+        return "fifo" if part is None else part.channel.order
+
+    def has_members(self, channel: str) -> bool:
+        """Whether it has members here, or will have."""
+        part = self._service.trees.get(channel)
+        return part is not None and part.members + part.arriving > 0
+
+    def own_numbers(self, batch: Batch, position: int) -> tuple[FirstNode, int]:
+        """Return this node, and the number of the first event of a batch; a volatile one without position."""
+        numbers = self._overlay.numbers
+        return (numbers.stored(position), position) if position else numbers.volatile(batch)
+
+    def chance(self) -> float:
+        """Return a number from 0 to 1."""
+        return self._service.chance()
+
+    def tell(self, channel: str, node: str, body: bytes) -> None:
+        """Send a message to another node that takes part, which may be lost."""
+        message = TellChannel(channel, self._broker.node, node, body)
+        self._overlay.later(0.0, lambda: self._service.tell(message))
+
+    def unbound(self, channel: str) -> None:
+        """This node need not take part any more for the order of a channel."""
+        self._service.trees.review(channel)
+
     def is_whole(self, channel: str) -> bool:
         """Whether all nodes that may take part in it can be reached."""
         part = self._service.trees.get(channel)
@@ -474,6 +554,7 @@ class _Links:
         self.later = overlay.later
         self.learn = service.ordering.learn
         self.marks = service.ordering.marks
+        self.is_bound = service.ordering.is_bound
 
     def way(self, node: str) -> str | None:
         """Return the neighbour through which a node is reached."""

@@ -86,6 +86,9 @@ class ChannelLinks(Protocol):
     def learn(self, channel: str, told: object) -> None:
         """Begin behind what a neighbour has had of a channel, as it answers a join."""
 
+    def is_bound(self, channel: str) -> bool:
+        """Whether this node must take part for the order of a channel, though it has no members."""
+
     def find(self, query: ChannelQuery) -> Deferred[FoundChannels]:
         """Search all nodes that can be reached."""
 
@@ -305,10 +308,17 @@ class ChannelTrees:
             raise Refused("exists", "both nodes leave the channel: the one with the smaller id stays")
         self._give_up(part, node)
 
+    def review(self, channel: str) -> None:
+        """Leave a channel that this node is not needed for any more."""
+        if (part := self._parts.get(channel)) is not None:
+            self._prune(part)
+
     def _prune(self, part: Participation) -> None:
         """Leave a channel that this node is not needed for, if another has it."""
         channel = part.channel
         if part.is_needed or part.leaving or part.is_torn or self._parts.get(channel.id) is not part:
+            return
+        if self._links.is_bound(channel.id):
             return
         if not part.joining.is_over:
             part.joining.then(lambda _none: self._prune(part), lambda _error: self._prune(part))

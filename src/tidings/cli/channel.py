@@ -29,7 +29,7 @@ Delivery = Annotated[
 ]
 Order = Annotated[
     ChannelOrder,
-    option("ORDER", "fifo: of each sender; causal: also nothing before what its sender may have known."),
+    option("ORDER", "fifo: of each sender; causal: nothing before what its sender knew; total: one for all."),
 ]
 Types = Annotated[list[str] | None, option("--type", "TYPE", "A type of its events; may be repeated.")]
 Private = Annotated[bool, option("--private", "Hide it: only its reference finds it.")]

@@ -613,9 +613,10 @@ class Bus(Root[AsyncBus]):
         """Create a channel; raises ChannelExists if there is one of that name at any node in reach.
 
         `order`: "fifo", each sender's events in the order in which they were sent; "causal", also no event
-        before another that its sender may have known. `delivery`: whether its events are stored until all
-        members have them. `types`: the types of events that it takes. A `private` one is in no list, and
-        found by its `reference` alone. It exists until it is deleted, also without members.
+        before another that its sender may have known; "total", all events in one order for all members.
+        `delivery`: whether its events are stored until all members have them. `types`: the types of events
+        that it takes. A `private` one is in no list, and found by its `reference` alone. It exists until it
+        is deleted, also without members.
         """
         return Channel(
             self._runner,
@@ -1737,8 +1738,8 @@ class Channel(BlockingContext[AsyncChannel]):
         """Send an event, or one made of a type, attributes and header fields, to all members.
 
         It is delivered as the channel says. On return a transient event is in the bounded send buffer, a
-        reliable one on the node's disk. Raises NotAllowed outside the block, and Refused if the channel does
-        not take events of this type.
+        reliable one on the node's disk, and its place agreed if the order is total. Raises NotAllowed outside
+        the block, and Refused if the channel does not take events of this type.
         """
         self._runner.run(self._inner.send(event, attributes, timeout_s=timeout_s, **fields))
 

@@ -17,6 +17,8 @@ from tidings.filters import Filter
 
 if TYPE_CHECKING:
     from tidings.errors import TidingsError
+    from tidings.event.wire import Checked
+    from tidings.protocol.incoming import IncomingStream
     from tidings.protocol.session import Session
     from tidings.replies import Deferred
 
@@ -52,6 +54,11 @@ class Channels(Protocol):
 
     def sent(self, batch: Batch, channel: str) -> Batch:
         """Return events of an ordered channel that a client has sent with what comes before them."""
+
+    def was_sent(
+        self, batch: Batch, channel: str, position: int, stream: IncomingStream | None, checked: Checked
+    ) -> None:
+        """They were handed on; `position` is that of the first, 0 if they were not stored."""
 
     def arrived(self, batch: RelayedBatch, channel: str) -> bool:
         """Whether members of an ordered channel get events now that a neighbour has handed on."""

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tidings.event import Batch
-from tidings.event.relayed import RelayedBatch
+from tidings.event.relayed import OrderedBatch, RelayedBatch
 from tidings.event.wire import Checked, check
 from tidings.protocol.incoming import IncomingStream
 from tidings.steps import finish
@@ -46,19 +46,26 @@ class OrderedPublishing:
     ) -> None:
         """Hand on publications of which some are for ordered channels, those of each by themselves."""
         session = None if stream is None else stream.session
-        for channel, rows in _by_channel(batch, channels):
+        for channel, rows in _by_channel(batch, channels, checked.deliveries):
             part, facts = _part(batch, checked, rows)
             ordered = self._order_of(channel)
             if ordered is not None and channel is not None:
                 part = ordered.sent(part, channel)
             matches = self._exchange.match(part, session)
+            if isinstance(part, OrderedBatch) and part.is_had:
+                matches = [one for one in matches if one[0].channel != channel]
+            before = self._broker.position
             self._pass_on(part, facts, matches, stream, waits, channel)
+            if ordered is not None and channel is not None:
+                is_stored = not facts.is_plain and self._broker.position - before == len(part)
+                ordered.was_sent(part, channel, before + 1 if is_stored else 0, stream, facts)
+                ordered.settle(channel)
 
     def relay(
         self, link: Hashable, batch: RelayedBatch, checked: Checked, channels: Mapping[int, str]
     ) -> None:
         """Give events to all who want them, save members of channels that must have others before."""
-        for channel, rows in _by_channel(batch, channels):
+        for channel, rows in _by_channel(batch, channels, checked.deliveries):
             part, facts = _part(batch, checked, rows)
             assert isinstance(part, RelayedBatch)
             matches = self._exchange.match(part, link)
@@ -100,7 +107,14 @@ def _part(batch: Batch, checked: Checked, rows: list[int]) -> tuple[Batch, Check
     return (batch, checked) if len(rows) == len(batch) else (batch.take(rows), checked.take(rows))
 
 
-def _by_channel(batch: Batch, channels: Mapping[int, str]) -> Iterator[tuple[str | None, list[int]]]:
-    """Yield the rows of a batch that follow each other and are for one channel, None for those of none."""
-    for channel, rows in groupby(range(len(batch)), channels.get):
+def _by_channel(
+    batch: Batch, channels: Mapping[int, str], deliveries: bytes
+) -> Iterator[tuple[str | None, list[int]]]:
+    """Yield the rows of a batch that follow each other and are for one channel, None for those of none.
+
+    Those that are stored are apart from those that are not.
+    """
+    for (channel, _), rows in groupby(
+        range(len(batch)), lambda row: (channels.get(row), deliveries[row] > 0)
+    ):
         yield channel, list(rows)
