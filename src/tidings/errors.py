@@ -10,6 +10,7 @@
     │   ├── FlowError             a flow graph that can't run: column, kind, key, cycle   (place)
     │   ├── AddressError          an invalid address of a node
     │   ├── NotAllowed            an action the access list does not grant
+    │   ├── MoveRefused           a move to a node that can't be made, or a cookie that is not valid   (node)
     │   ├── QueueError                                                            (queue)
     │   │   ├── QueueEmpty   QueueFull   QueueNotFound   QueueExists   QueueAmbiguous
     │   │   └── MessageNotHeld    a message that the client does not hold, or not any more
@@ -137,6 +138,15 @@ class AddressError(UserError, ValueError):
 
 class NotAllowed(UserError):
     """Denied action: the access list does not grant it."""
+
+
+class MoveRefused(UserError):
+    """A move that can't be made: `node` is where it should have gone, or the node that refuses the cookie."""
+
+    def __init__(self, node: str, problem: str) -> None:
+        super().__init__(f"move to {node!r}: {problem}" if node else problem)
+        self.node = node
+        self.problem = problem
 
 
 class QueueError(UserError):

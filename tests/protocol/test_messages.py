@@ -31,6 +31,7 @@ def test_a_newer_peers_further_fields_are_passed_over(kind: type[ProtocolMessage
         "is_volatile": False,
         "is_again": False,
         "beyond": [1],
+        "moved": {"node": "n", "addresses": ["a"], "cookie": "c"},
     }
     texts = {
         "node",
@@ -46,6 +47,7 @@ def test_a_newer_peers_further_fields_are_passed_over(kind: type[ProtocolMessage
         "secret",
         "first_node",
         "inbox",
+        "cookie",
     }
     maps = {"arguments", "details"}
     fields = [

@@ -213,6 +213,15 @@ class Bus(Root[AsyncBus]):
         """Transient events that the node has refused, of those it has answered for."""
         return self._inner.refused
 
+    def move(self, node: str, *, timeout_s: float | None = None) -> None:
+        """Move to another node of the network, given by its name or id, and go on there.
+
+        What is published meanwhile is sent there, behind what this node has. Subscriptions get each event
+        once; a durable one takes along what waits for it. Calls that wait for their answers are waited for.
+        MoveRefused if there is no such node, or it will not have this client: then it stays where it is.
+        """
+        self._runner.run(self._inner.move(node, timeout_s=timeout_s))
+
     def publish(
         self,
         event: Event | Typed | str,

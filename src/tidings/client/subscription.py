@@ -69,6 +69,7 @@ class ArrivedBatch(NamedTuple):
     batch: Batch
     positions: Sequence[int] | None
     redelivered: bool
+    life: int  # of the subscription: positions are those of one node
 
 
 class Subscription:
@@ -100,13 +101,14 @@ class Subscription:
         self._reason: str | None = None  # why it has ended
         self._events: list[Event] = []  # of the delivery that is being handed out
         self._positions: Sequence[int] | None = None
+        self._life = 0
         self.redelivered: bool = False
         """Whether the last event may have been delivered before."""
         self.late: bool = False
         """Whether the last event comes after it was reported as missed, so out of the order of its node."""
         self._at = 0  # how many of these were handed out
         self._turn_ends = 0
-        self._open: deque[tuple[Event, int]] = deque()  # handed out and to be acknowledged by hand
+        self._open: deque[tuple[Event, int, int]] = deque()  # handed out and to be acknowledged by hand
 
     @property
     def is_stored(self) -> bool:
@@ -173,7 +175,7 @@ class Subscription:
         self._at = at + 1
         event = self._events[at]
         if self._is_by_hand and self._positions is not None:
-            self._open.append((event, self._positions[at]))
+            self._open.append((event, self._positions[at], self._life))
         return event
 
     async def take(self) -> list[Event]:
@@ -184,7 +186,10 @@ class Subscription:
         events = [await self.__anext__()]
         at, end = self._at, len(self._events)
         if self._is_by_hand and self._positions is not None:
-            self._open.extend(zip(self._events[at:], self._positions[at:], strict=True))
+            self._open.extend(
+                (event, position, self._life)
+                for event, position in zip(self._events[at:], self._positions[at:], strict=True)
+            )
         events += self._events[at:]
         self._at = self._turn_ends = end
         return events
@@ -220,7 +225,7 @@ class Subscription:
 
     def _begin(self, delivery: ArrivedBatch) -> None:
         """Begin a delivery; events with explicit acknowledgement use their credit until acknowledged."""
-        batch, positions, redelivered = delivery
+        batch, positions, redelivered, self._life = delivery
         assert self._inner is not None
         if not self._is_by_hand or positions is None:
             self._link.core.consume(self._inner, len(batch))
@@ -245,7 +250,7 @@ class Subscription:
     def _acknowledge_last(self) -> None:
         if self._positions is not None and self._at and self._reason is None:
             assert self._inner is not None
-            self._link.core.acknowledge(self._inner, self._positions[self._at - 1])
+            self._link.core.acknowledge(self._inner, self._positions[self._at - 1], self._life)
             self._link.flush_soon()
 
     async def acknowledge(self, event: Event) -> None:
@@ -255,15 +260,15 @@ class Subscription:
         """
         if not self._is_by_hand:
             raise UserError("acknowledge needs a durable subscription with acknowledge='client'")
-        if all(event is not held for held, _ in self._open):
+        if all(event is not held for held, _, _ in self._open):
             return
         assert self._inner is not None
-        count, position, held = 0, 0, None
+        count, position, life, held = 0, 0, 0, None
         while held is not event:
-            held, position = self._open.popleft()
+            held, position, life = self._open.popleft()
             count += 1
         self._link.core.consume(self._inner, count)
-        self._link.core.acknowledge(self._inner, position)
+        self._link.core.acknowledge(self._inner, position, life)
         self._link.flush_soon()
         await asyncio.sleep(0)  # it has left when this returns
 
@@ -271,7 +276,8 @@ class Subscription:
 
     def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:
         """Keep a batch until the application requests it."""
-        self._arrived.append(ArrivedBatch(batch, positions, redelivered))
+        life = 0 if self._inner is None else self._inner.life
+        self._arrived.append(ArrivedBatch(batch, positions, redelivered, life))
         self._notify()
 
     def gap(self, dropped: int, reason: str, missed: MissedNumbers | None = None) -> None:

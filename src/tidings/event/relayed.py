@@ -40,6 +40,7 @@ class _Provenance(Struct, array_like=True, frozen=True):
     is_late: bool = False
     after: bytes = b""
     is_released: bool = False
+    only: str = ""
 
 
 GrowingNumbers: TypeAlias = "array[int] | range"
@@ -55,10 +56,23 @@ class RelayedBatch(Batch):
     handed them on. What comes *again* may have been had here, or anywhere beyond, and be lacked by nodes that
     are further on: it is marked so over all hops. What was *had* here is not for clients. What is *late* was
     reported as missed here before it came. `after` names what comes before it in its channel; what was held
-    for that and is *released* is for clients alone, as neighbours have it.
+    for that and is *released* is for clients alone, as neighbours have it. What is there for one reader
+    *only*, named by `only`, has moved here with a durable subscription: no other cursor reads it, and no
+    neighbour gets it.
     """
 
-    __slots__ = ("after", "age_us", "first", "is_again", "is_had", "is_late", "is_released", "numbers", "via")
+    __slots__ = (
+        "after",
+        "age_us",
+        "first",
+        "is_again",
+        "is_had",
+        "is_late",
+        "is_released",
+        "numbers",
+        "only",
+        "via",
+    )
 
     def __init__(
         self,
@@ -74,6 +88,7 @@ class RelayedBatch(Batch):
         is_late: bool = False,
         after: bytes = b"",
         is_released: bool = False,
+        only: str = "",
     ) -> None:
         super().__init__(raw, origin, offsets)
         self.after = after
@@ -85,6 +100,7 @@ class RelayedBatch(Batch):
         self.is_again = is_again
         self.is_had = is_had
         self.is_late = is_late
+        self.only = only
 
     def take(self, rows: Iterable[int]) -> RelayedBatch:
         if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start < rows.stop <= len(self):
@@ -108,6 +124,7 @@ class RelayedBatch(Batch):
             is_late=self.is_late,
             after=self.after,
             is_released=self.is_released,
+            only=self.only,
         )
         taken._events = part._events
         return taken
@@ -118,7 +135,7 @@ class RelayedBatch(Batch):
         first, numbers = self.first, array("Q", self.numbers).tobytes()
         about = first.node, first.epoch, first.is_volatile, numbers, self.via
         marks = self.is_had, self.is_again, self.is_late
-        return msgspec.msgpack.encode(_Provenance(*about, *marks, self.after, self.is_released))
+        return msgspec.msgpack.encode(_Provenance(*about, *marks, self.after, self.is_released, self.only))
 
 
 class OrderedBatch(Batch):
@@ -161,7 +178,7 @@ def restored(raw: bytes, origin: Origin, provenance: bytes, age_us: int = 0) -> 
     is_again = stored.is_again or stored.is_had  # what was had is stored only as it came again
     about = first, numbers, age_us
     marks = is_again, stored.is_had, stored.is_late
-    batch = RelayedBatch(raw, origin, *about, None, stored.via, *marks)
+    batch = RelayedBatch(raw, origin, *about, None, stored.via, *marks, only=stored.only)
     batch.after, batch.is_released = stored.after, stored.is_released
     return batch
 
@@ -180,3 +197,27 @@ def was_had(provenance: bytes) -> bool:
 def is_late(provenance: bytes) -> bool:
     """Whether a stored batch came after it was reported as missed."""
     return bool(provenance) and _decode(provenance).is_late
+
+
+def is_for(provenance: bytes, reader: str) -> bool:
+    """Whether a stored batch is for a reader: it was not had before it came, and is not another's only."""
+    if not provenance:
+        return True
+    stored = _decode(provenance)
+    return not stored.is_had and stored.only in ("", reader)
+
+
+def moved_for(provenance: bytes) -> str:
+    """Return the one reader for whom a stored batch has moved here; empty if it is for all."""
+    return _decode(provenance).only if provenance else ""
+
+
+class Had(Struct, array_like=True, frozen=True):
+    """The number up to which all of a first node's events were had: an epoch, and a number in it."""
+
+    epoch: int
+    number: int
+
+    def has(self, first: FirstNode, number: int) -> bool:
+        """Whether an event of that node was had."""
+        return not first.is_volatile and (first.epoch, number) <= (self.epoch, self.number)

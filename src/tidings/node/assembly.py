@@ -24,6 +24,7 @@ from tidings.log.history import LogHistory, SealedLog
 from tidings.log.retention import RetentionTerms
 from tidings.log.service import LogService
 from tidings.log.sinks import open_sinks
+from tidings.overlay.handover import Handover
 from tidings.overlay.service import Overlay
 from tidings.overlay.settings import OverlaySettings
 from tidings.patterns.service import PatternService
@@ -123,6 +124,8 @@ class NodeCore:
         self.transmission.is_there = self.peering.is_there
         self.overlay = Overlay(broker, self.peering, new_system(self._entropy), self._settings)
         broker.add(self.overlay)
+        self.handover = Handover(broker, self.overlay, self._entropy)
+        broker.add(self.handover)
         self.channels = ChannelService(broker, self.overlay, self._entropy)
         broker.add(self.channels)
         self.agents = AgentService(broker)

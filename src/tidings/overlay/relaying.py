@@ -214,7 +214,10 @@ class LinkCursor(Cursor):
     ) -> list[int]:
         """The rows of a stored batch that the neighbour wants and that do not come from its side."""
         if isinstance(batch, RelayedBatch) and (
-            batch.is_released or leads_to(batch.first.node) or self.is_left_out(batch, stored.first)
+            batch.only
+            or batch.is_released
+            or leads_to(batch.first.node)
+            or self.is_left_out(batch, stored.first)
         ):
             return []
         part = batch.take(rows) if len(rows) < len(batch) else batch

@@ -52,7 +52,7 @@ from tidings.overlay.topology_effects import (
     TreeChanged,
 )
 from tidings.overlay.tracing import TraceRequest, follow, local_matches, traced
-from tidings.overlay.waiting import HeldRequest, Holding, after, ask, joined
+from tidings.overlay.waiting import HeldRequest, Holding, Settling, after, ask, joined
 from tidings.overlay.weighing import PADDING, Weighing, wait_s
 from tidings.peers.peering import Peering
 from tidings.peers.registry import check_peers
@@ -85,9 +85,15 @@ class ProbeRequest(Struct, frozen=True):
 
 
 class InForceRequest(Struct, frozen=True):
-    """The arguments of `in_force` and `link.in_force`: whether offers are meant, or what is wanted."""
+    """The arguments of `in_force`: whether offers are meant, or what is wanted."""
 
     of_offers: bool = False
+
+
+class InForceBehind(InForceRequest, frozen=True):
+    """The arguments of `link.in_force`."""
+
+    settled: bool = False  # whether the caller is to have stored all up to these numbers
 
 
 class WholeRequest(Struct, frozen=True):
@@ -153,8 +159,9 @@ class Overlay(Service):
         self.liveness.on_lost = self._lose
         self._weighing = Weighing(settings, broker, self.linking, self.liveness.pinging, self.topology)
         self._weighing.tell, self._weighing.report = self._weighed, self._disagree
-        self._draining = Draining(broker, *around, self._is_of_use)
+        self._draining = Draining(broker, *around, self.is_of_use)
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, settings.tolerate - 1))
+        self._settling = Settling()
         self.keeping = Keeping(broker, *known_here, settings, self._log, self._holding.dropped)
         self._bereavement = Bereavement(broker, self.neighbours, self.topology, self.later, settings.tolerate)
         self.routing.took = self._bereavement.took
@@ -171,7 +178,7 @@ class Overlay(Service):
             "link.whole": (WholeRequest, self._ask_whole),
             "link.gap": (GapRequest, self._hear_gap),
             "link.last": (LastRequest, self._hear_last),
-            "link.in_force": (InForceRequest, self._ask_behind),
+            "link.in_force": (InForceBehind, self._ask_behind),
             "link.trace": (TraceRequest, self._trace_on),
             "link.heard": (HeardRequest, self._ask_heard),
             "in_force": (InForceRequest, self._ask_all),
@@ -347,9 +354,9 @@ class Overlay(Service):
         except ConfigError as error:
             self._log("warning", "no link to a node", node=record.node, problem=str(error))
             return False
-        return self._is_of_use(record.address)
+        return self.is_of_use(record.address)
 
-    def _is_of_use(self, address: str) -> bool:
+    def is_of_use(self, address: str) -> bool:
         """Whether an address that another node shows can be used where this node is."""
         return _is_near(address) is _is_near(self.topology.own.address)
 
@@ -392,22 +399,30 @@ class Overlay(Service):
 
     def _ask_all(self, _asked: IncomingRequest, request: InForceRequest) -> Deferred[Any]:
         """From which numbers on all that the clients of this node want, or offer, is in force."""
-        return self._in_force(None, request.of_offers).map(msgspec.to_builtins)
+        return self.in_force(None, request.of_offers).map(msgspec.to_builtins)
 
-    def _ask_behind(self, asked: IncomingRequest, request: InForceRequest) -> Deferred[Any]:
+    def _ask_behind(self, asked: IncomingRequest, request: InForceBehind) -> Deferred[Any]:
         """The same of all that a neighbour has announced, at this node and those behind it."""
         neighbour = self.linking.caller(asked.session)
-        found = self._in_force(neighbour, request.of_offers)
+        found = self.in_force(neighbour, request.of_offers, request.settled)
+        if request.settled:
+            found = after(found, partial(self._settling.wait, neighbour))
         if request.of_offers:  # it is to know what they want of it
             found = after(found, neighbour.announcer.barrier)
         return found.map(msgspec.to_builtins)
 
-    def _in_force(self, asking: Neighbour | None, of_offers: bool) -> Deferred[InForce]:
+    def in_force(
+        self, asking: Neighbour | None = None, of_offers: bool = False, settled: bool = False
+    ) -> Deferred[InForce]:
+        """Return from which numbers on all that is wanted here, and by a neighbour that asks, is in force.
+
+        `settled`: the reply comes when this node has all that other nodes have for it up to these numbers.
+        """
         broker = self._broker
         is_alone = self.topology.names.get(broker.name) is not None  # two nodes may have one name
         own = InForce({broker.name if is_alone else broker.node: (self.numbers.epoch, broker.position)})
         others = [one for one in self.neighbours.in_tree if one is not asking]
-        asked = [ask(one, of_offers, self._names_behind(one), self.later) for one in others]
+        asked = [ask(one, of_offers, self._names_behind(one), self.later, settled) for one in others]
         if of_offers:
             heard = self.routing.new_offers.heard
             asked = [reply.map(partial(heard, one)) for one, reply in zip(others, asked, strict=True)]
@@ -441,6 +456,7 @@ class Overlay(Service):
                 neighbour.intake.confirm_beyond()
             link.flush()
         self._holding.look()
+        self._settling.look()
 
     def durable(self, mark: int) -> None:
         """Acknowledge to neighbours what is on disk."""
@@ -467,6 +483,11 @@ class Overlay(Service):
             "coordinators": self.topology.subnets.coordinators,
             **self.status(),
         }
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether this node is taken out of the network."""
+        return self._draining.has_begun
 
     def _drain(self, asked: IncomingRequest, _none: NoArguments) -> dict[str, Any]:
         """Take this node out of the network, or say how far that is."""

@@ -31,10 +31,13 @@ ANSWER_S = 20.0
 """How long a neighbour may take to answer for all that lies behind it; then it is missing."""
 
 
-def ask(neighbour: Neighbour, of_offers: bool, missing: list[str], later: Later) -> Deferred[InForce]:
+def ask(
+    neighbour: Neighbour, of_offers: bool, missing: list[str], later: Later, settled: bool = False
+) -> Deferred[InForce]:
     """Ask a neighbour from which numbers on all that was announced to it so far is in force.
 
-    `of_offers`: whether what is offered is meant, or what is wanted.
+    `of_offers`: whether what is offered is meant, or what is wanted. `settled`: the neighbour is to answer
+    when this node has stored all that they have for it up to these numbers.
     """
     reply: Deferred[InForce] = Deferred()
     silent = InForce(missing=missing)
@@ -53,7 +56,8 @@ def ask(neighbour: Neighbour, of_offers: bool, missing: list[str], later: Later)
         if link is None or neighbour.link is not link:
             fail()
             return
-        call = link.connection.request("link.in_force", {"of_offers": of_offers}, "fail")
+        arguments = {"of_offers": of_offers, "settled": settled}
+        call = link.connection.request("link.in_force", arguments, "fail")
         call.then(answered, fail)
         link.flush()
 
@@ -87,6 +91,34 @@ def after(reply: Deferred[InForce], barrier: Callable[[], Deferred[None]]) -> De
 
     reply.then(found, passed.fail)
     return passed
+
+
+class Settling:
+    """Questions of neighbours whether they have stored all that was stored for them so far."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[LinkCursor, int, Deferred[None]]] = []
+
+    def wait(self, neighbour: Neighbour) -> Deferred[None]:
+        """Return a reply that comes when a neighbour has confirmed all that it wants of what is stored."""
+        reply: Deferred[None] = Deferred()
+        cursor = neighbour.cursor
+        if cursor is None:
+            reply.resolve(None)
+        else:
+            self._waiting.append((cursor, cursor.broker.position, reply))
+            self.look()
+        return reply
+
+    def look(self) -> None:
+        """Reply to those that have all by now."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for cursor, position, reply in waiting:
+                if cursor.confirmed(0) >= position:
+                    reply.resolve(None)
+                elif not cursor.subscription.is_over:
+                    self._waiting.append((cursor, position, reply))
 
 
 class HeldRequest(Struct, frozen=True):

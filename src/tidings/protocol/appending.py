@@ -74,6 +74,12 @@ class Appending:
         self._broker.ledger.keep(batch.origin or Origin())
         return positions
 
+    def bring(self, batch: RelayedBatch) -> int:
+        """Store events that have moved here for one reader only; return the position of the last."""
+        positions: list[int | None] = [None] * len(batch)
+        self._append(batch, list(range(len(batch))), persistent=False, positions=positions)
+        return self._broker.position
+
     def _append(self, batch: Batch, rows: list[int], persistent: bool, positions: list[int | None]) -> None:
         """Store rows that follow each other in the batch, though not at once: positions grow with rows.
 

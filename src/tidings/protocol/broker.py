@@ -38,6 +38,7 @@ from tidings.protocol.administration import Administration
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.appending import Appending
+from tidings.protocol.arrivals import Arrivals, Departed
 from tidings.protocol.backlog import Backlog
 from tidings.protocol.channels import Channels
 from tidings.protocol.cursors import Cursors
@@ -159,6 +160,8 @@ class Broker:
         self._owing: dict[Session, None] = {}  # those to which an acceptance may have to be sent
         self._sessions_made = 0
         self.cursors = Cursors(self, state)
+        self.arrivals = Arrivals(self)
+        self.departed = Departed(self)
         self.last_pages = LastPages(self)
         self.add(self.last_pages)
         self.add(Advertised(self))

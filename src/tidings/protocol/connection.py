@@ -23,10 +23,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+import msgspec
+
 from tidings.errors import CodecError, Disconnected, TidingsError, UserError
 from tidings.event import Event
 from tidings.ids import Ids, Origin
 from tidings.protocol.calls import Call, Calls, OnCut, ended_anyway
+from tidings.protocol.client_move import ClientMove
 from tidings.protocol.frames import encode, read_frame
 from tidings.protocol.keepalive import KeepAlive
 from tidings.protocol.messages import (
@@ -120,6 +123,9 @@ class Connection(KeepAlive):
         self.held_epoch = 0  # changes when the node has taken back what this client held
         self.failure: TidingsError | None = None
         self.elsewhere: list[str] = []  # where the node, which is to stop, sends its clients
+        self.cookie = ""  # by which the node to which it moves knows it
+        self._move: ClientMove | None = None
+        self._was_sent_back = False  # the node to which it was handed over will not have it
         self._held_asked: str | None = (
             ""  # the session on which it has asked whether other nodes have what it has sent
         )
@@ -148,7 +154,8 @@ class Connection(KeepAlive):
         seen = self.publications.accepted
         user, secret = self._says()
         known = self.node, self.boot or 0, self.position
-        hello = Hello([VERSION], system, epoch, self._name, self.session, seen, user, secret, *known)
+        about = self._name, self.session, seen, user, secret
+        hello = Hello([VERSION], system, epoch, *about, *known, self.cookie)
         self._begin(hello, now)
 
     def lost(self, _now: float) -> None:
@@ -284,9 +291,12 @@ class Connection(KeepAlive):
         subscription.consume(count)
         self._due[subscription] = None
 
-    def acknowledge(self, subscription: ClientSubscription, position: int) -> None:
-        """Everything of a durable subscription up to this position was dealt with."""
-        subscription.acknowledge(position)
+    def acknowledge(self, subscription: ClientSubscription, position: int, life: int | None = None) -> None:
+        """Everything of a durable subscription up to this position was dealt with.
+
+        `life` is that of the subscription when the event was delivered: see `ClientSubscription`.
+        """
+        subscription.acknowledge(position, life)
         self._due[subscription] = None
 
     def confirm(self, subscription: ClientSubscription, positions: list[int]) -> None:
@@ -320,6 +330,55 @@ class Connection(KeepAlive):
         if self._offers.pop(offer.number, None) is None or not self.is_up:
             return resolved(None)
         return ended_anyway(self.request("unadvertise", {"number": offer.number}))
+
+    # Moving
+
+    def move(self, to: str) -> Deferred[None]:
+        """Move to the node of this name or id; the reply comes when the client is there."""
+        self.check()
+        if self._move is not None:
+            raise UserError(f"the client is on its way to {self._move.to!r}")
+        self._move = move = ClientMove(self, to)
+        move.reply.then(self._moved, self._moved)
+        move.go_on()
+        return move.reply
+
+    def _moved(self, _outcome: object) -> None:
+        self._move = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether any request waits for its answer."""
+        return len(self._calls) > 0
+
+    def ask_on(self, operation: str, arguments: dict[str, Any]) -> Call:
+        """Have something done on this connection, and on no other."""
+        return self._ask(operation, arguments, "fail")
+
+    def subscriptions_made(self) -> list[dict[str, Any]]:
+        """The subscriptions, as they are made."""
+        return [
+            {**msgspec.to_builtins(one.wanted), "number": one.number} for one in self._subscriptions.values()
+        ]
+
+    def go_to(self, addresses: list[str], cookie: str) -> None:
+        """Go on at one of these addresses, with a cookie."""
+        self.elsewhere, self.cookie = addresses, cookie
+
+    def stay(self) -> None:
+        """Go nowhere."""
+        self.elsewhere, self.cookie = [], ""
+
+    def report_gap(self, number: int, dropped: int, reason: str) -> None:
+        """Report events that a subscription will not get."""
+        if number in self._subscriptions:
+            self._subscriptions[number].subscriber.gap(dropped, reason)
+
+    def leave(self, parting: str) -> None:
+        """Part from the node, to go on elsewhere."""
+        if not self.is_given_up:
+            self._frames.append(encode(Bye()))
+            self.is_given_up, self.parting = True, parting
 
     # Streams of a node that forwards
 
@@ -365,7 +424,7 @@ class Connection(KeepAlive):
 
         def begun(result: Any) -> None:
             if subscription.number in self._subscriptions:
-                subscription.opened(_member(result, "position", int))
+                subscription.opened(_member(result, "position", int), bool(result.get("moved")))
                 subscription.begun.resolve(result)
 
         def refused(error: TidingsError) -> None:
@@ -406,18 +465,25 @@ class Connection(KeepAlive):
         self.publications.resume(welcome.counter, welcome.window, is_same_node and welcome.boot == self.boot)
         for refusal in welcome.refused:  # beyond the counter, which something before it may hold up
             self.publications.refuse(refusal)
-        self.elsewhere = []
+        is_here, self._was_sent_back = self._was_sent_back, False
+        self.stay()
         self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
         self.user, self.inbox = welcome.user, welcome.inbox
         self.node_name = welcome.name
         self.held_epoch += not welcome.kept
+        if welcome.moved is not None and not is_here:  # it was handed over, and has not heard it
+            self.go_to(welcome.moved.addresses, welcome.moved.cookie)
+            self.leave("the client was handed over to another node")
+            return
         self.is_up = True
         waiting = self._calls.frames()
         for subscription in self._subscriptions.values():
             if is_older:
                 subscription.subscriber.gap(0, OLDER)
-            if is_older or not is_same_node:
+            if is_older:
                 subscription.forget_positions()
+            elif not is_same_node:
+                subscription.move()
             self._begin_subscription(subscription)
         for offer in self._offers.values():
             self._offer(offer)
@@ -426,13 +492,14 @@ class Connection(KeepAlive):
         # After the subscriptions, as they may be about these, and after what they may ask about.
         self._go_behind_published()
         self._frames += waiting
+        if self._move is not None:
+            self._move.arrived(welcome.node)
 
     def _accepted(self, message: Accepted, _events: bytes) -> None:
         self.parting = ""
         if not message.stream:
             self.publications.accept(message.counter)
-            if self.elsewhere:
-                self._go_elsewhere()
+            self._go_on_leaving()
         elif message.stream in self._streams:
             self._streams[message.stream].accepted(message.counter)
 
@@ -444,8 +511,7 @@ class Connection(KeepAlive):
 
     def _replied(self, reply: Reply, _events: bytes) -> None:
         self._calls.take(reply)
-        if self.elsewhere:
-            self._go_elsewhere()
+        self._go_on_leaving()
         if self.publications.is_empty:
             self.parting = ""
 
@@ -488,7 +554,14 @@ class Connection(KeepAlive):
         A client with a durable subscription stays: its place is stored at that node, and waits for it there.
         """
         is_bound = any(one.wanted.durable for one in self._subscriptions.values())
-        return [] if is_bound else self.elsewhere
+        return [] if is_bound and not self.cookie else self.elsewhere
+
+    def _go_on_leaving(self) -> None:
+        """Leave the node if it is to stop, or for another one, when it has answered for everything."""
+        if self._move is not None:
+            self._move.go_on()
+        elif self.elsewhere:
+            self._go_elsewhere()
 
     def _go_elsewhere(self) -> None:
         """Part from a node that is to stop, when other nodes have what was sent to it.
@@ -503,8 +576,7 @@ class Connection(KeepAlive):
                     call = self._ask("held", {"by_all": True}, "fail")
                     call.then(lambda _none: None, lambda _error: None)  # then it is tried again
                     return
-                self._frames.append(encode(Bye()))
-                self.is_given_up, self.parting = True, "the node is to stop"
+                self.leave("the node is to stop")
 
     def _reversed(self, message: Reverse, _events: bytes) -> None:
         if self.reverse is None:
@@ -514,6 +586,11 @@ class Connection(KeepAlive):
     def _parted(self, message: Bye, _events: bytes) -> None:
         self.is_given_up = True
         self.parting = message.text
+        if message.code == "move":
+            self.cookie = ""  # it is connected without: what the node has stored for it is there
+            self._was_sent_back = True
+            if self._move is not None:
+                self._move.fail(error_of(Failure("move", message.text)))
         if message.code in _FATAL:
             self.close(error_of(Failure(message.code, message.text)))
 

@@ -14,10 +14,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tidings.errors import Refused
 from tidings.event import Batch
+from tidings.event.relayed import Had, RelayedBatch
 from tidings.exchange import EventSink, Need, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 from tidings.protocol.access import NOBODY, OWNER, Authenticator, Principal
@@ -46,15 +47,30 @@ class Options(Struct, frozen=True, omit_defaults=True):
     kept: int = 0  # the position behind which events are kept for those beyond it
     skips: dict[str, int] = {}  # neighbours, and up to which position it gets nothing that came from them
     again: int = 0  # the position up to which events may have been had by it, or beyond it
+    cut: int = 0  # it has moved here: up to this position it gets what was brought along for it, no more
+    had: dict[str, Had] = {}  # what it has had of each first node, where it came from
+    home: str = ""  # the node at which it was made, if not this one
+    moves: int = 0  # how often it has moved since
+    arriving: str = ""  # the move by which it is on its way here, and of which a restart leaves nothing
 
     def encode(self) -> bytes:
         """The options as they are stored; nothing for those of most."""
         return b"" if self == Options() else msgspec.msgpack.encode(self)
 
+    @property
+    def asked(self) -> bytes:
+        """What of them a client has asked for, as it would be stored."""
+        return structs.replace(self, cut=0, had={}, home="", moves=0, arriving="").encode()
+
 
 def options_of(record: Durable) -> Options:
     """Return the stored options of a cursor."""
-    return msgspec.msgpack.decode(record.options, type=Options) if record.options else Options()
+    return options_in(record.options)
+
+
+def options_in(stored: bytes) -> Options:
+    """Return options as they were stored."""
+    return msgspec.msgpack.decode(stored, type=Options) if stored else Options()
 
 
 class CursorConsumer(EventSink, Protocol):
@@ -93,11 +109,26 @@ class Cursor:
         asked, options = Filter(record.filter) if filter is None else filter, options_of(record)
         self.subscription = NodeSubscription(asked, self, options.passive, owner=self.owner)
         self.subscription.channel = options.channel
+        self.cut, self.had = options.cut, options.had
 
     @property
     def key(self) -> tuple[str, str]:
         """The key, which no other named cursor has."""
         return self.owner, self.name
+
+    @property
+    def reader(self) -> str:
+        """The same as one text: what has moved here for it is marked by that."""
+        return f"{self.name}\x1f{self.owner}"
+
+    def unhad(self, batch: Batch, rows: Rows) -> Rows:
+        """Return the rows of a batch that it has not had at the node where it was before."""
+        if not self.had or not isinstance(batch, RelayedBatch) or batch.only:
+            return rows
+        had = self.had.get(batch.first.node)
+        if had is None:
+            return rows
+        return [row for row in rows if not had.has(batch.first, batch.numbers[row])]
 
     @property
     def filter(self) -> Filter:
@@ -295,6 +326,8 @@ class Cursors:
             key, options = (record.owner, record.name), options_of(record)
             if options.link:
                 self.of_links.append(record)
+            elif options.arriving:
+                self._broker.store(Drop(record.name, record.owner))
             elif not options.log:
                 self.reopen(Cursor(self._broker, record))
             elif key in terms:

@@ -30,6 +30,7 @@ from tidings.errors import (
     LifeEnded,
     MessageNotHeld,
     MissingExtra,
+    MoveRefused,
     NotAllowed,
     QueueAmbiguous,
     QueueEmpty,
@@ -92,6 +93,7 @@ class Hello(ProtocolMessage, frozen=True, gc=False):
     node: str = ""  # to which it spoke last
     boot: int = 0  # what that said
     position: int = 0  # the highest one at which that has delivered a stored event
+    cookie: str = ""  # by which the node knows a client that has moved to it
 
     def __repr__(self) -> str:
         return f"Hello({self.versions}, {self.system!r}, {self.epoch}, {self.name!r}, user={self.user!r})"
@@ -115,6 +117,15 @@ class Refusal(ProtocolMessage, frozen=True, gc=False):
     stream: int = 0  # which of the client's streams has these counters: see Forward
 
 
+class HandedOver(Struct, frozen=True):
+    """Where a client goes on: the id of the node, its addresses, the cookie, and events left behind."""
+
+    node: str
+    addresses: list[str]
+    cookie: str
+    dropped: dict[int, int] = {}  # how many, by the numbers of subscriptions
+
+
 class Welcome(ProtocolMessage, frozen=True, gc=False):
     """The node's answer: what it knows of the client already, and how much may be on its way."""
 
@@ -131,6 +142,7 @@ class Welcome(ProtocolMessage, frozen=True, gc=False):
     user: str = ""  # who the client is there, "" for its owner
     is_older: bool = False  # the store has not all that the client had from it: it is an older copy
     inbox: str = ""  # how the names of the client's inboxes begin
+    moved: HandedOver | None = None  # the client was handed over to another node, and may not know it
 
 
 class Publish(ProtocolMessage, frozen=True, gc=False):
@@ -389,6 +401,8 @@ def failure_of(error: TidingsError | DecodeError) -> Failure:
             return Failure(_AGENT_CODES[type(error)], str(error), details)
         case TransactionLost():
             return Failure("rolled-back", str(error))
+        case MoveRefused():
+            return Failure("move", str(error), {"node": error.node, "problem": error.problem})
         case NotAllowed():
             return Failure("not-allowed", str(error))
         case Disconnected():
@@ -417,6 +431,8 @@ def error_of(failure: Failure) -> TidingsError:
         return TransactionLost(text)
     if code == "not-allowed":
         return NotAllowed(text)
+    if code == "move":
+        return MoveRefused(str(details.get("node", "")), str(details.get("problem", text)))
     if code == "away":
         error = Disconnected(text)
         error.may_be_accepted = True  # by the other node, whose answer is missing

@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from tidings.event import Batch
-from tidings.event.relayed import RelayedBatch
+from tidings.event.relayed import Had, RelayedBatch
 from tidings.event.wire import Checked
 from tidings.ids import Origin
 from tidings.protocol.publishing import MatchedRows, PublishedEvents, channels_of, without_faded
@@ -98,6 +98,15 @@ class Relays:
         if epoch < self._first_epochs.get(system, 0):
             return inf
         return self._broker.ledger.counter_of(Origin(system, epoch))
+
+    def had_numbers(self) -> dict[str, Had]:
+        """The numbers up to which all that is wanted here was had, of each first node; not its own."""
+        ledger, prefix = self._broker.ledger, len(FIRST)
+        return {
+            system[prefix:]: Had(epoch, ledger.counter_of(Origin(system, epoch)))
+            for system, epoch in self._first_epochs.items()
+            if not system.endswith("~")
+        }
 
     def first_epoch(self, node: str) -> int | None:
         """The last epoch of a node of which events were had; None if none were."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import structs
 
-from tidings.errors import CodecError, EventError, NotAllowed, Refused, UserError
+from tidings.errors import CodecError, EventError, MoveRefused, NotAllowed, Refused, UserError
 from tidings.event import Batch
 from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
@@ -51,12 +51,14 @@ from tidings.protocol.messages import (
 )
 from tidings.protocol.outbox import ROOM, Outbox
 from tidings.protocol.service import LATER, IncomingRequest
+from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.protocol.subscriptions import Subscriptions
 from tidings.protocol.worker import SessionWorker
 from tidings.replies import Deferred
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
+    from tidings.protocol.arrivals import Arrival
     from tidings.protocol.broker import Broker
 
 WINDOW = 4 << 20
@@ -114,6 +116,7 @@ class Session(SessionWorker, IncomingStream):
         self._is_asked = False
         self.received_at = now  # when bytes have come, be it a part of a frame only
         self._subscriptions: Subscriptions = Subscriptions(self)
+        self.arrival: Arrival | None = None  # what waits for it here, if it has moved to this node
 
     @property
     def channels(self) -> Collection[str]:
@@ -308,6 +311,8 @@ class Session(SessionWorker, IncomingStream):
         if not self._is_working:  # otherwise that ends with the step that is under way
             self._drop_task()
         self.do(self._subscriptions.close())
+        if self.arrival is not None:
+            self.arrival.close()
         if self.is_let_in:
             self.broker.part(self)
             for service in self.broker.services:
@@ -409,6 +414,13 @@ class Session(SessionWorker, IncomingStream):
     def _welcome(self, hello: Hello, principal: Principal) -> None:
         origin = Origin(hello.system, hello.epoch, source_of(hello.name, principal) or None)
         broker, ledger = self.broker, self.broker.ledger
+        if hello.cookie:
+            try:
+                self.arrival = broker.arrivals.redeem(hello.cookie, origin, principal.user)
+            except MoveRefused as error:
+                broker.count("cookies_refused")
+                self.close("move", error.problem)
+                return
         self.principal, self._hello = principal, None
         self.is_let_in = True
         self.bound = principal.bound
@@ -435,6 +447,7 @@ class Session(SessionWorker, IncomingStream):
             principal.user,
             self._is_ahead(hello),
             f"{inboxes_at(broker.node, principal.user)}{broker.epoch}.",
+            broker.departed.find(origin),
         )
         # A counter accepts what another connection brought.
         self.post(encode(welcome), broker.promise if self.counter else 0)
@@ -554,6 +567,19 @@ class Session(SessionWorker, IncomingStream):
     def owner(self) -> str:
         """To whom durable subscriptions belong."""
         return self.origin.source or ""
+
+    def reading(self, name: str) -> tuple[int, StoredConsumer] | None:
+        """Return the consumer of a durable subscription of this session, and its number."""
+        return self._subscriptions.reading(name)
+
+    @property
+    def unsent(self) -> dict[int, int]:
+        """Events that wait for the client's credit, by the number of its subscription."""
+        return self._subscriptions.unsent
+
+    def take_away(self, number: int) -> None:
+        """End a subscription without notifying the client, which goes elsewhere with it."""
+        self._subscriptions.take_away(number)
 
     def end(self, number: int, reason: str) -> None:
         """End a subscription of this session from outside, and notify the client."""

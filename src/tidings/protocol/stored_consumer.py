@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tidings.event import Batch, Event
-from tidings.event.relayed import is_late, restored, was_had
+from tidings.event.relayed import is_for, is_late, moved_for, restored
 from tidings.exchange import Need, Positions, Rows
 from tidings.filters import Filter
 from tidings.ids import Origin
@@ -86,6 +86,7 @@ class StoredConsumer(Consumer):
         self._readable = 0  # up to here everything was on disk when it was asked for
         self._last = cursor.acknowledged  # the last position that was sent
         self._seen = cursor.handed  # up to here it may have been delivered before
+        self.is_paused = False  # it is on its way to another node
 
     @property
     def passed(self) -> int:
@@ -123,6 +124,15 @@ class StoredConsumer(Consumer):
         self.is_abreast = False
         self.broker.cursors.detach(self)
 
+    def pause(self) -> None:
+        """Send nothing more for now: it is on its way to another node."""
+        self.is_paused, self.is_abreast = True, False
+
+    def go_on(self) -> None:
+        """Send again: it stays."""
+        self.is_paused = False
+        self.read_on()
+
     def part(self, reason: str) -> None:
         """End it and report the reason to its client."""
         self.session.end(self.number, reason)
@@ -152,6 +162,7 @@ class StoredConsumer(Consumer):
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Send what is new, if the client is abreast and can take it; otherwise it stays in the store."""
+        rows = self.cursor.unhad(batch, rows)
         sent = min(len(rows), self.credit) if self.is_abreast else 0
         if sent:
             self._send_new(batch, rows[:sent], positions)
@@ -193,7 +204,8 @@ class StoredConsumer(Consumer):
     @property
     def _is_idle(self) -> bool:
         """Whether there is someone to read for, and nothing on its way to him."""
-        return not (self.is_over or self.is_abreast or self.is_reading) and self.credit > 0
+        is_busy = self.is_over or self.is_abreast or self.is_reading or self.is_paused
+        return not is_busy and self.credit > 0
 
     @property
     def is_backward(self) -> bool:
@@ -255,10 +267,7 @@ class StoredConsumer(Consumer):
 
     def _wanted(self, batch: Batch, rows: range, stored: StoredBatch) -> list[int]:
         """The rows of a stored batch that match and have not outlived their time."""
-        if was_had(stored.provenance):
-            return []
-        events = batch.take(rows).events if len(rows) < len(batch) else batch.events
-        return [row for row, event in zip(rows, events, strict=True) if self.is_wanted(event, stored)]
+        return wanted_rows(self.cursor, batch, rows, stored)
 
     def batch_of(self, stored: StoredBatch) -> Batch:
         """The events of a stored batch."""
@@ -267,21 +276,44 @@ class StoredConsumer(Consumer):
             return restored(stored.raw, origin, stored.provenance)
         return Batch(stored.raw, origin)
 
-    def is_wanted(self, event: Event, stored: StoredBatch) -> bool:
-        """Whether a stored event matches, has not outlived its time, and is to be stored still."""
-        subscription = self.subscription
-        return (
-            subscription.filter.matches(event)
-            and hears(self.broker.node, subscription.user, event)
-            and may_hear(subscription, event)
-            and not (event.ttl_s is not None and stored.stored_us / 1e6 + event.ttl_s <= self.broker.wall)
-            and not is_faded(event, self.broker.wall - stored.stored_us / 1e6)
-        )
-
     def _hand_out(self, position: int) -> None:
         """Have it stored that events up to the position may have been delivered, before they are."""
         if self.cursor.name and position > self.cursor.handed:
             self.cursor.hand_out(position + HANDED_AHEAD)
+
+
+def wanted_rows(cursor: Cursor, batch: Batch, rows: range, stored: StoredBatch) -> list[int]:
+    """Return the rows of a stored batch that a cursor is for, and that have not outlived their time."""
+    lacked = _lacked(cursor, rows, stored)
+    if not lacked:
+        return []
+    events = batch.take(lacked).events if len(lacked) < len(batch) else batch.events
+    return [row for row, event in zip(lacked, events, strict=True) if _is_wanted(cursor, event, stored)]
+
+
+def _lacked(cursor: Cursor, rows: range, stored: StoredBatch) -> Rows:
+    """Return the rows that are for a cursor, and that it has not had before it came to this node."""
+    if not is_for(stored.provenance, cursor.reader):
+        return ()
+    if not cursor.cut or moved_for(stored.provenance):
+        return rows
+    if stored.first <= cursor.cut:
+        return ()
+    if not cursor.had or not stored.provenance:
+        return rows
+    return cursor.unhad(restored(stored.raw, Origin(), stored.provenance), rows)
+
+
+def _is_wanted(cursor: Cursor, event: Event, stored: StoredBatch) -> bool:
+    """Whether a stored event matches, has not outlived its time, and is to be stored still."""
+    subscription, broker = cursor.subscription, cursor.broker
+    return (
+        subscription.filter.matches(event)
+        and hears(broker.node, subscription.user, event)
+        and may_hear(subscription, event)
+        and not (event.ttl_s is not None and stored.stored_us / 1e6 + event.ttl_s <= broker.wall)
+        and not is_faded(event, broker.wall - stored.stored_us / 1e6)
+    )
 
 
 def _runs(rows: Rows, positions: Sequence[int | None]) -> list[tuple[list[int], bool]]:

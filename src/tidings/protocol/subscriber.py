@@ -7,17 +7,23 @@ taken, so `prefetch` bounds what is held here. After a cut the subscription is m
 stored events that come again although they were handed to the application are left out by their positions,
 others by their counters. So an application that lives on sees nothing twice; what a new one gets for the
 second time is marked.
+
+Positions are those of one node. When the client has moved to another one, the *life* of the subscription is
+another: what was delivered before and not acknowledged comes again there, under other positions. It is
+recognised by its origin and counter, left out, and acknowledged when the application acknowledges it under
+its former position.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from tidings.errors import CodecError, EventError, TidingsError
-from tidings.event import Batch
+from tidings.event import Batch, Event
 from tidings.event.relayed import FirstNode, GrowingNumbers, RelayedBatch
 from tidings.event.wire import count_in_head
 from tidings.ids import NUMBER_MAX, ForwardedOrigin, Origin, check_system
@@ -29,6 +35,9 @@ from tidings.seen import Producers
 
 ORIGINS_MAX = 256
 """Origins of which it is remembered what came last; beyond that, the one longest silent is forgotten."""
+
+CARRIED_MAX = 65_536
+"""Events of former nodes that are recognised if they come again; of more, the oldest come twice."""
 
 
 class MissedNumbers(NamedTuple):
@@ -97,6 +106,14 @@ class ClientSubscription(Opening):
         self._is_late = False  # the next delivery was announced to be late
         self._acknowledged = self._acknowledged_sent = 0
         self._had_position = 0  # what came before this connection
+        self.life = 0
+        """Number of the nodes at which it was before."""
+        # Of a durable one, in this life: what the node may not know to be acknowledged.
+        self._recent: deque[tuple[Batch, Sequence[int]]] = deque()
+        self._recent_count = 0
+        self._carried: dict[_EventKey, _Former] = {}  # delivered in former lives, and to come again
+        self._again: dict[int, tuple[_EventKey, _Former]] = {}  # what has come again, by its position now
+        self._owed: dict[int, int] = {}  # what was acknowledged under positions of former lives
         self._had_counters: Producers[Origin, int] = Producers(ORIGINS_MAX)
         self._latest: Producers[Origin, Batch] = Producers(ORIGINS_MAX)  # the last ones without positions
 
@@ -120,9 +137,12 @@ class ClientSubscription(Opening):
             arguments["since"] = self._next
         return {**arguments, "number": self.number, "credit": self._granted}
 
-    def opened(self, position: int) -> None:
-        """The node has begun it; `position` is that of the last stored event."""
-        if self.begun.is_over and not (self.wanted.is_stream or self.wanted.durable):
+    def opened(self, position: int, has_moved: bool = False) -> None:
+        """The node has begun it; `position` is that of the last stored event.
+
+        `has_moved`: the node has what came while the client was on its way.
+        """
+        if self.begun.is_over and not (self.wanted.is_stream or self.wanted.durable or has_moved):
             self.subscriber.gap(0, "disconnected")
         if self._next is None and self.wanted.since is None and self.wanted.since_us is None:
             self._next = position + 1
@@ -132,11 +152,29 @@ class ClientSubscription(Opening):
         self._next = None
         self._had_position = self._position = self._acknowledged = 0
 
+    def move(self) -> None:
+        """The node is another one: what it had not seen acknowledged may come again, at other positions."""
+        for batch, positions in self._recent:
+            for event, position in zip(batch.events, positions, strict=True):
+                self._carried[_key_of(event)] = self.life, position
+        for position, (key, former) in self._again.items():
+            self._carried[key] = former
+            if position <= self._acknowledged:
+                self._owed[former[0]] = max(former[1], self._owed.get(former[0], 0))
+        self._owed[self.life] = self._acknowledged
+        while len(self._carried) > CARRIED_MAX:
+            del self._carried[next(iter(self._carried))]
+        self._recent.clear()
+        self._recent_count = 0
+        self._again.clear()
+        self.life += 1
+        self.forget_positions()
+
     def _remember(self) -> None:
         """Note what the application has had, so that it is left out if it comes again."""
         self._had_position = max(self._had_position, self._position)
-        for origin, batch in self._latest.items():
-            self._had_counters.put(origin, _last_counter(batch))
+        for producer, batch in self._latest.items():
+            self._had_counters.put(producer, _last_counter(batch))
         self._latest.clear()
 
     # Deliveries
@@ -152,6 +190,10 @@ class ClientSubscription(Opening):
             batch, positions = self._unread(
                 batch, unpack_numbers(message.positions, len(batch), "$.Deliver.positions")
             )
+            if self._carried:
+                batch, positions = self._uncarried(batch, positions)
+            if self.wanted.durable is not None and len(batch):
+                self._keep(batch, positions)
         if self._is_late:
             self._is_late = False
             batch = LateBatch(batch.raw, batch.origin, batch.offsets)
@@ -180,13 +222,33 @@ class ClientSubscription(Opening):
             return batch, positions
         return batch.take(rows), [positions[row] for row in rows]
 
+    def _keep(self, batch: Batch, positions: Sequence[int]) -> None:
+        """Remember events of a durable subscription, which may come again elsewhere."""
+        self._recent.append((batch, positions))
+        self._recent_count += len(positions)
+
+    def _uncarried(self, batch: Batch, positions: Sequence[int]) -> tuple[Batch, Sequence[int]]:
+        """Return the events that were not delivered at a former node; the others have new positions now."""
+        rows: list[int] = []
+        for row, event in enumerate(batch.events):
+            key = _key_of(event)
+            former = self._carried.pop(key, None)
+            if former is None:
+                rows.append(row)
+                continue
+            position = positions[row]
+            self._again[position] = key, former
+            if former[1] <= self._owed.get(former[0], 0):
+                self._acknowledged = max(self._acknowledged, position)
+        return batch.take(rows), [positions[row] for row in rows]
+
     def _unseen(self, batch: Batch) -> Batch:
         """Return the events of a batch without positions that did not arrive before the cut.
 
         Counters grow, so the first batch with nothing to leave out is the last one to be looked at.
         """
-        origin = batch.origin
-        assert origin is not None
+        assert batch.origin is not None
+        origin = _producer_of(batch.origin)
         had = self._had_counters.get(origin)
         if had is not None:
             rows = [row for row, event in enumerate(batch.events) if event.counter > had]
@@ -204,10 +266,27 @@ class ClientSubscription(Opening):
         """The application has taken so many events, and there is room for as many more."""
         self._held -= count
 
-    def acknowledge(self, position: int) -> None:
-        """Everything up to this position was dealt with, or up to this delivery if the newest come first."""
+    def acknowledge(self, position: int, life: int | None = None) -> None:
+        """Everything up to this position was dealt with, or up to this delivery if the newest come first.
+
+        `life` is that in which it was delivered, if not this one.
+        """
+        if life is not None and life != self.life:
+            self._acknowledge_former(position, life)
+            return
         is_newest = self.wanted.order == "newest"
         self._acknowledged = position if is_newest else max(self._acknowledged, position)
+        while self._recent and self._recent[0][1][-1] <= position:
+            if self._recent_count - len(self._recent[0][1]) < self.prefetch:
+                break  # no more than that is on its way to the client when the node is asked to hand it over
+            self._recent_count -= len(self._recent.popleft()[1])
+
+    def _acknowledge_former(self, position: int, life: int) -> None:
+        """The same for an event that was delivered at a former node: by now it may have come again."""
+        self._owed[life] = max(position, self._owed.get(life, 0))
+        for now, (_, former) in self._again.items():
+            if former[0] == life and former[1] <= position:
+                self._acknowledged = max(self._acknowledged, now)
 
     def output(self) -> list[bytes]:
         """The frames that are due: an acknowledgement, and credit once half of it is used up."""
@@ -224,6 +303,22 @@ class ClientSubscription(Opening):
             self._granted = total
             frames.append(encode(Credit(self.number, total)))
         return frames
+
+
+_EventKey = tuple[str | None, int, int]
+"""System, epoch and counter of an event, which it has at all nodes."""
+_Former = tuple[int, int]
+"""A life of a subscription, and a position in it."""
+
+
+def _key_of(event: Event) -> _EventKey:
+    origin = event.origin or Origin()
+    return origin.system, origin.epoch, event.counter
+
+
+def _producer_of(origin: Origin) -> Origin:
+    """Return who has counted the events of an origin: its source has another name at each node."""
+    return origin if origin.system is None else Origin(origin.system, origin.epoch)
 
 
 def _relayed(message: Relay, raw: bytes) -> RelayedBatch:

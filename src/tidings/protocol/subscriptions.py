@@ -32,7 +32,7 @@ from tidings.protocol.consumer import (
     LatestConsumer,
     WaitingConsumer,
 )
-from tidings.protocol.cursors import Cursor, CursorConsumer, Options
+from tidings.protocol.cursors import Cursor, CursorConsumer, Options, options_in
 from tidings.protocol.frames import encode
 from tidings.protocol.last_values import LastValuesSink, last_values
 from tidings.protocol.memory import filter_size
@@ -43,6 +43,7 @@ from tidings.steps import PAUSE, Steps
 from tidings.store.interface import Durable
 
 if TYPE_CHECKING:
+    from tidings.protocol.arrivals import Arrival
     from tidings.protocol.session import Session
 
 FILTER_AT_ONCE = 8_192
@@ -213,7 +214,22 @@ class Subscriptions:
                 return self._open_last(wanted, subscription, consumer)
             self._endings[wanted.number] = self._begin(subscription)
             self._add(wanted, consumer)
+            if session.arrival is not None:
+                return self._claim(session.arrival, wanted, subscription, consumer)
         return {"position": self._broker.position}
+
+    def _claim(
+        self,
+        arrival: Arrival,
+        wanted: SubscribeRequest,
+        subscription: NodeSubscription,
+        consumer: WaitingConsumer,
+    ) -> dict[str, Any]:
+        """Let a client that has moved here have what was gathered for its subscription meanwhile."""
+        gathered = arrival.take(wanted)
+        if gathered is not None:
+            gathered.pass_on(subscription, consumer)
+        return {"position": self._broker.position, "moved": gathered is not None}
 
     def _add(self, wanted: SubscribeRequest, consumer: Consumer) -> None:
         self._consumers[wanted.number] = consumer
@@ -289,7 +305,7 @@ class Subscriptions:
             return cursor
         if cursor.filter != asked:
             raise Refused("exists", f"{name!r} exists with the filter {cursor.filter}")
-        if cursor.options != _options(wanted):
+        if options_in(cursor.options).asked != _options(wanted):
             raise Refused("exists", f"{name!r} exists with another order, or is passive or not")
         if cursor.consumer is not None:
             self._check_latest(name, cursor.consumer)
@@ -348,6 +364,27 @@ class Subscriptions:
             self._end(unwanted.number)
         else:
             raise Refused("not-found", f"there is no subscription {unwanted.number}")
+
+    def reading(self, name: str) -> tuple[int, StoredConsumer] | None:
+        """Return the consumer of a durable subscription, and its number."""
+        for number, consumer in self._consumers.items():
+            if isinstance(consumer, StoredConsumer) and consumer.cursor.name == name:
+                return number, consumer
+        return None
+
+    @property
+    def unsent(self) -> dict[int, int]:
+        """Events that wait for the client's credit, by the number of its subscription."""
+        waiting = {
+            number: sum(map(len, one.waiting)) if isinstance(one, DroppingConsumer) else len(one.waiting)
+            for number, one in self._consumers.items()
+            if isinstance(one, WaitingConsumer)
+        }
+        return {number: count for number, count in waiting.items() if count}
+
+    def take_away(self, number: int) -> None:
+        """End a subscription without notifying the client, which goes elsewhere with it."""
+        self._end(number)
 
     def end(self, number: int, reason: str) -> None:
         """End a subscription of this session from outside, and notify the client."""

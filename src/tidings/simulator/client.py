@@ -20,6 +20,7 @@ from tidings.simulator.account import EventIdentity, StormAccount
 from tidings.simulator.node import SimulatedNode
 from tidings.simulator.world import End, World
 from tidings.timers import Backoff
+from tidings.transport.address import parse
 
 RETRY_S_MIN = 0.02
 WAKE_S = 1.0
@@ -34,6 +35,7 @@ class SimulatedClient:
         self.world = world
         self.name = name
         self.node = node
+        self.follows = False  # whether it goes where its node sends it
         self.is_up = False
         self.pace_s = 0.0  # longest time that it takes to process one batch
         self._epoch = 0
@@ -88,6 +90,8 @@ class SimulatedClient:
             self.world.note(self.name, "lost")
             self._end = None
             self.connection.lost(self.world.clock.now)
+            if self.follows and self.connection.places:
+                self.node = self.world.nodes[parse(self.connection.places[0]).host]
             self._retry()
 
     def resume(self, end: End) -> None:

@@ -1,0 +1,450 @@
+"""Hand-over: a client moves from this node to another one, and goes on there where it was.
+
+    client      move(to) ──►  this node                         the other node
+                              announce ───────────────────────► gathers what the subscriptions match,
+                                       ◄─────────────────────── answers when they are in force
+                              waits until it has all that was stored for it before that
+                              what waits for durable subscriptions, piece by piece ──► stored for them
+                              finish ─────────────────────────► counts on, keeps the durable subscriptions
+                ◄──  addresses, cookie
+    client      HELLO with the cookie ────────────────────────► has what was gathered, then what comes
+
+Up to the numbers from which on a subscription is in force there, this node has everything, and stores or
+delivers it; from there on the other one has. What both have is told apart by the numbers of first nodes. The
+client has said all that it had to say before it asks, so its counter is all that is left to hand over.
+
+The messages go from node to node along the tree. If any step fails, the other node is told to forget the
+client, and the client stays.
+"""
+
+from __future__ import annotations
+
+from array import array
+from base64 import b32encode
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Raw, Struct, structs
+
+from tidings.errors import Disconnected, MoveRefused, Refused, TidingsError
+from tidings.event.relayed import Had, RelayedBatch, restored
+from tidings.filters import Filter
+from tidings.ids import Origin
+from tidings.overlay.relaying import at_node
+from tidings.overlay.service import Overlay
+from tidings.protocol.arguments import InForce, SubscribeRequest
+from tidings.protocol.arrivals import Announcement, MovedBatch, MovedCursor
+from tidings.protocol.broker import Broker
+from tidings.protocol.cursors import Cursor
+from tidings.protocol.messages import HandedOver
+from tidings.protocol.service import IncomingRequest, Service
+from tidings.protocol.session import Session
+from tidings.protocol.stored_consumer import StoredConsumer, wanted_rows
+from tidings.protocol.subscriptions import SUBSCRIPTIONS_MAX
+from tidings.replies import Deferred, failed
+from tidings.store.interface import StoredBatch
+
+TOKEN_SIZE = 20
+"""Random bytes in a cookie: none can be guessed."""
+HOPS_MAX = 64
+"""Nodes that a message of a move passes: the tree may be changing its shape."""
+COMMIT_S = 0.01
+"""Pause before events are read that are stored, and not on disk yet."""
+STEP_S = 30.0
+"""How long the other node may take to answer one message; then the client stays."""
+
+Step = Literal["announce", "bring", "finish", "forget", "arrived"]
+
+
+class MoveRequest(Struct, frozen=True):
+    """The arguments of `move`: the name or id of a node, and the client's subscriptions."""
+
+    to: str
+    subscriptions: Annotated[tuple[SubscribeRequest, ...], Meta(max_length=SUBSCRIPTIONS_MAX)] = ()
+
+
+class MoveMessage(Struct, frozen=True):
+    """The arguments of `link.move`: a message to the node where a client is to go on."""
+
+    to: str
+    step: Step
+    content: Raw
+    hops: int = 0
+
+
+class Brought(Struct, frozen=True):
+    """What waits for a durable subscription, or a piece of it."""
+
+    token: str
+    name: str
+    batches: tuple[MovedBatch, ...]
+
+
+class Finish(Struct, frozen=True):
+    """All was said of a client: what its durable subscriptions have had of each first node."""
+
+    token: str
+    had: dict[str, Had]
+
+
+class Forget(Struct, frozen=True):
+    """A client does not come."""
+
+    token: str
+
+
+class Arrived(Struct, frozen=True):
+    """A client is there: the node that it has left need not send it on."""
+
+    system: str
+    epoch: int
+    source: str | None
+
+
+class Handover(Service):
+    """Service by which clients move; `entropy` returns random bytes."""
+
+    def __init__(self, broker: Broker, overlay: Overlay, entropy: Callable[[int], bytes]) -> None:
+        self._broker = broker
+        self._overlay = overlay
+        self._entropy = entropy
+        self._leaving: dict[Session, Departure] = {}
+        self.operations = {
+            "move": (MoveRequest, self._move),
+            "link.move": (MoveMessage, self._told),
+        }
+        self._steps: dict[Step, tuple[Any, Callable[[Any], Any]]] = {
+            "announce": (Announcement, self._announced),
+            "bring": (Brought, self._brought),
+            "finish": (Finish, self._finished),
+            "forget": (Forget, self._forgotten),
+            "arrived": (Arrived, self._arrived),
+        }
+        broker.arrivals.on_redeemed = self._redeemed
+
+    def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
+        """A client that was to move has gone before."""
+        departure = self._leaving.pop(session, None)
+        if departure is not None:
+            departure.fail(Disconnected("the client has gone"))
+
+    # A client that leaves
+
+    def _move(self, asked: IncomingRequest, request: MoveRequest) -> Deferred[Any]:
+        session = asked.session
+        node = self._find(request.to)
+        address = self._address(node, request.to)
+        if session in self._leaving:
+            raise MoveRefused(request.to, "the client is on its way already")
+        departure = Departure(self._broker, self._overlay, self, session, node, self._token())
+        self._leaving[session] = departure
+        self._broker.count("moves")
+
+        def over(_outcome: Any) -> None:
+            self._leaving.pop(session, None)
+
+        reply = departure.begin(request.subscriptions)
+        reply.then(over, over)
+
+        def handed_over(cookie: str) -> Any:
+            to = HandedOver(node, [address], cookie)
+            self._broker.departed.add(session.origin, to)
+            return msgspec.to_builtins(structs.replace(to, dropped=session.unsent))
+
+        return reply.map(handed_over)
+
+    def _find(self, to: str) -> str:
+        """Return the id of the node to which a client wants to go; MoveRefused if it can't."""
+        topology = self._overlay.topology
+        named = topology.names.get(to, "")
+        if named is None:
+            raise MoveRefused(to, "several nodes have this name; give the id of one of them")
+        node = named or to
+        if node == self._broker.node:
+            raise MoveRefused(to, "the client is there")
+        if topology.way(node) is None:
+            raise MoveRefused(to, "there is no such node, or it can't be reached")
+        return node
+
+    def _address(self, node: str, to: str) -> str:
+        record = next((one for one in self._overlay.topology.records if one.node == node), None)
+        if record is None or not record.address or not self._overlay.is_of_use(record.address):
+            raise MoveRefused(to, "it has no address at which a client could reach it")
+        return record.address
+
+    def _token(self) -> str:
+        return b32encode(self._entropy(TOKEN_SIZE)).decode().lower()
+
+    # Messages from node to node
+
+    def send(self, to: str, step: Step, content: Struct) -> Deferred[Any]:
+        """Send a message of a move, and return the answer."""
+        return self._pass_on(MoveMessage(to, step, Raw(msgspec.msgpack.encode(content))))
+
+    def _pass_on(self, message: MoveMessage) -> Deferred[Any]:
+        way = self._overlay.topology.way(message.to)
+        neighbour = None if way is None else self._overlay.neighbours.get(way)
+        if neighbour is None or neighbour.link is None or not neighbour.is_up or message.hops >= HOPS_MAX:
+            return failed(Disconnected(f"no way leads to node {message.to!r}"))
+        arguments = {**structs.asdict(message), "hops": message.hops + 1}
+        asked = neighbour.link.connection.request("link.move", arguments, "fail")
+        neighbour.link.flush()
+        reply: Deferred[Any] = Deferred()
+        asked.then(reply.resolve, reply.fail)
+        self._overlay.later(STEP_S, lambda: reply.fail(Disconnected("the other node does not answer")))
+        return reply
+
+    def _told(self, asked: IncomingRequest, message: MoveMessage) -> Any:
+        self._overlay.linking.caller(asked.session)
+        if message.to != self._broker.node:
+            return self._pass_on(message)
+        kind, act = self._steps[message.step]
+        return act(msgspec.msgpack.decode(message.content, type=kind))
+
+    # A client that comes
+
+    def _announced(self, about: Announcement) -> Any:
+        """Expect a client; the answer comes when its subscriptions are in force."""
+        if self._overlay.is_draining:
+            raise MoveRefused(self._broker.name, "it is drained itself")
+        self._broker.arrivals.open(about)
+        if not about.subscriptions and not about.cursors:
+            return None
+
+        def found(told: InForce) -> None:
+            if told.missing:
+                self._broker.arrivals.end(about.token)
+                raise Disconnected(f"nodes can't be reached: {', '.join(told.missing)}")
+
+        return self._overlay.in_force().map(found)
+
+    def _brought(self, brought: Brought) -> None:
+        arrival = self._broker.arrivals.get(brought.token)
+        if brought.name not in arrival.cursors:
+            raise Refused("protocol", f"no durable subscription {brought.name!r} was announced")
+        arrival.bring(brought.name, brought.batches)
+
+    def _finished(self, finish: Finish) -> None:
+        self._broker.arrivals.get(finish.token).finish(finish.had)
+
+    def _forgotten(self, forget: Forget) -> None:
+        self._broker.arrivals.end(forget.token)
+
+    def _redeemed(self, about: Announcement) -> None:
+        self._broker.departed.forget(about.origin)  # it has come back
+        self.send(about.by, "arrived", Arrived(about.system, about.epoch, about.source))
+
+    def _arrived(self, arrived: Arrived) -> None:
+        self._broker.departed.forget(Origin(arrived.system, arrived.epoch, arrived.source))
+
+
+class Departure:
+    """A client on its way from this node to another."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        overlay: Overlay,
+        handover: Handover,
+        session: Session,
+        node: str,
+        token: str,
+    ) -> None:
+        self._broker = broker
+        self._overlay = overlay
+        self._session = session
+        self._handover = handover
+        self._node = node
+        self._token = token
+        self._reply: Deferred[str] = Deferred()
+        self._left: list[tuple[int, StoredConsumer]] = []  # whose events are still to be moved
+        self._moved: list[tuple[int, StoredConsumer]] = []
+        self._had: dict[str, Had] = {}
+
+    def begin(self, wanted: Sequence[SubscribeRequest]) -> Deferred[str]:
+        """Begin; the reply is the cookie."""
+        session = self._session
+        live = tuple(one for one in wanted if is_gathered(one))
+        names = [one.durable for one in wanted if one.durable is not None and is_moved(one)]
+        reading = [found for name in names if (found := session.reading(name)) is not None]
+        cursors = [consumer.cursor for _, consumer in reading]
+        self._left = reading
+        about = Announcement(
+            self._token,
+            session.principal.user,
+            session.origin.system or "",
+            session.origin.epoch,
+            session.origin.source,
+            self._broker.ledger.counter_of(session.origin),
+            self._broker.node,
+            live,
+            tuple(map(MovedCursor.of, cursors)),
+        )
+        has_any = bool(live or cursors)
+        self._handover.send(self._node, "announce", about).then(
+            lambda _told: self._settle() if has_any else self._finish(), self.fail
+        )
+        return self._reply
+
+    def fail(self, error: TidingsError) -> None:
+        """The client stays: let its subscriptions go on."""
+        if self._reply.is_over:
+            return
+        self._handover.send(self._node, "forget", Forget(self._token))
+        for _, consumer in (*self._left, *self._moved):
+            if consumer.is_paused and not consumer.is_over:
+                consumer.go_on()
+        self._reply.fail(error)
+
+    def _settle(self) -> None:
+        """Wait until this node has all that was stored for it before they were in force there."""
+
+        def settled(told: InForce) -> None:
+            if told.missing:
+                self.fail(Disconnected(f"nodes can't be reached: {', '.join(told.missing)}"))
+            elif not self._reply.is_over:
+                self._had = self._numbers()
+                for _, consumer in self._left:
+                    consumer.pause()
+                self._next()
+
+        self._overlay.in_force(settled=True).then(settled, self.fail)
+
+    def _numbers(self) -> dict[str, Had]:
+        """What this node has had of each first node, its own events too."""
+        broker = self._broker
+        own = Had(self._overlay.numbers.epoch, broker.position)
+        return {**broker.relays.had_numbers(), broker.node: own}
+
+    def _next(self) -> None:
+        """Move what waits for the next durable subscription."""
+        if self._reply.is_over:
+            return
+        if not self._left:
+            self._finish()
+            return
+        number, consumer = self._left.pop(0)
+        self._moved.append((number, consumer))
+        moving = MovingEvents(
+            self._broker, self._overlay, consumer.cursor, self._had[self._broker.node].number
+        )
+        moving.run(self._bring, self._next, self.fail)
+
+    def _bring(self, name: str, batches: tuple[MovedBatch, ...]) -> Deferred[Any]:
+        return self._handover.send(self._node, "bring", Brought(self._token, name, batches))
+
+    def _finish(self) -> None:
+        self._handover.send(self._node, "finish", Finish(self._token, self._had)).then(self._done, self.fail)
+
+    def _done(self, _told: Any) -> None:
+        """The other node has all: nothing is kept here."""
+        if self._reply.is_over:
+            return
+        for number, consumer in self._moved:
+            cursor = consumer.cursor
+            if not consumer.is_over:
+                self._session.take_away(number)
+            if self._broker.cursors.find(*cursor.key) is cursor:
+                self._broker.cursors.end(cursor)
+        self._reply.resolve(self._token)
+
+
+class MovingEvents:
+    """Reads what waits for a durable subscription up to a position, and has it brought elsewhere."""
+
+    since_us = None
+    is_backward = False
+
+    def __init__(self, broker: Broker, overlay: Overlay, cursor: Cursor, last: int) -> None:
+        self._broker = broker
+        self._overlay = overlay
+        self._cursor = cursor
+        self._last = last
+        self.place = cursor.acknowledged + 1
+
+    @property
+    def filter(self) -> Filter:
+        """Filter of what it needs to see."""
+        return self._cursor.subscription.filter
+
+    def run(
+        self,
+        bring: Callable[[str, tuple[MovedBatch, ...]], Deferred[Any]],
+        done: Callable[[], None],
+        fail: Callable[[TidingsError], None],
+    ) -> None:
+        """Have all of it brought piece by piece, then call `done`; or `fail`."""
+        self._bring, self._done, self._fail = bring, done, fail
+        self._read()
+
+    def _read(self, _told: Any = None) -> None:
+        self._readable = self._broker.position_durable
+        if self.place > self._last:
+            self._done()
+        elif self.place > self._readable:
+            self._overlay.later(COMMIT_S, self._read)
+        else:
+            self._broker.reads.append(self)
+
+    def begin(self, position: int) -> None:
+        """It begins at a position, and at no time."""
+
+    def fail_reading(self) -> None:
+        """Stored events can't be read: the subscription stays."""
+        self._fail(Refused("internal", "stored events can't be read"))
+
+    def take(self, stored: Sequence[StoredBatch]) -> None:
+        """Take stored events that were read from `place` on."""
+        moved: list[MovedBatch] = []
+        for one in stored:
+            if self.place <= self._last:
+                moved += self._moved(one)
+                self.place = one.first + one.count
+        if not stored:
+            self.place = self._readable + 1  # what was between is there no longer
+        if moved:
+            self._bring(self._cursor.name, tuple(moved)).then(self._read, self._fail)
+        else:
+            self._read()
+
+    def _moved(self, stored: StoredBatch) -> list[MovedBatch]:
+        """Return what is wanted of a stored batch; what may have been delivered is marked."""
+        cursor, first = self._cursor, max(0, self.place - stored.first)
+        batch = self._batch_of(stored)
+        end = min(stored.count, self._last + 1 - stored.first)
+        rows = wanted_rows(cursor, batch, range(first, end), stored)
+        handed = [row for row in rows if stored.first + row <= cursor.handed]
+        parts = (handed, True), (rows[len(handed) :], False)
+        return [_travelling(batch.take(part), was_handed) for part, was_handed in parts if part]
+
+    def _batch_of(self, stored: StoredBatch) -> RelayedBatch:
+        """Return a stored batch as other nodes know it."""
+        broker = self._broker
+        age_us = max(0, int(broker.wall * 1e6) - stored.stored_us)
+        if stored.provenance:
+            return restored(
+                stored.raw, Origin(stored.system, stored.epoch, stored.source), stored.provenance, age_us
+            )
+        source = at_node(stored.source, broker.name or broker.node)
+        numbers = range(stored.first, stored.first + stored.count)
+        origin = Origin(stored.system, stored.epoch, source)
+        return RelayedBatch(stored.raw, origin, self._overlay.numbers.stored(stored.first), numbers, age_us)
+
+
+def _travelling(batch: RelayedBatch, was_handed: bool) -> MovedBatch:
+    origin, first = batch.origin or Origin(), batch.first
+    numbers = array("Q", batch.numbers).tobytes()
+    about = origin.system, origin.epoch, origin.source, first.node, first.epoch
+    return MovedBatch(batch.raw, *about, numbers, batch.age_us, was_handed)
+
+
+def is_gathered(wanted: SubscribeRequest) -> bool:
+    """Whether another node can gather what a subscription matches, before its client is there."""
+    others = wanted.queue is not None or wanted.pattern is not None or wanted.channel is not None
+    return not (others or wanted.link or wanted.last or wanted.is_stored or wanted.on_slow == "spill")
+
+
+def is_moved(wanted: SubscribeRequest) -> bool:
+    """Whether a durable subscription moves with its client."""
+    return wanted.durable is not None and wanted.channel is None and wanted.pattern is None

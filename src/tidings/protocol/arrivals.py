@@ -1,0 +1,453 @@
+"""Arrivals: clients that are on their way to this node, and what waits here for them.
+
+A client that moves is announced by the node that it leaves. From then on this node *gathers* what its
+subscriptions match, in memory. The cookie is the name of the arrival: the client shows it in its HELLO, once,
+and as the user for whom it was made. A subscription that it makes again gets what was gathered for it first.
+
+A durable subscription brings along what waits for it: events that its former node had stored and it has not
+acknowledged. These are stored here for its cursor only, in their order, then what was gathered, less what
+they had already. Positions differ between nodes, so an event is known by its first node and its number there:
+the cursor keeps up to which number of each first node it has had everything. From the *cut* on it reads what
+this node stores for all.
+
+The rule kept: until `finish` nothing is promised. If it does not come, the former node goes on as before, and
+an arrival that is not finished leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from tidings.errors import CodecError, MoveRefused, NotAllowed, Refused
+from tidings.event import Batch
+from tidings.event.relayed import FirstNode, Had, RelayedBatch
+from tidings.event.wire import check
+from tidings.exchange import EventSink, Need, NodeSubscription, Positions, Rows
+from tidings.filters import Filter
+from tidings.ids import ForwardedOrigin, Origin
+from tidings.protocol.access import NOBODY, OpenAuthenticator, Principal
+from tidings.protocol.answers import hears
+from tidings.protocol.arguments import SubscribeRequest
+from tidings.protocol.cursors import Cursor, Options, options_in
+from tidings.protocol.ledger import identity_of
+from tidings.protocol.messages import HandedOver
+from tidings.store.interface import Durable, RecordKind
+
+if TYPE_CHECKING:
+    from tidings.protocol.broker import Broker
+    from tidings.protocol.consumer import WaitingConsumer
+
+ARRIVALS_MAX = 10_000
+"""Clients that may be on their way to a node."""
+ARRIVAL_S = 60.0
+"""How long a client may take to come after its last sign; then what waits for it is given up."""
+GATHERED_SIZE_MAX = 64 << 20
+"""Bytes of events that are gathered for one subscription of a client that is on its way."""
+
+
+class MovedBatch(Struct, array_like=True, frozen=True):
+    """Events of one origin that move to another node, and how they are known there."""
+
+    raw: bytes
+    system: str | None
+    epoch: int
+    source: str | None
+    node: str
+    first_epoch: int
+    numbers: bytes
+    age_us: int
+    was_handed: bool  # it may have been delivered already
+
+    def batch(self, only: str) -> RelayedBatch:
+        """Return the events, for one reader only; CodecError if there are none, or not as many as numbers."""
+        checked, numbers = check(self.raw), array("Q")
+        if not len(checked.counters) or len(self.numbers) != 8 * len(checked.counters):
+            raise CodecError(
+                "$.move.numbers", f"{len(self.numbers)} bytes for {len(checked.counters)} events"
+            )
+        numbers.frombytes(self.numbers)
+        origin = ForwardedOrigin(self.system, self.epoch, self.source)
+        first = FirstNode(self.node, self.first_epoch)
+        return RelayedBatch(self.raw, origin, first, numbers, max(0, self.age_us), checked.offsets, only=only)
+
+
+class MovedCursor(Struct, frozen=True):
+    """A durable subscription that moves: its name, the filter it asks for, and its stored options.
+
+    `home` is the node at which it was made, `moves` how often it has moved, this time included: so a node
+    knows one that it had before, and that was left behind when a move was interrupted.
+    """
+
+    name: str
+    filter: str
+    options: bytes
+    home: str
+    moves: int
+
+    @staticmethod
+    def of(cursor: Cursor) -> MovedCursor:
+        """Return what is said of a cursor that moves."""
+        options = options_in(cursor.options)
+        home = options.home or cursor.broker.node
+        return MovedCursor(cursor.name, str(cursor.filter), cursor.options, home, options.moves + 1)
+
+    def replaces(self, cursor: Cursor) -> bool:
+        """Whether a cursor is what an interrupted move has left behind of the same subscription."""
+        options = options_in(cursor.options)
+        is_same = (options.home or cursor.broker.node) == self.home
+        return is_same and options.moves <= self.moves and cursor.consumer is None
+
+
+class Announcement(Struct, frozen=True):
+    """A client that is to come: who it is, how far it has counted, and its subscriptions."""
+
+    token: str
+    user: str
+    system: str
+    epoch: int
+    source: str | None
+    counter: int
+    by: str  # the node that it leaves
+    subscriptions: tuple[SubscribeRequest, ...] = ()
+    cursors: tuple[MovedCursor, ...] = ()
+
+    @property
+    def origin(self) -> Origin:
+        """The origin of its events."""
+        return Origin(self.system, self.epoch, self.source)
+
+
+DEPARTED: RecordKind[tuple[str, str], HandedOver] = RecordKind("departed", HandedOver)
+"""Clients that were handed over and may not know it, by who they are."""
+
+
+class Departed:
+    """Clients that this node has handed over, until the other node has seen them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._known = DEPARTED.known(broker.state)
+
+    def add(self, origin: Origin, to: HandedOver) -> None:
+        """Remember where a client goes on; the oldest are forgotten if there are too many."""
+        key = _departed_key(origin)
+        self._known[key] = to
+        self._broker.store(DEPARTED.set(key, to))
+        if len(self._known) > ARRIVALS_MAX:
+            self._drop(next(iter(self._known)))
+
+    def find(self, origin: Origin) -> HandedOver | None:
+        """Return where a client was to go on that is here again."""
+        return self._known.get(_departed_key(origin))
+
+    def forget(self, origin: Origin) -> None:
+        """Forget a client: it is there, or has come back."""
+        if _departed_key(origin) in self._known:
+            self._drop(_departed_key(origin))
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        del self._known[key]
+        self._broker.store(DEPARTED.drop(key))
+
+
+def _departed_key(origin: Origin) -> tuple[str, str]:
+    system, epoch = identity_of(origin)
+    return system, str(epoch)
+
+
+class Gathering(EventSink):
+    """What a subscription matches before its client is here; past the limit the oldest are dropped."""
+
+    def __init__(self, node: str) -> None:
+        self.batches: deque[RelayedBatch] = deque()
+        self.size = 0
+        self.lost = 0
+        self._node = node
+
+    def need(self, count: int) -> Need:  # noqa: ARG002
+        """Have nothing stored: its former node has it stored until it is here."""
+        return Need.NOTHING
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """Keep these rows; those that were taken in here are known by their positions, as at other nodes."""
+        part = batch.part(rows)
+        if not isinstance(part, RelayedBatch):
+            numbers = array("Q", [0 if positions is None else positions[row] or 0 for row in rows])
+            part = RelayedBatch(part.raw, part.origin, FirstNode(self._node, 0), numbers)
+        self.batches.append(part)
+        self.size += len(part.raw)
+        while self.size > GATHERED_SIZE_MAX:
+            gone = self.batches.popleft()
+            self.size -= len(gone.raw)
+            self.lost += len(gone)
+
+
+class _Waiting:
+    """A subscription, or a cursor, that gathers until its client, or all that it brings, is here."""
+
+    def __init__(self, broker: Broker, asked: Filter, principal: Principal, is_passive: bool) -> None:
+        self._broker = broker
+        self.gathering = Gathering(broker.node)
+        self.subscription = NodeSubscription(
+            principal.reach(asked),
+            self.gathering,
+            is_passive,
+            user=principal.bound,
+            owner=self,
+            asked=asked,
+        )
+        broker.exchange.subscribe(self.subscription)
+        self._is_open = True
+
+    def close(self) -> None:
+        """Gather no more."""
+        if self._is_open:
+            self._is_open = False
+            self._broker.exchange.unsubscribe(self.subscription)
+
+
+class _WaitingCursor(_Waiting):
+    """A durable subscription on its way here."""
+
+    def __init__(
+        self, broker: Broker, moved: MovedCursor, owner: str, token: str, principal: Principal
+    ) -> None:
+        asked, options = Filter(moved.filter), _options_of(moved)
+        super().__init__(broker, asked, principal, options.passive)
+        stored = structs.replace(options, arriving=token).encode()
+        position = broker.position
+        record = Durable(moved.name, owner, moved.filter, position, position, stored)
+        self._options = options
+        self.cursor = _Reserved(broker, record, asked)
+        self.cursor.allow(principal.reach(asked), principal.bound)
+        broker.cursors.open(self.cursor)
+
+    def bring(self, batches: Iterable[MovedBatch]) -> None:
+        """Store events that waited for it at its former node."""
+        for moved in batches:
+            last = self._broker.appending.bring(moved.batch(self.cursor.reader))
+            if moved.was_handed:
+                self.cursor.handed = last
+
+    def finish(self, had: Mapping[str, Had]) -> None:
+        """Store what was gathered behind that, less what it has had; from now on it is like any other."""
+        broker = self._broker
+        self.close()
+        for batch in self.gathering.batches:
+            self._add(batch, had)
+        broker.cursors.end(self.cursor)
+        known = {node: one for node, one in had.items() if node != broker.node}
+        options = structs.replace(self._options, cut=broker.position, had=known).encode()
+        about = self.cursor.name, self.cursor.owner, str(self.cursor.filter)
+        places = self.cursor.acknowledged, self.cursor.handed
+        cursor = Cursor(broker, Durable(*about, *places, options), self.cursor.filter)
+        cursor.allow(self.subscription.filter, self.subscription.user)
+        broker.cursors.open(cursor)
+
+    def _add(self, batch: RelayedBatch, had: Mapping[str, Had]) -> None:
+        known, is_own = had.get(batch.first.node), batch.first.node == self._broker.node
+
+        def was_had(number: int) -> bool:
+            if known is None:
+                return False
+            # Positions of this node grow from epoch to epoch; what has none is at no other node.
+            return 0 < number <= known.number if is_own else known.has(batch.first, number)
+
+        rows = [
+            row
+            for row, event in enumerate(batch.events)
+            if event.delivery != "transient" and not was_had(batch.numbers[row])
+        ]
+        if rows:
+            part = batch.take(rows)
+            part.only = self.cursor.reader
+            self._broker.appending.bring(part)
+
+
+class _Reserved(Cursor):
+    """The place of a durable subscription that is on its way: what is brought is stored for it."""
+
+    def enter(self) -> None:
+        """Match nothing: what comes is gathered."""
+
+    def leave(self) -> None:
+        """The same."""
+
+
+class _WaitingSubscription(_Waiting):
+    """A subscription whose client is on its way here."""
+
+    def __init__(self, broker: Broker, wanted: SubscribeRequest, principal: Principal) -> None:
+        super().__init__(broker, Filter(wanted.filter), principal, wanted.passive)
+        self.wanted = wanted
+
+    def pass_on(self, subscription: NodeSubscription, consumer: WaitingConsumer) -> None:
+        """Let the client have what was gathered, as far as it may; its subscription has begun."""
+        gathering, node = self.gathering, self._broker.node
+        self.close()
+        consumer.depend()
+        consumer.expect(sum(map(len, gathering.batches)), gathering.size)
+        for batch in gathering.batches:
+            rows = [
+                row
+                for row, event in enumerate(batch.events)
+                if subscription.filter.matches(event) and hears(node, subscription.user, event)
+            ]
+            if rows:
+                consumer.deliver(batch, rows, None)
+        if gathering.lost:
+            consumer.miss(gathering.lost, "slow")
+
+
+class Arrival:
+    """A client that is on its way to this node."""
+
+    def __init__(
+        self, broker: Broker, about: Announcement, principal: Principal, end: Callable[[str], None]
+    ) -> None:
+        """`end` is called with its name, if the client does not come in time."""
+        self._broker = broker
+        self._end = end
+        self.about = about
+        self.is_finished = False
+        self.subscriptions: dict[int, _WaitingSubscription] = {}
+        self.cursors: dict[str, _WaitingCursor] = {}
+        owner = about.source or ""
+        for moved in about.cursors:
+            self.cursors[moved.name] = _WaitingCursor(broker, moved, owner, about.token, principal)
+        for wanted in about.subscriptions:
+            self.subscriptions[wanted.number] = _WaitingSubscription(broker, wanted, principal)
+
+    def bring(self, name: str, batches: Iterable[MovedBatch]) -> None:
+        """Store events that waited for one of its durable subscriptions."""
+        self.cursors[name].bring(batches)
+
+    def finish(self, had: Mapping[str, Had]) -> None:
+        """All has come: count on from where the client was, and keep its durable subscriptions."""
+        if any(one.gathering.lost for one in self.cursors.values()):
+            raise Refused("limit", "too many events came while a durable subscription moved")
+        for cursor in self.cursors.values():
+            cursor.finish(had)
+        ledger, origin = self._broker.ledger, self.about.origin
+        ledger.count_up(origin, self.about.counter)
+        ledger.keep(origin)
+        self.is_finished = True
+
+    def take(self, wanted: SubscribeRequest) -> _WaitingSubscription | None:
+        """Return the subscription that a client makes again, if something was gathered for it."""
+        waiting = self.subscriptions.get(wanted.number)
+        if waiting is None or _alike(waiting.wanted) != _alike(wanted):
+            return None
+        return self.subscriptions.pop(wanted.number)
+
+    def give_up(self, _now: float) -> None:
+        """Wait no longer: the client has not come, or has not asked for what waits."""
+        self._broker.count("arrivals_given_up")
+        self._end(self.about.token)
+        self.close()
+
+    def close(self) -> None:
+        """Give up what waits: the client is here, or does not come."""
+        self._broker.timers.cancel(self.give_up)
+        for waiting in self.subscriptions.values():
+            waiting.close()
+        self.subscriptions.clear()
+        if not self.is_finished:
+            for cursor in self.cursors.values():
+                cursor.close()
+                self._broker.cursors.end(cursor.cursor)
+        self.cursors.clear()
+
+
+class Arrivals:
+    """All clients that are on their way to a node, by their cookies."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._arrivals: dict[str, Arrival] = {}
+        self.on_redeemed: Callable[[Announcement], None] | None = None
+        """Called when a client has come that was announced."""
+
+    def __len__(self) -> int:
+        return len(self._arrivals)
+
+    def open(self, about: Announcement) -> Arrival:
+        """Expect a client; MoveRefused or NotAllowed if this node will not have it."""
+        name, broker = self._broker.name, self._broker
+        if len(self._arrivals) >= ARRIVALS_MAX:
+            raise MoveRefused(name, f"at most {ARRIVALS_MAX} clients may be on their way to it")
+        if about.token in self._arrivals:
+            raise MoveRefused(name, "this move was announced before")
+        principal = self._principal(about.user)
+        former = [(moved, broker.cursors.find(about.source or "", moved.name)) for moved in about.cursors]
+        for moved, cursor in former:
+            if cursor is not None and not moved.replaces(cursor):
+                raise MoveRefused(name, f"it has a durable subscription {moved.name!r} of this client")
+        for _, cursor in former:
+            if isinstance(cursor, _Reserved):
+                self.end(options_in(cursor.options).arriving)  # of an attempt that was interrupted
+            elif cursor is not None:
+                broker.cursors.end(cursor)
+        arrival = self._arrivals[about.token] = Arrival(broker, about, principal, self.end)
+        self._prolong(arrival)
+        broker.count("arrivals")
+        return arrival
+
+    def _principal(self, user: str) -> Principal:
+        """Return the rights of a user here; the owner of another node is nobody at one that has users."""
+        authenticator = self._broker.authenticator
+        if not user and not isinstance(authenticator, OpenAuthenticator):
+            raise NotAllowed("a client without a user can't move to a node that has users")
+        principal = authenticator.principal_of(user)
+        if principal is None or principal == NOBODY:
+            raise NotAllowed(f"there is no user {user!r} at node {self._broker.name!r}")
+        return principal
+
+    def get(self, token: str) -> Arrival:
+        """Return the arrival of this name; MoveRefused if there is none."""
+        arrival = self._arrivals.get(token)
+        if arrival is None:
+            raise MoveRefused(self._broker.name, "this move is not known, or was given up")
+        self._prolong(arrival)
+        return arrival
+
+    def _prolong(self, arrival: Arrival) -> None:
+        """Give a client more time to come."""
+        self._broker.timers.at(self._broker.now + ARRIVAL_S, arrival.give_up)
+
+    def end(self, token: str) -> None:
+        """Expect a client no longer."""
+        arrival = self._arrivals.pop(token, None)
+        if arrival is not None:
+            arrival.close()
+
+    def redeem(self, cookie: str, origin: Origin, user: str) -> Arrival:
+        """Return the arrival of a client that is here; MoveRefused for a cookie that is not its own.
+
+        It can be shown once. The cookie of another stays valid, for that one.
+        """
+        arrival = self._arrivals.get(cookie)
+        if arrival is None or not arrival.is_finished:
+            raise MoveRefused(self._broker.name, "the cookie is not known here: used, too old, or altered")
+        if (arrival.about.user, arrival.about.origin) != (user, origin):
+            raise MoveRefused(self._broker.name, "the cookie is that of another client")
+        del self._arrivals[cookie]
+        if self.on_redeemed is not None:
+            self.on_redeemed(arrival.about)
+        return arrival
+
+
+def _alike(wanted: SubscribeRequest) -> SubscribeRequest:
+    """A subscription without what differs from one connection to the next."""
+    return structs.replace(wanted, number=0, credit=0)
+
+
+def _options_of(moved: MovedCursor) -> Options:
+    options = options_in(moved.options)
+    asked = {name: getattr(options, name) for name in ("passive", "newest", "channel")}
+    return Options(**asked, home=moved.home, moves=moved.moves)
