@@ -190,6 +190,18 @@ def test_a_node_that_has_such_a_durable_subscription_refuses_another() -> None:
     assert got.values == [1]
 
 
+def test_a_client_with_a_durable_member_of_a_channel_stays() -> None:
+    net = Network(("a", "b"))
+    app = net.app("a", "s")
+    made = app.ask("channel.create", name="trip", delivery="reliable")
+    net.run()
+    app.subscribe(durable="d", channel=made[0]["id"])
+    net.run()
+    (error,) = move(net, app, "b")
+    assert isinstance(error, MoveRefused)
+    assert app.node is net["a"]
+
+
 def hello(net: Network, name: str, cookie: str, system: str = "s") -> tuple[list[Any], Connection]:
     """Say HELLO to a node with a cookie; what it answers."""
     session = net[name].broker.connect(net[name].time())

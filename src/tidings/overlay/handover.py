@@ -135,6 +135,11 @@ class Handover(Service):
         session = asked.session
         node = self._find(request.to)
         address = self._address(node, request.to)
+        bound = [one.durable for one in request.subscriptions if one.durable and not is_moved(one)]
+        if bound:
+            raise MoveRefused(
+                request.to, f"{bound[0]!r}, a durable member of a channel or a pattern, can't move"
+            )
         if session in self._leaving:
             raise MoveRefused(request.to, "the client is on its way already")
         departure = Departure(self._broker, self._overlay, self, session, node, self._token())

@@ -59,7 +59,7 @@ from tidings.protocol.subscriber import (
     Subscriber,
     Wanted,
 )
-from tidings.replies import Deferred, resolved
+from tidings.replies import Deferred, ignore, resolved
 
 T = TypeVar("T")
 # Ends of a connection after which the next attempt would end the same way.
@@ -544,17 +544,30 @@ class Connection(KeepAlive):
             self._due.pop(subscription := self._subscriptions.pop(notice.number), None)
             subscription.subscriber.ended(_member(details, "reason", str))
         elif notice.kind == "drain":
-            self.elsewhere = [one for one in _member(details, "places", list) if isinstance(one, str)]
-            self._go_elsewhere()
+            places, nodes = _member(details, "places", list), details.get("nodes")
+            self._drained([one for one in places if isinstance(one, str)], nodes)
 
     @property
     def places(self) -> list[str]:
-        """Addresses of other nodes at which it may go on, as its own is to stop.
+        """Addresses of other nodes at which it may go on, as its own is to stop, or has handed it over.
 
-        A client with a durable subscription stays: its place is stored at that node, and waits for it there.
+        A client with a durable subscription that was not handed over stays: its place is stored at that node,
+        and waits for it there.
         """
-        is_bound = any(one.wanted.durable for one in self._subscriptions.values())
-        return [] if is_bound and not self.cookie else self.elsewhere
+        return [] if self._is_bound and not self.cookie else self.elsewhere
+
+    @property
+    def _is_bound(self) -> bool:
+        """Whether something is stored for it at the node."""
+        return any(one.wanted.durable for one in self._subscriptions.values())
+
+    def _drained(self, places: list[str], nodes: Any) -> None:
+        """The node is to stop: leave, or have it hand over this client to one of these nodes."""
+        if not self._is_bound:
+            self.elsewhere = places
+            self._go_elsewhere()
+        elif self._move is None and self.is_up and isinstance(nodes, list) and nodes and places:
+            self.move(str(nodes[0])).then(ignore, ignore)  # if it can't, it stays
 
     def _go_on_leaving(self) -> None:
         """Leave the node if it is to stop, or for another one, when it has answered for everything."""
