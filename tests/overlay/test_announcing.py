@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from math import inf
 from typing import Any
 
 import msgspec
@@ -256,3 +257,27 @@ def test_a_node_that_begins_anew_is_answered_once() -> None:
     net.run(60)
     assert [one.told for end in (neighbour, other) for one in (end.announcer, end.offerer)] == told
     assert sum(told) <= 12
+
+
+def test_a_link_that_stood_by_before_its_greetings_were_used_begins_anew() -> None:
+    """The digests of greetings agree, so neither end would say anything more of what it wants and offers."""
+    net = Network(("a", "b"), reroute_s=inf)
+    apps = {name: net.app(name) for name in "ab"}
+    net.run()
+    net.cut("a", "b")
+    net.run(5)
+    net.heal("a", "b")
+    neighbour = net.neighbour("a", "b")
+    while not neighbour.is_up:
+        net.run(0.001)
+    routing = net["a"].core.overlay.routing
+    routing._haunt(neighbour)
+    routing.follow_tree()
+    net.run(10)
+    assert (neighbour.has_offered, neighbour.announcer.state) == (True, "known")
+    got = [apps[name].subscribe("x > 0") for name in "ab"]
+    net.run()
+    for app in apps.values():
+        app.publish(1, delivery="transient")
+    net.run()
+    assert [one.values for one in got] == [[1, 1], [1, 1]]

@@ -1,6 +1,8 @@
-"""Long tables: what concerns all filters of a neighbour is done in small steps, and nothing passes meanwhile."""
+"""Long tables: what concerns all filters of a neighbour is done in small steps."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import pytest
 from overlay.network import Network
@@ -49,7 +51,7 @@ def test_a_table_is_compared_with_new_rules_in_small_steps_and_nothing_passes_me
     assert got.values == []
     seen = [sum("x < 10" in str(entry.granted) for entry in table.entries.values()) for _ in steps]
     assert len(seen) == FILTERS + 1
-    assert max(later - earlier for earlier, later in zip(seen, seen[1:], strict=False)) <= 1
+    assert max(later - earlier for earlier, later in pairwise(seen)) <= 1
     net.run()
     source.publish(7, 70, station="all")
     net.run()

@@ -311,12 +311,15 @@ class Routing:
             return
         if link.table_there is None or link.offers_there is None:
             return
-        # The digests are those of when the link came up: they hold for the first time that it is used.
+        # The digests are those of when the link came up: they hold for the first time that it is used. If it
+        # stood by since then the neighbour is to hear of that: it may have to say again what it has in mind.
         if neighbour.offerer.state == "down":
-            neighbour.offerer.up(link.connection, *link.offers_there)
+            digest, is_agreed = link.offers_there
+            neighbour.offerer.up(link.connection, digest, is_agreed and not link.has_stood_by)
             link.offers_there = UNKNOWN
         if neighbour.has_offered and neighbour.announcer.state == "down":
-            neighbour.announcer.up(link.connection, *link.table_there)
+            digest, is_agreed = link.table_there
+            neighbour.announcer.up(link.connection, digest, is_agreed and not link.has_stood_by)
             link.table_there = UNKNOWN
 
     def take_later(self, neighbour: Neighbour, link: NeighbourLink) -> None:
@@ -339,6 +342,8 @@ class Routing:
         neighbour.offerer.down()
         neighbour.has_offered = False
         neighbour.questions.clear()
+        if neighbour.link is not None:
+            neighbour.link.has_stood_by = True
 
     def open_link(self, neighbour: Neighbour, session: Session, wanted: SubscribeRequest) -> LinkConsumer:
         """A neighbour begins to take events."""
