@@ -257,3 +257,39 @@ def test_two_subnets_are_joined_by_their_coordinators_whoever_was_linked() -> No
     assert found[shed[0]] == {*shed[1:], hall[0]}
     assert all(found[leaf] == {hall[0]} for leaf in hall[1:])
     assert all(found[leaf] == {shed[0]} for leaf in shed[1:])
+
+
+def test_a_coordinator_that_is_drained_hands_over_to_the_next() -> None:
+    net = Network(("v", "w"), ("w", "x"), ("x", "y"), settle_s=20.0, subnet="hall", reroute_s=1.0)
+    first, second, *leaves = by_id(net)
+    got = {name: net.app(name).subscribe(durable="d") for name in (second, *leaves)}
+    app = net.app(first)
+    net.run()
+    app.publish(1)
+    told = app.ask("node.drain")
+    net.run(20.0)
+    net.app(leaves[0]).publish(2)
+    told = app.ask("node.drain")
+    net.run()
+    assert told[0]["between"] == []
+    assert told[0]["done"]
+    coordinators = net[second].core.overlay.topology.subnets.coordinators
+    assert {coordinators[net[name].broker.node] for name in (second, *leaves)} == {net[second].broker.node}
+    assert [one.values for one in got.values()] == [[1, 2]] * 3
+
+
+def test_a_smaller_node_that_comes_back_coordinates_again_and_has_what_it_missed() -> None:
+    net = Network(("v", "w"), ("w", "x"), ("x", "y"), settle_s=20.0, subnet="hall", reroute_s=1.0)
+    first, second, *leaves = by_id(net)
+    got = net.app(first).subscribe(durable="d")
+    app = net.app(leaves[0])
+    net.run()
+    net[first].crash()
+    net.run(30.0)
+    assert second in roles(net)[leaves[0]]
+    app.publish(1, 2)
+    net.run()
+    net[first].start()
+    net.run(60.0)
+    assert roles(net) == {first: {second, *leaves}, **{name: {first} for name in (second, *leaves)}}
+    assert got.values == [1, 2]

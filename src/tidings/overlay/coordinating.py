@@ -117,7 +117,8 @@ def _needed(edges: Collection[Edge], homes: Mapping[str, str], alone: Collection
         lost, count = is_lost(edge), (edge[1] in homes) + (edge[2] in homes)
         return edge[0] if lost else -1, 0 if lost else count, *edge[1:]
 
-    for _, one, other in sorted((edge for edge in edges if not {*edge[1:]} & set(alone)), key=place):
+    between = (edge for edge in edges if edge[1] not in alone and edge[2] not in alone)
+    for _, one, other in sorted(between, key=place):
         if parts.join(one, other):
             needed.update(end for end in (one, other) if end in homes)
     beside: dict[str, list[str]] = {}
