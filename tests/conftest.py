@@ -19,7 +19,7 @@ from shutil import disk_usage
 import pytest
 from effort import ANSWER_S, IS_SOAK, TEST_S, often
 from hypothesis import HealthCheck, settings
-from quick_java import QUICK_JAVA, QUICK_SPARK
+from quick_java import QUICK_JAVA, QUICK_PYTHON, QUICK_SPARK
 
 from tidings.node.compiled import CACHE, CACHE_VARIABLE, lasting_place
 
@@ -47,6 +47,8 @@ os.environ.setdefault("TIDINGS_BENCH_WAIT_S", str(ANSWER_S))
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 if not IS_SOAK:
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", QUICK_SPARK)
+    os.environ.setdefault("TIDINGS_QUICK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", str(QUICK_PYTHON))
 
 # `tidings node compile`, which `scripts/setup` runs, has compiled for all tests and the programs they start.
 if (place := lasting_place(None)) is not None:

@@ -29,7 +29,7 @@ PATIENCE_S = patience(240.0)
 """After this a test that waits for something is taken to wait for ever; to start takes long as it is."""
 LOOK_S = 0.05
 SURROUNDINGS = {
-    "PYSPARK_PYTHON": sys.executable,
+    "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
     "PYTHONPATH": f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}",
     "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
     "SPARK_DAEMON_MEMORY": "256m",

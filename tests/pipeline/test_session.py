@@ -114,6 +114,17 @@ def test_a_session_stays_on_this_machine_and_in_utc(spark: SparkSession) -> None
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
 
 
+def test_workers_of_a_session_on_this_machine_run_its_python_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    session._stay_here()
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    monkeypatch.setenv("PYSPARK_PYTHON", "another")
+    session._stay_here()
+    assert os.environ["PYSPARK_PYTHON"] == "another"
+
+
 def test_workers_run_this_python_and_find_tidings(spark: SparkSession) -> None:
     def told(_rows: object) -> list[tuple[str, str]]:
         import tidings

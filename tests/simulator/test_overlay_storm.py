@@ -172,9 +172,14 @@ FAULTS: dict[str, tuple[list[Change], str]] = {
 }  # fmt: skip
 
 
-def storms(count: int, subnets: bool = False) -> None:
-    for seed in range(count):
-        overlay_storm(seed, SHORT_S, subnets=subnets)
+FIRST = {"acknowledges before the commit": 12, "forgets what was under way": 6}
+"""Where the search for a rare fault begins: at a seed that found it, as the seeds before it cost 17 s. Where
+the nodes have changed since, another seed is found, later."""
+
+
+def storms(count: int, first: int = 0, subnets: bool = False) -> None:
+    for number in range(count):
+        overlay_storm((first + number) % count, SHORT_S, subnets=subnets)
 
 
 OF_SUBNETS: dict[str, tuple[list[Change], str]] = {
@@ -200,6 +205,6 @@ def test_nodes_that_err_are_found_out(fault: str, monkeypatch: pytest.MonkeyPatc
     for owner, name, wrong in changes:
         monkeypatch.setattr(owner, name, wrong, raising=False)
     with pytest.raises(AssertionError, match=finding) as failed:
-        storms(FOUND_WITHIN)
+        storms(FOUND_WITHIN, FIRST.get(fault, 0))
     (note,) = failed.value.__notes__
     assert note.startswith("seed ")
