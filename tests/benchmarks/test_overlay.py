@@ -15,9 +15,10 @@ def test_a_small_run_measures_every_workload(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(overlay, "BATCH", 100)
     monkeypatch.setattr(overlay_covering, "SCANNED", 50)
     monkeypatch.setattr(overlay_covering, "CHANGED", 10)
-    monkeypatch.setattr(overlay_links, "COUNT", 50_000)
+    monkeypatch.setattr(overlay_links, "COUNT", 20_000)
     monkeypatch.setattr(overlay_links, "LENGTH", 3)
     monkeypatch.setattr(overlay_rolling, "BEFORE_S", 1.0)
+    monkeypatch.setattr(overlay_rolling, "CAPACITY_S", 1.0)
     monkeypatch.setattr(compiled, "is_installed", lambda: False)
     lines: list[str] = []
     figures = overlay.run(True, lines.append)
