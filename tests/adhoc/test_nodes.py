@@ -147,7 +147,7 @@ def test_hosts_that_have_parted_leave_nothing_behind():
         assert len(hosts[name].core.overlay.topology.records) == 1
 
 
-def test_a_message_for_a_queue_that_is_not_there_becomes_a_dead_letter():
+def test_a_message_for_a_queue_that_is_not_there_is_a_dead_letter_until_that_is_made():
     hosts = Hosts("a", "b")
     hosts.put("a", "gone@b", n=1)
     hosts.meet("a", "b")
@@ -155,6 +155,12 @@ def test_a_message_for_a_queue_that_is_not_there_becomes_a_dead_letter():
     assert letter["n"] == 1
     assert letter["dead.queue"] == "gone"
     assert hosts.tally("b", "undelivered", "queue") == 1
+    hosts.create("b", "other")
+    hosts.restart("b")
+    hosts.create("b", "gone")
+    hosts.run(2.0)
+    assert hosts.got("b", "gone") == [{"n": 1}]
+    assert hosts.got("b", "tidings.dead") == hosts.got("b", "other") == []
 
 
 def test_a_durable_subscriber_that_was_never_connected_gets_publications():

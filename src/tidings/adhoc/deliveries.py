@@ -1,7 +1,8 @@
 """What becomes of carried messages at a node: into the queue that they name, and reports to their senders.
 
 The sender of a message is the host that has signed it, and what may be put is what that host was granted
-here. A message that can't be put becomes a dead letter, with the reason.
+here. A message that can't be put becomes a dead letter, with the reason. Programs may make their queues after
+they have begun to meet others: what has come for a queue before is put into it when it is made.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from tidings.adhoc.carried_events import CarriedEvent, asking_only, unpack
 from tidings.adhoc.effects import ReportOutcome
 from tidings.adhoc.messages import CarriedMessage, MessageId
 from tidings.adhoc.records import AWAITED, AwaitedRecord, id_of
-from tidings.errors import CodecError, NotAllowed, QueueError, Refused
+from tidings.errors import CodecError, NotAllowed, QueueError, QueueNotFound, Refused
 from tidings.event import Batch, Event
 from tidings.event.wire import check, decode_event
+from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.access import NOBODY, Principal
+from tidings.queues.description import DEAD
 from tidings.queues.manager import QueueManager
 from tidings.queues.message import QueuedMessage, check_length
 from tidings.queues.queue import MessageQueue
 from tidings.security.authenticator import CERTIFICATE
+from tidings.steps import Steps
+
+MISSING = "it was carried here, and there is no such queue"
+"""Reason of the dead letters that are put into their queue when that is made."""
 
 
 class Deliveries:
@@ -38,15 +45,30 @@ class Deliveries:
             return "event"
         origin = carried.origin_from(message.id.system)
         try:
+            self._check_rights(name, message.id.system, carried, origin)
             queue = self._queues.find(name)
-            self._check(queue, message.id.system, carried, origin)
+            check_length(carried.raw)
+            self._queues.check_size(queue.name)
+            queue.check_room()
             queue.put(carried.raw, origin, undo=False, plan=queue.schedule.plan(carried.raw))
         except NotAllowed:
             return "rights"  # it is not said whether there is such a queue
+        except QueueNotFound:
+            self._bury(name, carried, origin, MISSING)
+            return "queue"
         except (QueueError, Refused) as error:
             self._bury(name, carried, origin, str(error))
             return "queue"
         return ""
+
+    def made(self, queue: MessageQueue) -> None:
+        """A queue was made: put into it what has come for it before."""
+        if queue.name != DEAD and self._queues.get(DEAD) is not None:
+            early = Filter("dead.queue = :queue AND dead.reason = :reason", queue=queue.name, reason=MISSING)
+            self._queues.begin(self._put_early(early))
+
+    def _put_early(self, early: Filter) -> Steps[None]:
+        yield from self._queues.dead_letters.replay(early, None, lambda _queue: None)
 
     def _rights(self, host: str) -> Principal:
         """Return what the host that has signed a message may do here, by its certificate."""
@@ -56,13 +78,10 @@ class Deliveries:
             return known
         return authenticator.renew(replace(known, credential=CERTIFICATE)) or NOBODY
 
-    def _check(self, queue: MessageQueue, host: str, carried: CarriedEvent, origin: Origin) -> None:
-        granted = self._rights(host).queue_grant("put", queue.name)
+    def _check_rights(self, queue: str, host: str, carried: CarriedEvent, origin: Origin) -> None:
+        granted = self._rights(host).queue_grant("put", queue)
         if granted is not None and not granted.matches(decode_event(carried.raw, origin)):
             raise NotAllowed(f"{host!r} may put only what matches: {granted}")
-        check_length(carried.raw)
-        self._queues.check_size(queue.name)
-        queue.check_room()
 
     def _bury(self, name: str, carried: CarriedEvent, origin: Origin, reason: str) -> None:
         message = QueuedMessage(self._queues.numbers.next(self._broker.wall), carried.raw, origin)

@@ -46,6 +46,7 @@ from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.queues.manager import QueueManager
+from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred
 
 ACKNOWLEDGEMENTS_MAX = 4_000
@@ -118,6 +119,13 @@ class AdhocService(Service):
         self.messaging.may_publish = self._publish_held
         self.topics = TopicFeeds(self, broker)
         queues.backends.insert(0, AdhocQueues(self, peers))
+        made = queues.on_new
+
+        def on_new(queue: MessageQueue) -> None:
+            made(queue)
+            overlay.later(0.0, lambda: self._deliveries.made(queue))
+
+        queues.on_new = on_new
         linking = overlay.linking
         linking.meets, linking.on_met, linking.on_parted = True, self._met, self._parted
         self.operations = {
