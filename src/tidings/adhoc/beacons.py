@@ -21,7 +21,10 @@ MISSED_MAX = 4
 """Beacons that may be lost before a host counts as gone."""
 
 
-class Beacon(Struct, frozen=True, array_like=True, tag="tidings-adhoc-1"):
+TAG = b"tidings-adhoc-1"
+
+
+class Beacon(Struct, frozen=True, array_like=True, tag=TAG.decode()):
     """What a host says of itself."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
@@ -36,6 +39,7 @@ class FoundHost(Struct, frozen=True):
     name: str
     node: str
     address: str
+    heard_at: tuple[str, int] | None = None  # where its beacon came from, by UDP
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -47,7 +51,12 @@ def encode_beacon(beacon: Beacon) -> bytes:
     return _encoder.encode(beacon)
 
 
-def read_beacon(data: bytes, sender: str, is_secured: bool) -> FoundHost | None:
+def is_beacon(data: bytes) -> bool:
+    """Whether a datagram is meant to be a beacon; others are frames of hosts."""
+    return data[1 : 2 + len(TAG)] == b"%c%s" % (0xA0 + len(TAG), TAG)
+
+
+def read_beacon(data: bytes, sender: str, is_secured: bool, port: int = 0) -> FoundHost | None:
     """Return the host of a beacon from this address; None for anything that can't be used."""
     try:
         beacon = _decoder.decode(data[: BEACON_SIZE_MAX + 1])
@@ -59,7 +68,8 @@ def read_beacon(data: bytes, sender: str, is_secured: bool) -> FoundHost | None:
     if not is_secured and not address.is_loopback:
         return None
     host = f"[{address}]" if address.version == 6 else str(address)
-    return FoundHost(beacon.name, beacon.node, f"{beacon.scheme}://{host}:{beacon.port}")
+    reached = f"{beacon.scheme}://{host}:{beacon.port}"
+    return FoundHost(beacon.name, beacon.node, reached, (sender, port) if port else None)
 
 
 class HeardBeacons:

@@ -182,6 +182,35 @@ class AdhocHost:
             return []
         return self._take_delivery(message, 1, now + message.ttl_s, now)
 
+    def accept_copy(self, frame: CopyFrame, now: float) -> tuple[list[AdhocEffect], Acknowledgement | None]:
+        """Take a whole copy that has come outside of a meeting, if it is for this host; what acknowledges it.
+
+        One that comes again is acknowledged again.
+        """
+        message, effects = frame.message, list[AdhocEffect]()
+        problem = self._problem(message, frame)
+        is_whole = not frame.offset and len(message.raw) == message.size
+        if not problem and not (is_whole and self.name in message.recipients):
+            problem = "datagram"
+        if problem:
+            self.tallies["refused", problem] += 1
+            return [], None
+        expires_at = now + min(frame.left_s, message.ttl_s)
+        if message.id not in self.seen:
+            self.tallies["received", ""] += 1
+            effects += self._take_delivery(message, frame.hops, expires_at, now)
+        if message.id not in self.seen:
+            self.tallies["refused", "senders"] += 1
+            return effects, None
+        proof = self._proofs.sign(acknowledged(message.id, self.name))
+        return effects, Acknowledgement(message.id, self.name, expires_at - now, proof)
+
+    def hear(self, acknowledgements: Sequence[Acknowledgement], now: float) -> list[AdhocEffect]:
+        """Take acknowledgements that have come outside of a meeting."""
+        effects: list[AdhocEffect] = []
+        self._hear("", acknowledgements, now, effects)
+        return effects
+
     def acknowledge(self, id: MessageId, recipient: str) -> list[AdhocEffect]:
         """Note that a recipient has a message that went to it over a path."""
         return list(self.awaited.acknowledge(id, recipient))
@@ -278,7 +307,7 @@ class AdhocHost:
             case ReceiptFrame():
                 self._on_receipt(meeting, frame, now, effects)
             case NewsFrame():
-                self._hear(meeting, frame.acknowledged, now, effects)
+                self._hear(meeting.peer, frame.acknowledged, now, effects)
                 if not meeting.learn(frame.ids):
                     self.tallies["refused", "ids"] += 1
         return effects
@@ -290,7 +319,7 @@ class AdhocHost:
         if meeting.is_first or meeting.is_open:
             self.tallies["refused", "step"] += 1
             return
-        self._hear(meeting, frame.acknowledged, now, effects)
+        self._hear(meeting.peer, frame.acknowledged, now, effects)
         self.strategy.learn(meeting.peer, frame.context, meeting.is_new, now)
         self.tallies["refused", "announcement"] += self.registry.hear(frame.announced, now)
         meeting.has.update(frame.ids)
@@ -310,7 +339,7 @@ class AdhocHost:
             self.tallies["refused", "step"] += 1
             return
         meeting.is_confirmed = True
-        self._hear(meeting, frame.acknowledged, now, effects)
+        self._hear(meeting.peer, frame.acknowledged, now, effects)
         self.strategy.learn(meeting.peer, frame.context, meeting.is_new, now)
         self.tallies["refused", "announcement"] += self.registry.hear(frame.announced, now)
         meeting.begun.update(frame.begun)
@@ -447,7 +476,7 @@ class AdhocHost:
             self.tallies["refused", "receipt"] += 1
             return
         if frame.acknowledgement is not None and frame.acknowledgement.id == frame.id:
-            self._hear(meeting, (frame.acknowledgement,), now, effects)
+            self._hear(meeting.peer, (frame.acknowledgement,), now, effects)
         replica = self.buffer.get(frame.id)
         if frame.is_carried and replica is not None:
             self.strategy.given(replica, copies)
@@ -460,7 +489,7 @@ class AdhocHost:
 
     def _hear(
         self,
-        meeting: Meeting,
+        giver: str,
         acknowledgements: Sequence[Acknowledgement],
         now: float,
         effects: list[AdhocEffect],
@@ -476,7 +505,7 @@ class AdhocHost:
                 self.tallies["refused", "forged acknowledgement"] += 1
                 continue
             expires_at = now + one.left_s
-            self._note_acknowledged(one.id, one.recipient, expires_at, one.proof, meeting.peer, effects, now)
+            self._note_acknowledged(one.id, one.recipient, expires_at, one.proof, giver, effects, now)
 
     def _note_acknowledged(
         self,

@@ -19,6 +19,12 @@ HAS_MAX = 500_000
 _Place = tuple[bool, bool, int, int, MessageId]
 
 
+def urgency(replica: Replica) -> tuple[bool, int, int, MessageId]:
+    """Return the place of a replica among those for the same host: the lowest goes first."""
+    message = replica.message
+    return not message.persistent, -message.priority, replica.arrival, message.id
+
+
 class Meeting:
     """Meeting with one host."""
 
@@ -51,9 +57,7 @@ class Meeting:
                 heappush(self._candidates, self._place(replica))
 
     def _place(self, replica: Replica) -> _Place:
-        message = replica.message
-        is_for_others = self.peer not in replica.pending
-        return is_for_others, not message.persistent, -message.priority, replica.arrival, message.id
+        return self.peer not in replica.pending, *urgency(replica)
 
     def next(self) -> MessageId | None:
         """Take out the best candidate that the other host lacks."""

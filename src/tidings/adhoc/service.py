@@ -9,15 +9,18 @@ the node's own parts: records in its store, requests on its links, its queues an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from ipaddress import ip_address
 from math import inf
 from typing import Any
 
 from msgspec import Struct
 
-from tidings.adhoc.beacons import FoundHost, HeardBeacons, read_beacon
+from tidings.adhoc.beacons import FoundHost, HeardBeacons, is_beacon, read_beacon
 from tidings.adhoc.buffer import ReplicaBuffer
 from tidings.adhoc.carried_events import pack, without_report
+from tidings.adhoc.datagrams import DatagramCopies
 from tidings.adhoc.deliveries import Deliveries, SenderReports
 from tidings.adhoc.effects import DeliverMessage, DropReplica, ReportOutcome, SendFrame, StoreReplica
 from tidings.adhoc.frames import decode_frame
@@ -48,11 +51,14 @@ from tidings.protocol.session import Session
 from tidings.queues.manager import QueueManager
 from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred
+from tidings.store.interface import Operation
 
 ACKNOWLEDGEMENTS_MAX = 4_000
 """Acknowledgements that a node remembers: each has a signature, which is checked when it comes."""
 PLACES_MAX = 1_000
 """Queues and topics that a node knows, each with a signature."""
+POSTED_MAX = 1_000
+"""Datagrams that wait for the disk; further ones are left to meetings."""
 EVENTS_MAX = 10_000
 """Events of this host that are found by their own ids, too."""
 LISTED_MAX = 1_000
@@ -112,8 +118,12 @@ class AdhocService(Service):
         self._deliveries = Deliveries(queues)
         self._reports = SenderReports(queues)
         self._store = HostStore(broker)
+        self.send_datagram: Callable[[bytes, tuple[str, int] | None], None] = lambda _data, _target: None
+        """Sends a datagram to an address, or to all in reach; the driver sets it."""
+        self._posted: deque[tuple[int, bytes, tuple[str, int] | None]] = deque()  # behind these marks
         self._events: dict[str, MessageId] = {}  # messages that are carried, by the ids of their events
         self._store.restore(self.host)
+        self._datagrams = DatagramCopies(self.host)
         for id, pending, at in self._reports.restore():
             self.host.awaited.resume(id, pending, at)
         self.messaging.may_publish = self._publish_held
@@ -157,9 +167,12 @@ class AdhocService(Service):
 
     # Beacons
 
-    def hear(self, data: bytes, sender: str, is_secured: bool) -> None:
-        """A beacon has come from this address; `is_secured` says whether this node has certificates."""
-        found = read_beacon(data, sender, is_secured)
+    def hear(self, data: bytes, sender: str, is_secured: bool, port: int = 0) -> None:
+        """A datagram has come from this address; `is_secured` says whether this node has certificates."""
+        if not is_beacon(data):
+            self._receive_datagram(data, sender, is_secured)
+            return
+        found = read_beacon(data, sender, is_secured, port)
         if found is None:
             self.host.tallies["refused", "beacon"] += 1
         else:
@@ -173,6 +186,30 @@ class AdhocService(Service):
             self.host.tallies["refused", "beacon"] += 1
         elif found.name not in self.meetings:
             self._peering.met(found.name, found.address)
+            if self._settings.datagrams:
+                for data in self._datagrams.offer(found.name, self._broker.now):
+                    self._post(data, found.heard_at)
+
+    def _receive_datagram(self, data: bytes, sender: str, is_secured: bool) -> None:
+        """A short message, or an acknowledgement, has come without a connection."""
+        if not self._settings.datagrams or not (is_secured or ip_address(sender).is_loopback):
+            self.host.tallies["refused", "datagram"] += 1
+            return
+        effects, answer = self._datagrams.receive(data, self._broker.now)
+        self.do(effects)
+        if answer is not None:
+            self._post(answer, None)
+
+    def _post(self, data: bytes, target: tuple[str, int] | None) -> None:
+        """Send a datagram when all is on disk that was done before it; without a target, to all in reach."""
+        if len(self._posted) < POSTED_MAX:
+            self._posted.append((self._broker.promise, data, target))
+            self._send_posted()
+
+    def _send_posted(self) -> None:
+        while self._posted and self._posted[0][0] <= self._broker.mark_durable:
+            _, data, target = self._posted.popleft()
+            self.send_datagram(data, target)
 
     def _sweep_later(self) -> None:
         self._overlay.later(self._settings.beacon_s * 2, self._sweep)
@@ -282,8 +319,10 @@ class AdhocService(Service):
                     self._reports.report(effect)
                 case StoreReplica(replica):
                     self._store.keep(replica)
+                    self._datagrams.add(replica)
                 case DropReplica(replica, _reason):
                     self._store.drop(replica.id)
+                    self._datagrams.drop(replica)
                 case ForwardMessage():
                     pass  # the network of the node does it
         self._store.follow_ring(self.host)
@@ -318,10 +357,17 @@ class AdhocService(Service):
     def durable(self, mark: int) -> None:  # noqa: ARG002
         """More is on disk: frames may leave that say so."""
         self.meetings.durable()
+        self._send_posted()
 
     def finish_tick(self) -> None:
         """Send what depends on no commit."""
         self.meetings.durable()
+        self._send_posted()
+
+    def failed(self, lost: list[Operation]) -> list[Operation]:
+        """Commits were not made: nothing is said that depends on them, and what they had is stored later."""
+        self._posted.clear()
+        return lost
 
     # For people
 

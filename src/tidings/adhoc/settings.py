@@ -27,4 +27,5 @@ class AdhocSettings(Struct, frozen=True, kw_only=True):
     origin_bytes: int = ORIGIN_BYTES
     rate: float = RATE
     beacon_s: float = BEACON_S
+    datagrams: bool = True  # short messages go to their recipients by UDP, too
     proofs: Proofs | None = None  # None: everything is believed, for the hosts of one machine

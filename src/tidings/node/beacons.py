@@ -21,8 +21,8 @@ from tidings.node import logs
 
 GROUP = "239.255.73.5"
 """Multicast group of the beacons."""
-RECEIVED_MAX = 200
-"""Beacons of others that are looked at between two of our own; further ones are passed over."""
+RECEIVED_MAX = 1_000
+"""Datagrams of others that are looked at between two of our own; further ones are passed over."""
 
 Target = tuple[str, int]
 
@@ -30,7 +30,7 @@ Target = tuple[str, int]
 class Beacons(asyncio.DatagramProtocol):
     """Sends the beacon of a node, and hands on those of others with the address they came from."""
 
-    def __init__(self, beacon: Beacon, every_s: float, on_beacon: Callable[[bytes, str], None]) -> None:
+    def __init__(self, beacon: Beacon, every_s: float, on_beacon: Callable[[bytes, str, int], None]) -> None:
         self._data = encode_beacon(beacon)
         self._every_s = every_s
         self._on_beacon = on_beacon
@@ -39,6 +39,7 @@ class Beacons(asyncio.DatagramProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._is_mute = False  # it was logged that beacons can't be sent
         self._targets: Sequence[Target] = ()
+        self._is_group = False  # all hosts of a machine have one port: none can be addressed alone
         self.port = 0
 
     async def start(self, host: str, port: int, targets: Sequence[Target]) -> None:
@@ -46,6 +47,7 @@ class Beacons(asyncio.DatagramProtocol):
         loop = asyncio.get_running_loop()
         try:
             made = _multicast(host, port) if not targets else _plain(host, port)
+            self._is_group = not targets
             self._targets = targets or (((GROUP, port),) if port else ())
             self.port = made.getsockname()[1]
             await loop.create_datagram_endpoint(lambda: self, sock=made)
@@ -53,17 +55,21 @@ class Beacons(asyncio.DatagramProtocol):
             raise UserError(f"can't send beacons from {host}, UDP port {port}: {error}") from None
         self._send()
 
+    def send(self, data: bytes, target: Target | None) -> None:
+        """Send a datagram to one host, or to all in reach."""
+        for one in self._targets if target is None else (target,):
+            self._send_to(one, data)
+
     def _send(self) -> None:
         self._received = 0
-        for target in self._targets:
-            self._send_to(target)
+        self.send(self._data, None)
         self._timer = asyncio.get_running_loop().call_later(self._every_s, self._send)
 
-    def _send_to(self, target: Target) -> None:
+    def _send_to(self, target: Target, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
             return
         try:
-            self._transport.sendto(self._data, target)
+            self._transport.sendto(data, target)
         except OSError as error:
             self.error_received(error)
 
@@ -84,7 +90,7 @@ class Beacons(asyncio.DatagramProtocol):
         """Hand a beacon on, unless there are too many."""
         self._received += 1
         if self._received <= RECEIVED_MAX and data != self._data:
-            self._on_beacon(data, addr[0])
+            self._on_beacon(data, addr[0], 0 if self._is_group else addr[1])
 
     def error_received(self, error: Exception) -> None:
         """Log once that a beacon could not be sent: hosts that are not there refuse it again and again."""

@@ -248,6 +248,13 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[float, Meta(ge=0.05, le=3600)],
         _about("seconds between two beacons; a host is gone after four that did not come"),
     ] = 1.0
+    adhoc_datagrams: Annotated[
+        bool,
+        _about(
+            "send short messages by UDP, too, to hosts that they are for and whose beacons come",
+            contrary="no-adhoc-datagrams",
+        ),
+    ] = True
     adhoc_strategy: Annotated[
         Text,
         _about(

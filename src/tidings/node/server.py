@@ -199,6 +199,7 @@ class Node:
             origin_bytes=config.adhoc_origin,
             rate=config.adhoc_rate,
             beacon_s=config.adhoc_beacon_s,
+            datagrams=config.adhoc_datagrams,
             proofs=self._proofs,
         )
 
@@ -428,10 +429,11 @@ class Node:
         is_secured = self._guard is not None
         beacon = Beacon(broker.name, broker.node, port, "tidings+tls" if is_secured else "tidings")
 
-        def hear(data: bytes, sender: str) -> None:
-            self.driver.do(sender, adhoc.hear, data, sender, is_secured)
+        def hear(data: bytes, sender: str, port: int) -> None:
+            self.driver.do(sender, adhoc.hear, data, sender, is_secured, port)
 
         self._beacons = Beacons(beacon, config.adhoc_beacon_s, hear)
+        adhoc.send_datagram = self._beacons.send
         await self._beacons.start(config.host, config.adhoc_port, parse_targets(config.adhoc_to or ""))
 
     def found(self, name: str, address: str) -> None:
