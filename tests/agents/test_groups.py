@@ -254,6 +254,11 @@ def test_what_an_ended_life_a_forger_or_a_late_comer_does_is_refused() -> None:
                     await bus._link.call(operation, {**life, **more}, None)
             with pytest.raises(GroupEnded):
                 await group.spawn(forever)
+            async with bus.group("quick", any_of()) as quick:
+                await (await quick.spawn(answer, 1)).wait()
+                await quick.spawn(forever)  # the group has what it wants: the block ends here
+                pytest.fail("nothing begins any more")
+            assert quick.results == {"answer": 1}
             with pytest.raises(GroupNotFound):
                 await bus.group_info("nothing")
             with pytest.raises(AgentError, match="no such agent"):

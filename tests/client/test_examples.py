@@ -84,6 +84,19 @@ bytes: 204800
 the slow viewer: at most 2 frames: True and the last is 49
 """,
     "queue_type": "kept: 7 8 9\n",
+    "agent_loop": """\
+found: {'place': 'north', 'price': 95}
+why: condition
+south: condition
+east: condition
+north: done
+adds up: True
+""",
+    "agent_programs": """\
+slow: condition
+broken: error, exit code 3
+fast: done
+""",
     "callback": "air.pm10 41\nair.pm10 55\nair.pm10 61\n",
     "road_occupancy": "north: blocked since 08:00, 90% occupied\n",
     "air_quality": """\

@@ -28,8 +28,12 @@ from tidings.timers import RENEWALS_PER_LEASE, Leases
 
 Who = TypeVar("Who", bound=Hashable)
 LeaseAnswer = Literal["yes", "no", "can't ask"]
-LeaseVariant = Literal["basic", "direct", "channel"]
-"""How leases are asked for and granted: events both ways, an event and a message, or one event for all."""
+DetectionWay = Literal["active worst", "active best", "basic", "direct", "channel"]
+"""Ways to find orphans, for their costs.
+
+Active, where nobody has said anything or all have; passive, where leases are asked for and granted by events,
+by an event and a message, or by one event for all.
+"""
 LEASE_S_MIN, LEASE_S_MAX = 0.1, 30 * 86_400.0
 ASK_FROM = 1 / RENEWALS_PER_LEASE
 """Part of a lease that passes before its holder asks for more, at the earliest."""
@@ -188,14 +192,14 @@ def orphan_s_max(lease_s: float, grace_s: float) -> float:
 
 
 def costs(
-    variant: LeaseVariant | Literal["active worst", "active best"],
+    way: DetectionWay,
     participants: int,
     survivors: int,
     event: float,
     message: float,
 ) -> float:
     """The cost per interval, by the formulas II.12 to II.16; `event` and `message` are the costs of one."""
-    match variant:
+    match way:
         case "active worst":
             return participants * event
         case "active best":

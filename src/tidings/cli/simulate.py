@@ -32,6 +32,7 @@ from tidings.sensors.city import Load
 from tidings.sensors.link import place_of
 from tidings.sensors.simulation import CityTally, Simulation
 from tidings.simulator import overlay_storm, peer_storm, queue_storm, storm
+from tidings.simulator.agents import AgentFault, detection_costs, swarm
 from tidings.simulator.city import city
 from tidings.simulator.overlay_costs import overlay_costs
 from tidings.simulator.overlay_pictures import overlay_picture
@@ -63,6 +64,9 @@ Picture = Annotated[
     Path | None,
     option("FILE", "Draw a network instead: its tree, and a switch to a better one, with their costs."),
 ]
+Agents = Annotated[int, option("N", "Agents that are started, at most.", min=1, max=1_000)]
+Locations = Annotated[int, option("N", "Locations where they run.", min=1, max=1_000)]
+Fault = Annotated[AgentFault, option("NAME", "A mistake to build in, which is found.")]
 LOAD = {
     "networks": (int, option("N", "The number of networks.", min=1)),
     "sensors": (int, option("N", "Sensors of each network.", min=1, max=10_000)),
@@ -158,6 +162,29 @@ def _run(run: Callable[[int, float], object], first: int, runs: int, duration_s:
         print_result(verdict, f"seed {seed}: {verdict}", json)
     if failed:
         raise typer.Exit(1)
+
+
+@app.command("agents")
+def run_swarms(
+    seed: Seed = 0,
+    runs: Runs = 20,
+    agents: Agents = 30,
+    locations: Locations = 6,
+    fault: Fault = "",
+    json: Json = False,
+) -> None:
+    """Simulate groups of agents: lost messages, partitions, killed locations; and what finding orphans costs.
+
+    Checked is that no useful agent ends, that no orphan outlives its bound, and that the money adds up.
+    """
+    for number in range(seed, seed + runs):
+        report = swarm(number, agents, locations, fault)
+        ends = ", ".join(f"{count} {reason}" for reason, count in report.ends.items())
+        money = f"{report.spent:g} spent, {report.written_off:g} written off"
+        print_result(report, f"seed {number}: {report.agents} agents: {ends}; {money}", json)
+    for cost in detection_costs(agents, agents * 9 // 10, 2):
+        text = f"{cost.way:13} {cost.counted:10,.0f} links crossed an interval, formula {cost.formula:,.0f}"
+        print_result(cost, text, json)
 
 
 @app.command("city")

@@ -32,7 +32,7 @@ from tidings.agents.events import AgentKind, Reason
 from tidings.client.get import check_time
 from tidings.client.renewals import HeldLife, OnOrder, Renewals
 from tidings.client.sessions import read_as
-from tidings.errors import AgentError, Disconnected, NoAnswer, UserError
+from tidings.errors import AgentError, Disconnected, GroupEnded, NoAnswer, UserError
 from tidings.transport.link import Link
 
 if TYPE_CHECKING:
@@ -221,8 +221,16 @@ class AgentGroup:
         self._watcher = asyncio.ensure_future(self._watch())
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: object
+    ) -> bool:
+        """End it.
+
+        A block that still started members when the group had what it wanted ends without an error.
+        """
         assert self._watcher is not None
+        is_over = isinstance(error, GroupEnded) and error.agent == self.info.name
+        kind = None if is_over else kind
         try:
             if self._is_joined:
                 if kind is None and self._members:
@@ -250,6 +258,7 @@ class AgentGroup:
             await asyncio.wait([self._watcher])
             with suppress(NoAnswer, Disconnected, AgentError):
                 await self.refresh()
+        return is_over
 
     async def stop(self, reason: Reason = "user") -> None:
         """End the group, with all its members."""
