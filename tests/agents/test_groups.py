@@ -332,15 +332,16 @@ def test_a_group_survives_a_restart_of_its_node(tmp_path: Path) -> None:
 
 def test_a_loop_that_stands_still_for_ten_leases_loses_nobody(tmp_path: Path) -> None:
     """Renewals have a thread and a connection of their own."""
+    lease_s = patience(0.6)
 
     async def blocking(agent: Agent) -> str:
-        time.sleep(3.0)
+        time.sleep(10 * lease_s)
         return "still here"
 
     async def work() -> GroupInfo:
         with NodeProcess(tmp_path) as node:
             async with tidings.connect(node.address) as bus:
-                async with bus.group("trip", lease_s=0.3) as group:
+                async with bus.group("trip", lease_s=lease_s) as group:
                     await group.spawn(blocking)
                 return group.info
 

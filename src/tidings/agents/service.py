@@ -67,6 +67,8 @@ CONFIRM_S = 5.0
 """How long after its grace one that was ordered to end may take to say that it has."""
 WATCH_S = 10.0
 """After so long a watch is answered though nothing has changed."""
+NEWS_S = 0.1
+"""How often those who watch a group are told of changes that are no end."""
 WATCHES_MAX = 10_000
 """Watches of a node that wait."""
 STALL_S = 1.0
@@ -87,7 +89,11 @@ class HomeGroup:
     def __init__(self, ledger: GroupLedger) -> None:
         self.ledger = ledger
         self.version = 0
-        self.watches: dict[Deferred[Any], None] = {}
+        self.watches: dict[Deferred[Any], int] = {}  # with the version that each knows
+        self.orders = {one.agent: 0 for one in ledger.running if one.state == "ending"}
+        """Agents that are to end, with the version in which they were ordered to."""
+        self.told_at = -inf
+        self.report: Alarm | None = None
         self.timeout: Alarm | None = None
         self.sights: list[NodeSubscription] = []
         self.cookies = {one.cookie: one.agent for one in ledger.members.values()}
@@ -448,19 +454,35 @@ class AgentService(Service):
         for event in events:
             self._follow(home, event)
         if home.watches:
+            self._report(
+                home, is_urgent=any(isinstance(event, Ordered | Ending | Closed) for event in events)
+            )
+
+    def _report(self, home: HomeGroup, is_urgent: bool) -> None:
+        """Have those who watch a group told, of an end at once, else not more often than every NEWS_S."""
+        if is_urgent or self._broker.now >= home.told_at + NEWS_S:
             self._told[home] = None
+        elif home.report is None:
+
+            def report(_now: float) -> None:
+                home.report = None
+                self._told[home] = None
+
+            home.report = self._broker.timers.at(home.told_at + NEWS_S, report)
 
     def finish_tick(self) -> None:
         """Answer those who watch groups that have changed in this tick."""
         told, self._told = self._told, {}
         for home in told:
+            home.told_at = self._broker.now
             watches, home.watches = home.watches, {}
-            for watch in watches:
-                watch.resolve(_built(self._news(home)))
+            for watch, after in watches.items():
+                watch.resolve(_built(self._news(home, after)))
 
-    def _news(self, home: HomeGroup) -> GroupInfo:
-        """What watchers get: of the agents only those that are to end."""
-        return self._about(home, [one for one in home.ledger.running if one.state == "ending"])
+    def _news(self, home: HomeGroup, after: int) -> GroupInfo:
+        """What watchers get: of the agents only those that were ordered to end since a version."""
+        members = home.ledger.members
+        return self._about(home, [members[one] for one, version in home.orders.items() if version > after])
 
     def _keep(self, home: HomeGroup, events: list[AnyHappening]) -> None:
         broker, group = self._broker, home.group.group
@@ -479,6 +501,8 @@ class AgentService(Service):
     def _follow(self, home: HomeGroup, event: AnyHappening) -> None:
         if isinstance(event, Ordered):
             member = home.ledger.members[event.agent]
+            if member.state == "ending":
+                home.orders[event.agent] = home.version
             below = self._group_of(home, member)
             if below is not None:
                 self._took(below, below.ledger.end(event.reason, self._now_us))
@@ -486,6 +510,7 @@ class AgentService(Service):
                 self._force(home, event.agent)
         elif isinstance(event, Ended):
             key = home.group.group, event.agent
+            home.orders.pop(event.agent, None)
             self._heard.pop(key, None)
             self._leases.cancel(key)
             self._broker.timers.cancel(self._forcing.pop(key, None))
@@ -561,8 +586,9 @@ class AgentService(Service):
         home = self._find(request.group)
         self._check_seen(asked.session.principal, home)
         self._care(home)
-        if home.version > request.after or home.group.phase == "ended":
-            return resolved(_built(self._news(home)))
+        after = request.after if request.after <= home.version else -1  # that of an earlier life of this node
+        if home.version > after or home.group.phase == "ended":
+            return resolved(_built(self._news(home, after)))
         if self._waiting >= WATCHES_MAX:
             raise Refused("limit", f"{WATCHES_MAX} watches wait already")
 
@@ -570,14 +596,14 @@ class AgentService(Service):
             home.watches.pop(watch, None)
 
         watch: Deferred[Any] = Deferred(over)
-        home.watches[watch] = None
+        home.watches[watch] = after
         self._waiting += 1
 
         def late(_now: float) -> None:
             self._waiting -= 1
             if not watch.is_over:
                 over()
-                watch.resolve(_built(self._news(home)))
+                watch.resolve(_built(self._news(home, after)))
 
         self._broker.timers.at(self._broker.now + WATCH_S, late)
         return watch
