@@ -52,6 +52,7 @@ bench: $(READY)
 	@$(WITH_JAVA) $(BIN)/tidings bench pipeline --json benchmarks/results/pipeline.json
 	@$(WITH_JAVA) $(BIN)/tidings bench flows --json benchmarks/results/flows.json
 	@$(BIN)/tidings bench overlay --json benchmarks/results/overlay.json
+	@$(BIN)/tidings bench channel --json benchmarks/results/channel.json
 	@$(BIN)/tidings bench adhoc --json benchmarks/results/adhoc.json
 	@$(BIN)/python benchmarks/plot.py
 

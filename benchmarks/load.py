@@ -33,7 +33,7 @@ HOST = "127.0.0.1"
 
 Pipe = Connection
 
-CHILD_MODULES = ("arena", "gateway_load", "pipeline_load", "queue_clients", "queue_load", "secure")
+CHILD_MODULES = ("arena", "channel", "gateway_load", "pipeline_load", "queue_clients", "queue_load", "secure")
 """Modules of the functions that children run, with all that these import."""
 PROCESSES = multiprocessing.get_context("forkserver")
 """How children are started: forked from a process that has imported these modules, and done nothing else.

@@ -123,6 +123,10 @@ class TidingsWire(Wire):
         said = self._hello() + b"".join(map(encode, [*requests, Ping(LAST_PING)]))
         return [(said, encode(Pong(LAST_PING)))]
 
+    def event_of(self, topic: int) -> Event:
+        """An event of the load."""
+        return event_of(topic)
+
     def _hello(self) -> bytes:
         return encode(Hello([VERSION], new_system(os.urandom), 1))
 
@@ -131,7 +135,7 @@ class TidingsWire(Wire):
         import numpy as np
 
         frame_events = min(self.frame_events, piece_events)
-        pattern, places = pattern_of(topics, frame_events)
+        pattern, places = pattern_of(topics, frame_events, self.event_of)
         times = count // len(places)
         frames = np.tile(np.frombuffer(pattern, np.uint8), (times, 1))
         counters = np.arange(COUNTER_FIRST, COUNTER_FIRST + count, dtype=">u8").view(np.uint8)
@@ -160,7 +164,9 @@ class TidingsWire(Wire):
         return hear
 
 
-def pattern_of(topics: Sequence[int], frame_events: int) -> tuple[bytes, list[int]]:
+def pattern_of(
+    topics: Sequence[int], frame_events: int, event_of: Callable[[int], Event] = event_of
+) -> tuple[bytes, list[int]]:
     """Frames with an event of each topic, and where the counters stand in them."""
     cycle = [topics[place % len(topics)] for place in range(max(len(topics), frame_events))]
     data, places = b"", []

@@ -38,12 +38,13 @@ from tidings.event.header import DELIVERIES
 from tidings.event.relayed import FirstNode, RelayedBatch
 from tidings.event.wire import Checked
 from tidings.exchange import NodeSubscription, Rows
+from tidings.filters import Filter
 from tidings.overlay.neighbours import Neighbour
 from tidings.overlay.relaying import LinkCursor
 from tidings.overlay.service import Overlay
 from tidings.protocol.arguments import NAME_LENGTH_MAX, check_readable
 from tidings.protocol.broker import Broker
-from tidings.protocol.channels import MARK
+from tidings.protocol.channels import MARK, OneChannel
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.cursors import Cursor
 from tidings.protocol.incoming import IncomingStream
@@ -118,12 +119,14 @@ class ChannelService(Service):
         self._overlay = overlay
         self._entropy = entropy
         self._reached: set[str] = set()  # nodes of the network's tree
+        self._members_of: dict[NodeSubscription, str] = {}
+        self._watched: dict[str, NodeSubscription] = {}
         self.ordering = Ordering(broker, _Order(self, overlay, broker))
         self.trees = ChannelTrees(broker.node, _Links(self, overlay, broker), self._keep)
         for stored in CHANNELS.known(broker.state).values():
             self.trees.restore(stored)
         for member in broker.exchange.members:
-            self.trees.entered(member.channel)
+            self.entered(member)
         self.ordering.restore()
         broker.channels = broker.exchange.channels = self
         overlay.routing.on_tree = self._follow_tree
@@ -297,36 +300,73 @@ class ChannelService(Service):
 
     def entered(self, member: NodeSubscription) -> None:
         """A member has begun to get events."""
+        self._watch(member.channel)
         self.trees.entered(member.channel)
 
     def left(self, member: NodeSubscription) -> None:
         """A member gets no more events."""
+        part = self.trees.get(member.channel)
+        if part is None or part.members <= 1:
+            self._unwatch(member.channel)
         self.trees.left(member.channel)
         self.ordering.left(member.channel)
 
+    def _watch(self, channel: str) -> None:
+        """Have the index find the events of a channel that has members here."""
+        if channel not in self._watched:
+            name = Filter("channel = :name", name=MARK + channel)
+            self._watched[channel] = granted = self._broker.exchange.grant(name)
+            self._members_of[granted] = channel
+
+    def _unwatch(self, channel: str) -> None:
+        granted = self._watched.pop(channel, None)
+        if granted is not None:
+            del self._members_of[granted]
+            self._broker.exchange.revoke(granted)
+
     # Events
 
+    @property
+    def members_of(self) -> Mapping[NodeSubscription, str]:
+        """Subscriptions to all events of channels with members here; they take nothing, a match is all."""
+        return self._members_of
+
     def refusals(
-        self, session: Session, batch: Batch, channels: Mapping[int, str]
+        self, session: Session, batch: Batch, channels: Mapping[int, str], deliveries: bytes
     ) -> dict[int, TidingsError]:
         """Return the rows of a publication that a client may not publish, and why not."""
-        refused: dict[int, TidingsError] = {}
-        for row, channel in channels.items():
-            part = self.trees.get(channel)
-            if part is None or channel not in session.channels:
-                refused[row] = NotAllowed("only a member of a channel may send to it")
-                continue
-            event, about = batch[row], part.channel
-            if about.types and event.type not in about.types:
-                problem = f"channel {about.name!r} takes no events of the type {event.type!r}"
-                refused[row] = Refused("type", problem)
-            elif DELIVERIES.index(event.delivery) > DELIVERIES.index(about.delivery):
-                problem = f"channel {about.name!r} takes no {event.delivery} events: it is {about.delivery}"
-                refused[row] = Refused("delivery", problem)
-        return refused
+        if isinstance(channels, OneChannel) and self._takes_all(session, channels.channel, deliveries):
+            return {}
+        refused = ((row, self._refusal(session, batch, row, channels[row], deliveries)) for row in channels)
+        return {row: error for row, error in refused if error is not None}
+
+    def _takes_all(self, session: Session, channel: str, deliveries: bytes) -> bool:
+        """Whether a channel takes all events of these deliveries, of whichever type, from a client."""
+        part = self.trees.get(channel)
+        if part is None or part.channel.types or channel not in session.channels:
+            return False
+        return max(deliveries) <= DELIVERIES.index(part.channel.delivery)
+
+    def _refusal(
+        self, session: Session, batch: Batch, row: int, channel: str, deliveries: bytes
+    ) -> TidingsError | None:
+        part = self.trees.get(channel)
+        if part is None or channel not in session.channels:
+            return NotAllowed("only a member of a channel may send to it")
+        about = part.channel
+        if about.types and (kind := batch[row].type) not in about.types:
+            return Refused("type", f"channel {about.name!r} takes no events of the type {kind!r}")
+        if deliveries[row] > DELIVERIES.index(about.delivery):
+            asked = DELIVERIES[deliveries[row]]
+            return Refused(
+                "delivery", f"channel {about.name!r} takes no {asked} events: it is {about.delivery}"
+            )
+        return None
 
     def routed(self, channels: Mapping[int, str], matches: MatchedRows) -> MatchedRows:
         """Return the matches of a batch, with the events of channels for their members and on their ways."""
+        if isinstance(channels, OneChannel):
+            return [one for one in matches if self._is_for(one[0], channels.channel)]
         routed: MatchedRows = []
         for subscription, rows in matches:
             kept = [row for row in map(int, rows) if self._is_for(subscription, channels.get(row))]

@@ -7,7 +7,7 @@ and archives. Other events pay nothing for them: the check of a batch notes whet
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from tidings.event import Batch, Event
@@ -30,18 +30,43 @@ CHANNEL_EVENTS = Filter("STARTS_WITH(channel, :mark)", mark=MARK)
 """All events of channels."""
 
 
+class OneChannel(Mapping[int, str]):
+    """The rows of a batch all of which are for the members of one channel, as most are that are for any."""
+
+    __slots__ = ("_count", "channel")
+
+    def __init__(self, channel: str, count: int) -> None:
+        self.channel = channel
+        self._count = count
+
+    def __getitem__(self, row: int) -> str:
+        if not 0 <= row < self._count:
+            raise KeyError(row)
+        return self.channel
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self._count))
+
+    def __len__(self) -> int:
+        return self._count
+
+
 class Channels(Protocol):
     """The channels of a node, as the broker asks for them."""
+
+    @property
+    def members_of(self) -> Mapping[NodeSubscription, str]:
+        """Subscriptions to all events of channels with members here; they take nothing, a match is all."""
 
     def join(self, session: Session, channel: str) -> Deferred[None]:
         """Return a reply that comes when events of a channel come to this node; a member follows."""
 
     def refusals(
-        self, session: Session, batch: Batch, channels: Mapping[int, str]
+        self, session: Session, batch: Batch, channels: Mapping[int, str], deliveries: bytes
     ) -> dict[int, TidingsError]:
         """Return the rows of a publication that a client may not publish, and why not.
 
-        `channels` is what `channels_in` finds in it.
+        `channels` is what `channels_in` finds in it, and `deliveries` the places of theirs in DELIVERIES.
         """
 
     def routed(

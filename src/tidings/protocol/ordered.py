@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 from tidings.event import Batch
 from tidings.event.relayed import OrderedBatch, RelayedBatch
 from tidings.event.wire import Checked, check
+from tidings.exchange import Rows
+from tidings.protocol.channels import OneChannel
 from tidings.protocol.incoming import IncomingStream
+from tidings.protocol.publishing import NO_CHANNELS, MatchedRows
 from tidings.steps import finish
 
 if TYPE_CHECKING:
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 
     from tidings.protocol.broker import Broker
     from tidings.protocol.channels import Channels
-    from tidings.protocol.publishing import MatchedRows
 
 
 class OrderedPublishing:
@@ -34,12 +36,17 @@ class OrderedPublishing:
     def concerns(self, channels: Mapping[int, str]) -> bool:
         """Whether some rows are for channels with an order beyond that of each sender."""
         known = self._broker.channels
-        return known is not None and any(map(known.is_ordered, set(channels.values())))
+        if known is None:
+            return False
+        if isinstance(channels, OneChannel):
+            return known.is_ordered(channels.channel)
+        return any(map(known.is_ordered, set(channels.values())))
 
     def hand_on(
         self,
         batch: Batch,
         checked: Checked,
+        matches: MatchedRows,
         stream: IncomingStream | None,
         waits: bool,
         channels: Mapping[int, str],
@@ -49,31 +56,36 @@ class OrderedPublishing:
         for channel, rows in _by_channel(batch, channels, checked.deliveries):
             part, facts = _part(batch, checked, rows)
             ordered = self._order_of(channel)
+            wanted = matches if part is batch else self._exchange.match(part, session)
             if ordered is not None and channel is not None:
                 part = ordered.sent(part, channel)
-            matches = self._exchange.match(part, session)
             if isinstance(part, OrderedBatch) and part.is_had:
-                matches = [one for one in matches if one[0].channel != channel]
+                wanted = [one for one in wanted if one[0].channel != channel]
             before = self._broker.position
-            self._pass_on(part, facts, matches, stream, waits, channel)
+            self._pass_on(part, facts, wanted, stream, waits, channel)
             if ordered is not None and channel is not None:
                 is_stored = not facts.is_plain and self._broker.position - before == len(part)
                 ordered.was_sent(part, channel, before + 1 if is_stored else 0, stream, facts)
                 ordered.settle(channel)
 
     def relay(
-        self, link: Hashable, batch: RelayedBatch, checked: Checked, channels: Mapping[int, str]
+        self,
+        link: Hashable,
+        batch: RelayedBatch,
+        checked: Checked,
+        matches: MatchedRows,
+        channels: Mapping[int, str],
     ) -> None:
         """Give events to all who want them, save members of channels that must have others before."""
         for channel, rows in _by_channel(batch, channels, checked.deliveries):
             part, facts = _part(batch, checked, rows)
             assert isinstance(part, RelayedBatch)
-            matches = self._exchange.match(part, link)
+            wanted = matches if part is batch else self._exchange.match(part, link)
             ordered = self._order_of(channel)
             if ordered is not None and channel is not None and not ordered.arrived(part, channel):
                 part.is_had = True
-                matches = [one for one in matches if one[0].channel != channel]
-            self._pass_on(part, facts, matches, None, not facts.is_plain, channel)
+                wanted = [one for one in wanted if one[0].channel != channel]
+            self._pass_on(part, facts, wanted, None, not facts.is_plain, channel)
             if ordered is not None and channel is not None:
                 ordered.settle(channel)
 
@@ -97,23 +109,26 @@ class OrderedPublishing:
         channel: str | None,
     ) -> None:
         """Store and deliver in one step, before what comes after it in its channel."""
-        marked = {} if channel is None else dict.fromkeys(range(len(batch)), channel)
+        marked = NO_CHANNELS if channel is None else OneChannel(channel, len(batch))
         left = self._broker.publishing.pass_on(batch, checked, matches, stream, waits, marked)
         if left is not None:
             finish(left)
 
 
-def _part(batch: Batch, checked: Checked, rows: list[int]) -> tuple[Batch, Checked]:
+def _part(batch: Batch, checked: Checked, rows: Rows) -> tuple[Batch, Checked]:
     return (batch, checked) if len(rows) == len(batch) else (batch.take(rows), checked.take(rows))
 
 
 def _by_channel(
     batch: Batch, channels: Mapping[int, str], deliveries: bytes
-) -> Iterator[tuple[str | None, list[int]]]:
+) -> Iterator[tuple[str | None, Rows]]:
     """Yield the rows of a batch that follow each other and are for one channel, None for those of none.
 
     Those that are stored are apart from those that are not.
     """
+    if isinstance(channels, OneChannel) and (not any(deliveries) or all(deliveries)):
+        yield channels.channel, range(len(batch))
+        return
     for (channel, _), rows in groupby(
         range(len(batch)), lambda row: (channels.get(row), deliveries[row] > 0)
     ):

@@ -24,7 +24,7 @@ from tidings.event.wire import Checked, check
 from tidings.exchange import NodeSubscription, Rows
 from tidings.ids import Origin
 from tidings.protocol.access import OpenAuthenticator
-from tidings.protocol.channels import channels_in
+from tidings.protocol.channels import OneChannel, channels_in
 from tidings.protocol.fading import faded
 from tidings.protocol.incoming import IncomingStream
 from tidings.steps import Steps, finish
@@ -44,7 +44,7 @@ DELIVERIES_FEW = 8
 """Subscriptions that are always served in one step; and the rows that each costs beside its own."""
 
 _CHANNEL, _SUBJECT, _KEEP_S = (1 << NOTED_FIELDS.index(one) for one in ("channel", "subject", "keep_s"))
-_NO_CHANNELS: Mapping[int, str] = {}
+NO_CHANNELS: Mapping[int, str] = {}
 _rows_of = itemgetter(1)  # of one of `MatchedRows`
 
 MatchedRows = list[tuple[NodeSubscription, Rows]]
@@ -134,26 +134,40 @@ class Publishing:
             if stream is not None and len(allowed) < len(batch):
                 self._hand_on_allowed(batch, checked, stream, allowed, waits)
                 return None
-        channels = channels_of(batch, checked)
+        channels = self.channels_of(batch, checked, matches)
         if (channels or self._broker.routes is not None) and stream is not None:
-            refused = self._refusals(batch, stream, channels)
+            refused = self._refusals(batch, checked, stream, channels)
             if refused:
                 self._hand_on_others(batch, checked, stream, refused.get, waits)
                 return None
         if channels and self._broker.ordered.concerns(channels):
-            self._broker.ordered.hand_on(batch, checked, stream, waits, channels)
+            self._broker.ordered.hand_on(batch, checked, matches, stream, waits, channels)
             return None
         if self._broker.before_publishing is not None and self._broker.before_publishing(batch):
             matches = self._exchange.match(batch, session)
         return self.pass_on(batch, checked, matches, stream, waits, channels)
 
+    def channels_of(self, batch: Batch, checked: Checked, matches: MatchedRows) -> Mapping[int, str]:
+        """Return the rows that are for the members of channels, and which; few batches are searched.
+
+        If all rows are for one channel that has members here, the index has found that already.
+        """
+        if not checked.noted & _CHANNEL:
+            return NO_CHANNELS
+        known = self._broker.channels
+        members_of = {} if known is None else known.members_of
+        for subscription, rows in matches:
+            if len(rows) == len(batch) and subscription in members_of:
+                return OneChannel(members_of[subscription], len(batch))
+        return channels_in(batch)
+
     def _refusals(
-        self, batch: Batch, stream: IncomingStream, channels: Mapping[int, str]
+        self, batch: Batch, checked: Checked, stream: IncomingStream, channels: Mapping[int, str]
     ) -> dict[int, TidingsError]:
         """The rows of a publication that can't be sent to inboxes, or to channels, and why not."""
         refused = self._lost_answers(batch, stream)
         if channels and self._broker.channels is not None:
-            refused |= self._broker.channels.refusals(stream.session, batch, channels)
+            refused |= self._broker.channels.refusals(stream.session, batch, channels, checked.deliveries)
         return refused
 
     def _lost_answers(self, batch: Batch, stream: IncomingStream) -> dict[int, TidingsError]:
@@ -211,6 +225,8 @@ class Publishing:
 
         The rows for the members of channels are left out.
         """
+        if isinstance(hidden, OneChannel):
+            return
         if hidden:
             rows = [row for row in range(len(batch)) if row not in hidden]
             if not rows:
@@ -324,11 +340,6 @@ class Publishing:
         self.recent.clear()
         self._broker.memory.charge(self._broker.memory.node, -self._recent_size)
         self._recent_size = 0
-
-
-def channels_of(batch: Batch, checked: Checked) -> Mapping[int, str]:
-    """Return the rows that are for the members of channels, and which; few batches are searched."""
-    return channels_in(batch) if checked.noted & _CHANNEL else _NO_CHANNELS
 
 
 def without_faded(batch: Batch, checked: Checked) -> Checked:

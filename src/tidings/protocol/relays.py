@@ -17,7 +17,7 @@ from tidings.event import Batch
 from tidings.event.relayed import Had, RelayedBatch
 from tidings.event.wire import Checked
 from tidings.ids import Origin
-from tidings.protocol.publishing import MatchedRows, PublishedEvents, channels_of, without_faded
+from tidings.protocol.publishing import MatchedRows, PublishedEvents, without_faded
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ class Relays:
         batch, checked, matches = self._granted(link, session, batch, checked)
         if not len(batch):
             return None
-        channels = channels_of(batch, checked)
+        channels = self._publishing.channels_of(batch, checked, matches)
         if channels and self._broker.ordered.concerns(channels):
-            self._broker.ordered.relay(link, batch, checked, channels)
+            self._broker.ordered.relay(link, batch, checked, matches, channels)
             return None
         return self._publishing.pass_on(batch, checked, matches, None, not checked.is_plain, channels)
 
