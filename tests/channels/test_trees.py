@@ -9,7 +9,7 @@ from overlay.network import App, Listening, Network
 
 from tidings.channels.causal import HOLD_S, mark_of
 from tidings.errors import TidingsError
-from tidings.protocol.channels import MARK
+from tidings.protocol.channels import EXPEDITED, MARK
 
 LINE = (("1", "2"), ("2", "3"), ("3", "4"), ("4", "5"))
 
@@ -304,3 +304,53 @@ def test_all_members_of_a_total_channel_get_all_events_in_one_order(line: Networ
     line.run(10.0)
     assert sorted(members[0].values) == list(range(30))
     assert members[1].values == members[2].values == members[0].values
+
+
+@pytest.mark.parametrize("order", ["fifo", "causal", "total"])
+def test_an_expedited_event_skips_the_order_and_is_not_overtaken(line: Network, order: str) -> None:
+    apps = {name: line.app(name) for name in "135"}
+    channel = create(line, apps["1"], delivery="reliable", order=order)
+    members = {name: join(line, apps[name], channel, durable=f"of-{name}") for name in "135"}
+    line.run(5.0)
+    send(apps["5"], channel + EXPEDITED, 1)
+    send(apps["5"], channel, 2)
+    line.run(5.0)
+    assert [member.values for member in members.values()] == [[1, 2]] * 3
+    for name in "1234":
+        line.cut(name, "5")
+    line.run(2.0)
+    send(apps["5"], channel, 3)
+    send(apps["5"], channel + EXPEDITED, 4)
+    line.run(5.0)
+    assert members["5"].values[2:] == ([4] if order == "total" else [3, 4])
+    for name in "1234":
+        line.heal(name, "5")
+    line.run(30.0)
+    assert all(sorted(member.values) == [1, 2, 3, 4] for member in members.values())
+
+
+def test_an_expedited_event_passes_one_that_is_held(line: Network) -> None:
+    first, last = line.app("1"), line.app("5")
+    channel = create(line, first, delivery="reliable", order="causal")
+    here = join(line, first, channel)
+    join(line, last, channel)
+    line["5"].core.channels.ordering._order(channel)._tips = {mark_of("nobody", 1, is_volatile=False): 9}
+    send(last, channel, 1)
+    send(last, channel + EXPEDITED, 2)
+    line.run()
+    assert here.values == [2]
+    line.run(HOLD_S + 5.0)
+    assert here.values == [2, 1]
+
+
+def test_nobody_but_a_member_can_send_an_expedited_event_or_gets_it(line: Network) -> None:
+    first, other = line.app("1"), line.app("1", "other")
+    channel = create(line, first)
+    here = join(line, first, channel)
+    everything = other.subscribe()
+    send(other, channel + EXPEDITED, 1, delivery="transient")
+    send(first, channel + EXPEDITED, 2, delivery="transient")
+    line.run()
+    assert here.values == [2]
+    assert not everything.got
+    assert line.count("1", "refused", "not-allowed") == 1

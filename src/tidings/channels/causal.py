@@ -24,7 +24,7 @@ from typing import Generic, TypeVar
 from zlib import crc32
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tidings.errors import CodecError
 
@@ -38,6 +38,8 @@ NAMES_MAX = 1_000
 """Predecessors that a batch names, of as many first nodes."""
 MARKS_MAX = 3_000
 """First nodes and epochs whose numbers are known in a channel; of more, the oldest are forgotten."""
+EXPEDITED = "!"
+"""Behind the id of a first node: what is expedited is numbered by itself, as it overtakes."""
 PASSED = (1 << 63) - 1
 """The mark of an epoch that is over: nothing more comes of it."""
 
@@ -146,7 +148,8 @@ class CausalOrder(Generic[Item]):
 
     def own(self, node: str, epoch: int) -> None:
         """Never wait for events of this node itself: whoever names them has got them from it."""
-        self._own.update(mark_of(node, epoch, is_volatile) for is_volatile in (False, True))
+        for name in (node, node + EXPEDITED):
+            self._own.update(mark_of(name, epoch, is_volatile) for is_volatile in (False, True))
 
     def send(self) -> Marks:
         """Return what an event of this node names that is taken in now."""
@@ -170,6 +173,10 @@ class CausalOrder(Generic[Item]):
             return Verdict.HOLD
         self._deliver(arrival)
         return Verdict.PASS
+
+    def expedite(self, arrival: Arrival) -> None:
+        """Note events that are delivered at once, though others may be held before them."""
+        self._deliver(structs.replace(arrival, node=arrival.node + EXPEDITED, names={}))
 
     def hold(self, arrival: Arrival, item: Item, size: int, now: float) -> None:
         """Hold what was held before the node was started again, too."""

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tidings.filters import Filter
-from tidings.protocol.channels import MARK
+from tidings.protocol.channels import filter_of
 from tidings.store.interface import RecordKind
 
 TYPES_MAX = 1_000
@@ -46,7 +46,7 @@ class ChannelDescription(Struct, frozen=True):
     @property
     def filter(self) -> Filter:
         """The events of the channel."""
-        return Filter("channel = :name", name=MARK + self.id)
+        return filter_of(self.id)
 
 
 class ChannelQuery(Struct, frozen=True, omit_defaults=True):

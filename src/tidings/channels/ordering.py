@@ -256,6 +256,13 @@ class Ordering:
         held = Held(relayed, int(self._broker.wall * 1e6), done=done, is_reliable=is_reliable)
         self._take(channel, order, held)
 
+    def expedited(self, batch: RelayedBatch, channel: str) -> None:
+        """Members get events at once; what is sent after them names them in a causal channel."""
+        order = self._order(channel)
+        if isinstance(order, CausalOrder) and not batch.is_late:
+            order.expedite(_arrival(batch))
+            self._changed[channel] = None
+
     def arrived(self, batch: RelayedBatch, channel: str) -> bool:
         """Whether members get events now that have arrived; those that are held come later."""
         if batch.is_late:

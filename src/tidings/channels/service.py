@@ -397,6 +397,10 @@ class ChannelService(Service):
         """Events of an ordered channel that a client has sent were handed on."""
         self.ordering.was_sent(batch, channel, position, stream, checked)
 
+    def expedited(self, batch: RelayedBatch, channel: str) -> None:
+        """Members of an ordered channel get events at once that a neighbour has handed on."""
+        self.ordering.expedited(batch, channel)
+
     def arrived(self, batch: RelayedBatch, channel: str) -> bool:
         """Whether members of an ordered channel get events now that a neighbour has handed on."""
         return self.ordering.arrived(batch, channel)

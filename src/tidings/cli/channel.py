@@ -37,6 +37,7 @@ Reference = Annotated[str | None, option("TEXT", "The reference of a private cha
 Where = Annotated[str, option("--where", "FILTER", "Of its events, those that match.")]
 Count = Annotated[int | None, option("End after so many events.", min=1)]
 Durable = Annotated[str | None, option("NAME", "Keep reliable events under this name while this is away.")]
+Expedited = Annotated[bool, option("--expedited", "Skip the order of the channel: members get it at once.")]
 Sought = Annotated[str, argument("NAME", "Only channels of this name.")]
 Secret = Annotated[str | None, argument("CHANNEL", "Its name; none with --reference.")]
 
@@ -85,6 +86,7 @@ async def send(
     kind: Kind = None,
     fields: Fields = None,
     reference: Reference = None,
+    expedited: Expedited = False,
     json: Json = False,
 ) -> None:
     """Send an event to the members of a channel: tidings channel send trip position lat=52.5
@@ -98,7 +100,7 @@ async def send(
 
             async def send_each(events: Sequence[Event]) -> None:
                 for event in events:
-                    await channel.send(event)
+                    await channel.send(event, expedited=expedited)
 
             sent = await send_all(source, "sending", send_each)
     print_result({"sent": sent - bus.refused}, f"sent {sent - bus.refused:,}", json)

@@ -1741,6 +1741,7 @@ class Channel(BlockingContext[AsyncChannel]):
         attributes: Mapping[str, object] | None = None,
         /,
         *,
+        expedited: bool = False,
         timeout_s: float | None = None,
         **fields: object,
     ) -> None:
@@ -1749,8 +1750,13 @@ class Channel(BlockingContext[AsyncChannel]):
         It is delivered as the channel says. On return a transient event is in the bounded send buffer, a
         reliable one on the node's disk, and its place agreed if the order is total. Raises NotAllowed outside
         the block, and Refused if the channel does not take events of this type.
+
+        An `expedited` event skips the order of the channel: members get it as soon as it comes, before what
+        waits there, and what its sender sends after it does not overtake it.
         """
-        self._runner.run(self._inner.send(event, attributes, timeout_s=timeout_s, **fields))
+        self._runner.run(
+            self._inner.send(event, attributes, expedited=expedited, timeout_s=timeout_s, **fields)
+        )
 
     def delete(self, *, timeout_s: float | None = None) -> None:
         """Delete the channel, with the subscriptions of all members."""

@@ -25,7 +25,7 @@ from tidings.errors import UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.typed import Typed
-from tidings.protocol.channels import MARK
+from tidings.protocol.channels import EXPEDITED, MARK
 from tidings.protocol.subscriber import Wanted
 from tidings.transport.link import Link
 
@@ -129,6 +129,7 @@ class Channel:
         attributes: Mapping[str, object] | None = None,
         /,
         *,
+        expedited: bool = False,
         timeout_s: float | None = None,
         **fields: object,
     ) -> None:
@@ -137,9 +138,13 @@ class Channel:
         It is delivered as the channel says. On return a transient event is in the bounded send buffer, a
         reliable one on the node's disk, and its place agreed if the order is total. Raises NotAllowed outside
         the block, and Refused if the channel does not take events of this type.
+
+        An `expedited` event skips the order of the channel: members get it as soon as it comes, before what
+        waits there, and what its sender sends after it does not overtake it.
         """
         made = event_of(event, attributes, fields)
-        about = {"channel": MARK + self.id, "delivery": self.delivery}
+        name = MARK + self.id + (EXPEDITED if expedited else "")
+        about = {"channel": name, "delivery": self.delivery}
         made = structs.replace(made, header=structs.replace(made.header or EMPTY_HEADER, **about))
         await self._link.wait_room(timeout_s)
         counter = self._link.core.publish(made)

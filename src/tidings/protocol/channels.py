@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MARK = "~channel."
 """How the header field `channel` begins in the events of channels."""
+EXPEDITED = "!"
+"""How it ends in those that are expedited: members get them at once, whatever the order of the channel."""
 MARK_BYTES = MARK.encode()
 """The same in a batch: one without these bytes has no such event."""
 CHANNEL_EVENTS = Filter("STARTS_WITH(channel, :mark)", mark=MARK)
@@ -85,6 +87,9 @@ class Channels(Protocol):
     ) -> None:
         """They were handed on; `position` is that of the first, 0 if they were not stored."""
 
+    def expedited(self, batch: RelayedBatch, channel: str) -> None:
+        """Members of an ordered channel get events at once that a neighbour has handed on."""
+
     def arrived(self, batch: RelayedBatch, channel: str) -> bool:
         """Whether members of an ordered channel get events now that a neighbour has handed on."""
 
@@ -95,10 +100,23 @@ class Channels(Protocol):
         """Events of a first node up to a number were reported as missed."""
 
 
+def filter_of(channel: str) -> Filter:
+    """Return the filter of the events of a channel."""
+    names = MARK + channel, MARK + channel + EXPEDITED
+    return Filter("channel IN :names", names=list(names))
+
+
 def channel_of(event: Event) -> str | None:
     """Return the id of the channel that an event is for; None if it is for anyone."""
     name = event.channel
-    return name[len(MARK) :] if name is not None and name.startswith(MARK) else None
+    if name is None or not name.startswith(MARK):
+        return None
+    return name[len(MARK) :].removesuffix(EXPEDITED)
+
+
+def is_expedited(event: Event) -> bool:
+    """Whether an event of a channel is for its members at once."""
+    return event.channel is not None and event.channel.endswith(EXPEDITED)
 
 
 def channels_in(batch: Batch) -> dict[int, str]:

@@ -14,7 +14,7 @@ from tidings.event import Batch
 from tidings.event.relayed import OrderedBatch, RelayedBatch
 from tidings.event.wire import Checked, check
 from tidings.exchange import Rows
-from tidings.protocol.channels import OneChannel
+from tidings.protocol.channels import OneChannel, is_expedited
 from tidings.protocol.incoming import IncomingStream
 from tidings.protocol.publishing import NO_CHANNELS, MatchedRows
 from tidings.steps import finish
@@ -53,9 +53,9 @@ class OrderedPublishing:
     ) -> None:
         """Hand on publications of which some are for ordered channels, those of each by themselves."""
         session = None if stream is None else stream.session
-        for channel, rows in _by_channel(batch, channels, checked.deliveries):
+        for channel, is_urgent, rows in _by_channel(batch, channels, checked.deliveries):
             part, facts = _part(batch, checked, rows)
-            ordered = self._order_of(channel)
+            ordered = None if is_urgent else self._order_of(channel)
             wanted = matches if part is batch else self._exchange.match(part, session)
             if ordered is not None and channel is not None:
                 part = ordered.sent(part, channel)
@@ -77,12 +77,14 @@ class OrderedPublishing:
         channels: Mapping[int, str],
     ) -> None:
         """Give events to all who want them, save members of channels that must have others before."""
-        for channel, rows in _by_channel(batch, channels, checked.deliveries):
+        for channel, is_urgent, rows in _by_channel(batch, channels, checked.deliveries):
             part, facts = _part(batch, checked, rows)
             assert isinstance(part, RelayedBatch)
             wanted = matches if part is batch else self._exchange.match(part, link)
             ordered = self._order_of(channel)
-            if ordered is not None and channel is not None and not ordered.arrived(part, channel):
+            if ordered is not None and channel is not None and is_urgent:
+                ordered.expedited(part, channel)
+            elif ordered is not None and channel is not None and not ordered.arrived(part, channel):
                 part.is_had = True
                 wanted = [one for one in wanted if one[0].channel != channel]
             self._pass_on(part, facts, wanted, None, not facts.is_plain, channel)
@@ -121,15 +123,17 @@ def _part(batch: Batch, checked: Checked, rows: Rows) -> tuple[Batch, Checked]:
 
 def _by_channel(
     batch: Batch, channels: Mapping[int, str], deliveries: bytes
-) -> Iterator[tuple[str | None, Rows]]:
+) -> Iterator[tuple[str | None, bool, Rows]]:
     """Yield the rows of a batch that follow each other and are for one channel, None for those of none.
 
-    Those that are stored are apart from those that are not.
+    Those that are stored are apart from those that are not, and so are those that are expedited.
     """
     if isinstance(channels, OneChannel) and (not any(deliveries) or all(deliveries)):
-        yield channels.channel, range(len(batch))
+        yield channels.channel, False, range(len(batch))
         return
-    for (channel, _), rows in groupby(
-        range(len(batch)), lambda row: (channels.get(row), deliveries[row] > 0)
-    ):
-        yield channel, list(rows)
+
+    def key(row: int) -> tuple[str | None, bool, bool]:
+        return channels.get(row), row in channels and is_expedited(batch[row]), deliveries[row] > 0
+
+    for (channel, is_urgent, _), rows in groupby(range(len(batch)), key):
+        yield channel, is_urgent, list(rows)

@@ -24,7 +24,7 @@ from tidings.protocol.arguments import (
     UnsubscribeRequest,
 )
 from tidings.protocol.backlog import Backlog
-from tidings.protocol.channels import MARK
+from tidings.protocol.channels import filter_of
 from tidings.protocol.consumer import (
     BlockingConsumer,
     Consumer,
@@ -142,7 +142,7 @@ class Subscriptions:
             raise Refused("not-found", "this node has no channels")
         if len(wanted.filter) > FILTER_AT_ONCE:
             raise Refused("limit", f"the filter of a member has at most {FILTER_AT_ONCE} characters")
-        asked = Filter(wanted.filter) & Filter("channel = :name", name=MARK + channel)
+        asked = Filter(wanted.filter) & filter_of(channel)
 
         def begin(_joined: None) -> dict[str, Any]:
             begun = self._subscribe(structs.replace(wanted, passive=True), asked)
