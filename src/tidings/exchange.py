@@ -89,12 +89,13 @@ class NodeSubscription:
     `asked` is the filter that sources get: the requested one, if rules, which are not disclosed, have
     narrowed `filter`. `user` is the user whose inboxes it reads, None for all of them. Owners have equal
     shares of the time for spreading demands. A subscription with a `later` is not in the index: that gets
-    each batch, and matches it. An `is_local` one is not announced to other nodes. A member of a channel has
-    that channel's id.
+    each batch, and matches it. An `is_local` one is not announced to other nodes, and none to the neighbour
+    `but_from`. A member of a channel has that channel's id.
     """
 
     __slots__ = (
         "asked",
+        "but_from",
         "channel",
         "filter",
         "is_local",
@@ -129,6 +130,7 @@ class NodeSubscription:
         self.owner = owner
         self.later = later
         self.is_local = False
+        self.but_from = ""
         self.parts: tuple[Filter, ...] = ()  # filters that together are `filter`, to be indexed one by one
         self.channel = ""
 

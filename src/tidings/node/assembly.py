@@ -35,6 +35,7 @@ from tidings.peers.forwarding import Forwarding
 from tidings.peers.peering import Peering
 from tidings.peers.registry import Neighbours, PeerRegistry, Upstream
 from tidings.peers.transmission import Transmission
+from tidings.placing.service import Placing
 from tidings.protocol.access import Authenticator, PeerInfo, Principal
 from tidings.protocol.broker import Anyone, Broker
 from tidings.protocol.memory import Budgets
@@ -128,6 +129,8 @@ class NodeCore:
         broker.add(self.handover)
         self.channels = ChannelService(broker, self.overlay, self._entropy)
         broker.add(self.channels)
+        self.placing = Placing(broker, self.overlay, self.patterns, self._entropy)
+        broker.add(self.placing)
         self.agents = AgentService(broker)
         broker.add(self.agents)
         self.adhoc = None if self._settings.adhoc is None else self._meet_hosts(self._settings.adhoc)

@@ -59,6 +59,10 @@ class Pruning:
         """The offers of the neighbour, by their texts; not to be changed."""
         return self._offers
 
+    def is_offered(self, filter: Filter) -> bool:
+        """Whether anything that is offered may match."""
+        return bool(filter.normal) and (self._offers_all > 0 or self._is_offered(filter))
+
     # What is wanted
 
     def __contains__(self, key: Hashable) -> bool:

@@ -71,7 +71,7 @@ class Routing:
         self._later = later
         self.new_offers = NewOffers(broker, known, later)
         self._tolerate = settings.tolerate
-        self._spreading = Spreading(broker, known, self.new_offers, settings.offers_all)
+        self.spreading = Spreading(broker, known, self.new_offers, settings.offers_all)
         stored = NEIGHBOURS.known(broker.state)
         self._names = {node: known.name for (node,), known in stored.items()}  # as they are stored
         self._places = Places(topology.tree)
@@ -101,7 +101,7 @@ class Routing:
             self._broker.changed_links.add(cursor.subscription)
             for entry in entries.get(record.name, ()):
                 table.restore(entry.filter, entry.passive, rights_of(self._broker, neighbour))
-                self._spreading.announce(neighbour, entry.filter)
+                self.spreading.announce(neighbour, entry.filter)
         self.new_offers.restore()
 
     # Which links are active
@@ -186,7 +186,7 @@ class Routing:
         """Let a neighbour that can't be asked want something more, until it announces what it wants."""
         if neighbour.table is not None and text not in neighbour.table.entries:
             neighbour.table.add(text, passive, rights_of(self._broker, neighbour))
-            self._spreading.announce(neighbour, text)
+            self.spreading.announce(neighbour, text)
 
     def _begin_anew(self, neighbour: Neighbour) -> None:
         """Begin the streams over a link anew, as its sides have changed, and give it what comes again."""
@@ -227,7 +227,7 @@ class Routing:
         self._broker.routes = self._inboxes  # from the first neighbour on: it has to look at every batch
         neighbour.cursor = cursor
         neighbour.table = NeighbourTable(self._broker, neighbour.node, cursor)
-        self._spreading.let_in(neighbour)
+        self.spreading.let_in(neighbour)
         return neighbour.table
 
     def forget(self, neighbour: Neighbour) -> None:
@@ -243,9 +243,9 @@ class Routing:
         self._stop(neighbour)
         self.new_offers.forget(neighbour)
         for text in list(table.entries):
-            self._spreading.forget(neighbour, text)
+            self.spreading.forget(neighbour, text)
         for text in list(neighbour.wants.offers):
-            self._spreading.withdraw(neighbour, text)
+            self.spreading.withdraw(neighbour, text)
         self._broker.cursors.end(cursor)
         cursor.gaps.clear()
         if self._names.pop(neighbour.node, None) is not None:
@@ -372,10 +372,10 @@ class Routing:
 
         def add(text: str, passive: bool) -> None:
             if table.add(text, passive, principal):
-                self._spreading.announce(neighbour, text)
+                self.spreading.announce(neighbour, text)
 
         yield from neighbour.wanting.steps(
-            change, table.entries, add, partial(self._spreading.forget, neighbour)
+            change, table.entries, add, partial(self.spreading.forget, neighbour)
         )
         if change.done:
             neighbour.is_settled = change.agrees(table.digest)
@@ -404,10 +404,10 @@ class Routing:
 
         def add(text: str, _passive: bool) -> None:
             if wants.offer(text):
-                self._spreading.offer(neighbour, text)
+                self.spreading.offer(neighbour, text)
 
         yield from neighbour.offering.steps(
-            change, wants.offers, add, partial(self._spreading.withdraw, neighbour)
+            change, wants.offers, add, partial(self.spreading.withdraw, neighbour)
         )
         if change.done:
             neighbour.has_offered = change.agrees(wants.digest)
@@ -437,7 +437,7 @@ class Routing:
             if neighbour.table is not table:
                 return
             if table.review(text, rights_of(self._broker, neighbour)):
-                self._spreading.announce(neighbour, text)
+                self.spreading.announce(neighbour, text)
             yield
         cursor.wait_for_review(is_over=True)
 

@@ -162,6 +162,8 @@ class Overlay(Service):
         self._draining = Draining(broker, *around, self.is_of_use)
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, settings.tolerate - 1))
         self._settling = Settling()
+        self.on_link: Callable[[Neighbour], None] = lambda _neighbour: None
+        """Called with each neighbour whose link has come up or gone down."""
         self.keeping = Keeping(broker, *known_here, settings, self._log, self._holding.dropped)
         self._bereavement = Bereavement(broker, self.neighbours, self.topology, self.later, settings.tolerate)
         self.routing.took = self._bereavement.took
@@ -235,6 +237,7 @@ class Overlay(Service):
         elif neighbour.is_in_tree:
             self.routing.join(neighbour)
         self._carry_out(effects)
+        self.on_link(neighbour)
 
     def _down(self, neighbour: Neighbour, link: NeighbourLink) -> None:
         self.routing.leave(neighbour)
@@ -242,6 +245,7 @@ class Overlay(Service):
         if link.is_up:
             is_dead = self.liveness.dying is neighbour
             self._carry_out(self.topology.link_down(neighbour.node, self._broker.now, is_dead))
+            self.on_link(neighbour)
 
     def _lose(self, neighbour: Neighbour) -> None:
         """A link, or the node behind it, was found dead."""

@@ -6,7 +6,7 @@ at once, and what goes is not announced to it by a later step.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
@@ -35,8 +35,14 @@ class Spreading:
         self._offers_all = offers_all
         self._undeclared = UndeclaredTypes(self._offer_all_others)
         self._exchange.watcher = self
+        self.on_offer: Callable[[str, Filter | None], None] = lambda _node, _offer: None
+        """Called with what a neighbour, or with "" a client here, offers, before anything else; None: less."""
         if not offers_all:
             broker.before_publishing = self._undeclared.look
+
+    def is_offered(self, filter: Filter) -> bool:
+        """Whether anything that is published at this node may match."""
+        return any(offer.overlaps(filter) for offer in self._offers.values())
 
     # New neighbours
 
@@ -101,12 +107,14 @@ class Spreading:
 
     def _offer_all_others(self, key: Hashable, filter: Filter) -> None:
         """Offer all neighbours something more that is published here."""
+        self.on_offer("", filter)
         self._offers[key] = filter
         for neighbour in self._known.others(None):
             self._new_offers.add(neighbour, key, filter)
 
     def withdrawn(self, advertisement: Advertisement) -> None:
         """Offer it no longer."""
+        self.on_offer("", None)
         if self._offers.pop(advertisement, None) is not None:
             self._undeclared.withdraw(advertisement)
             self._offer_no_more(advertisement, self._known.others(None))
@@ -116,6 +124,7 @@ class Spreading:
     def offer(self, neighbour: Neighbour, text: str) -> None:
         """Offer the others what a neighbour offers."""
         key, filter = (neighbour.node, text), neighbour.wants.offers[text]
+        self.on_offer(neighbour.node, filter)
         for other in self._known.others(neighbour):
             if self._offers_all:  # filters have come from all sides already
                 other.offerer.add(key, filter, passive=False)
@@ -125,6 +134,7 @@ class Spreading:
     def withdraw(self, neighbour: Neighbour, text: str) -> None:
         """A neighbour does not offer something any more."""
         if neighbour.wants.withdraw(text):
+            self.on_offer(neighbour.node, None)
             self._offer_no_more((neighbour.node, text), self._known.others(neighbour))
 
     def announce(self, neighbour: Neighbour, text: str) -> None:
@@ -164,7 +174,7 @@ class Spreading:
 
 def _want(neighbour: Neighbour, subscription: NodeSubscription) -> None:
     """Want from a neighbour what a client of this node wants; answers to inboxes come without asking."""
-    if not is_for_inboxes(subscription.filter):
+    if subscription.but_from != neighbour.node and not is_for_inboxes(subscription.filter):
         neighbour.wants.add(subscription, subscription.filter, subscription.passive)
     elif subscription in neighbour.wants:
         neighbour.wants.remove(subscription)

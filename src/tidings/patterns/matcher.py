@@ -91,6 +91,10 @@ class Matcher:
 
     # Storage
 
+    def keys(self) -> list[bytes]:
+        """Return all keys with something to remember."""
+        return list(self._keys)
+
     def state(self, key: bytes) -> bytes | None:
         """Return the state of a key as bytes; None if there is nothing to remember."""
         runs = self._keys.get(key)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
+
 from tidings.event.model import Event
 from tidings.event.values import EPOCH, MICROSECOND, RESERVED, Value
 from tidings.patterns.pattern import Pattern
@@ -24,22 +26,38 @@ def time_of(time_us: int) -> datetime:
     return EPOCH + time_us * MICROSECOND
 
 
-def values_of(pattern: Pattern, key: tuple[object, ...], outcome: RunOutcome) -> dict[str, Any]:
-    """Return the attributes of a match; header fields of its key are in the subject only."""
-    keyed = zip(pattern.by, key, strict=True)
-    values: dict[str, Any] = {name: part for name, part in keyed if name not in RESERVED}
-    values["start"] = time_of(outcome.start_us)
-    values["events"] = len(outcome.events)
+class MatchSummary(Struct, frozen=True, array_like=True):
+    """A match or time-out as it is reported: for each step the number of its events, and the last one."""
+
+    start_us: int
+    end_us: int
+    count: int
+    steps: tuple[tuple[int, int, Row], ...]
+    is_timeout: bool = False
+
+
+def summary_of(outcome: RunOutcome) -> MatchSummary:
+    """Return what is reported of a match."""
     last: dict[int, Row] = {}
     counts: dict[int, int] = {}
     for step, row in outcome.events:
         last[step] = row
         counts[step] = counts.get(step, 0) + 1
-    for step, row in last.items():
+    steps = tuple([(step, counts[step], row) for step, row in last.items()])
+    return MatchSummary(outcome.start_us, outcome.end_us, len(outcome.events), steps, outcome.is_timeout)
+
+
+def values_of(pattern: Pattern, key: tuple[object, ...], match: MatchSummary) -> dict[str, Any]:
+    """Return the attributes of a match; header fields of its key are in the subject only."""
+    keyed = zip(pattern.by, key, strict=True)
+    values: dict[str, Any] = {name: part for name, part in keyed if name not in RESERVED}
+    values["start"] = time_of(match.start_us)
+    values["events"] = match.count
+    for step, count, row in match.steps:
         name = pattern.steps[step].name
         values[f"{name}.time"] = time_of(row.time_us)
-        values[f"{name}.count"] = counts[step]
-    for name, attribute, value in returned(pattern, last):
+        values[f"{name}.count"] = count
+    for name, attribute, value in returned(pattern, {step: row for step, _, row in match.steps}):
         if value is not None:
             values[f"{name}.{attribute}"] = value
     return values
@@ -65,12 +83,12 @@ def subject_of(key: tuple[object, ...]) -> str | None:
 
 
 def match_event(
-    pattern: Pattern, key: tuple[object, ...], outcome: RunOutcome, more: dict[str, Any], delivery: str
+    pattern: Pattern, key: tuple[object, ...], match: MatchSummary, more: dict[str, Any], delivery: str
 ) -> Event:
     """Return a match or a time-out as an event; `more` are further attributes."""
-    kind = pattern.type + TIMEOUT if outcome.is_timeout else pattern.type
-    values = values_of(pattern, key, outcome) | more
-    header = {"time": time_of(outcome.end_us), "subject": subject_of(key), "delivery": delivery}
+    kind = pattern.type + TIMEOUT if match.is_timeout else pattern.type
+    values = values_of(pattern, key, match) | more
+    header = {"time": time_of(match.end_us), "subject": subject_of(key), "delivery": delivery}
     return Event(kind, values, **{name: value for name, value in header.items() if value is not None})
 
 

@@ -1,0 +1,430 @@
+"""Patterns at work: what comes for each is gathered until the tick ends, and used then.
+
+A pattern of a session ends with it, and its matches go to its consumer. One with a name *stands*: it is
+stored, its partial matches are there after a restart, and its matches are published. `placing/` has a third
+kind: a pattern that another node has handed to this one.
+
+A watch knows how far it has used the events of each first node (`seen`). A node to which the pattern moves
+*holds* events until it has the state, and then uses those that the state has not seen: so an event is used
+once, whichever of the two has had it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from tidings.event import Batch, Event
+from tidings.event.relayed import FirstNode, RelayedBatch
+from tidings.event.wire import check
+from tidings.exchange import EventSink, NodeSubscription, Positions, Rows
+from tidings.filters import Filter
+from tidings.patterns.matcher import Matcher, decode_key, encode_key
+from tidings.patterns.pattern import Pattern
+from tidings.patterns.reporting import TIMEOUT, MatchSummary, late_event, match_event, summary_of
+from tidings.patterns.runs import Row, RunOutcome
+from tidings.protocol.consumer import Consumer
+from tidings.protocol.frames import encode
+from tidings.protocol.messages import Notice
+from tidings.store.interface import Operation, RecordKind
+
+if TYPE_CHECKING:
+    from tidings.patterns.service import PatternService
+
+UNUSED = "patterns_unused"
+"""Counter of events that were a step and could not be used, by reason."""
+HELD_MAX = 100_000
+"""Events that wait for the state of a pattern that moves here; further ones are refused."""
+TOO_MANY_HELD = "too many events wait"
+
+Seen = dict[str, tuple[int, int]]
+"""By first node, or with ~ for what it has not stored: the epoch and number of the last event used."""
+FoundMatch = tuple[bytes, MatchSummary]
+"""A key, and a match or time-out of it."""
+UnusedRow = tuple[Row, str]
+"""An event that was not used, and the reason."""
+
+
+class StandingRecord(Struct, frozen=True):
+    """A standing pattern as it is stored, with the watermark that it had and the events that it has used."""
+
+    pattern: str
+    user: str = ""
+    passive: bool = False
+    watermark_us: int | None = None
+    seen: Seen = {}
+
+
+class KeyRecord(Struct, frozen=True):
+    """The partial matches of one key."""
+
+    state: bytes
+
+
+StandingKey = tuple[str, str]
+PATTERNS: RecordKind[StandingKey, StandingRecord] = RecordKind("pattern", StandingRecord)
+KEYS: RecordKind[tuple[str, str, str], KeyRecord] = RecordKind("pattern-key", KeyRecord)
+
+
+class HeldRow(NamedTuple):
+    """An event of a pattern: its key, its epoch, and why it has no key, if that is so."""
+
+    key: bytes
+    row: Row
+    epoch: int
+    problem: str = ""
+
+
+class NodeNumbers(Protocol):
+    """Numbers of the events that this node takes in, as other nodes know them."""
+
+    def stored(self, position: int) -> FirstNode:
+        """Return this node with the epoch in which the position was stored."""
+
+    def volatile(self, batch: Batch) -> tuple[FirstNode, int]:
+        """Return this node, and the volatile number of the first row of a batch that is being published."""
+
+
+class PatternPlacer(Protocol):
+    """Service that lets other nodes do the work of patterns."""
+
+    def begun(self, watch: PatternWatch) -> None:
+        """A client has a pattern, or still has it after a restart."""
+
+    def ended(self, watch: PatternWatch) -> None:
+        """It has it no longer."""
+
+    def changed(self, watch: PatternWatch) -> None:
+        """Other events are granted to it than before."""
+
+    def held(self, watch: PatternWatch, before: int) -> None:
+        """Store the events that a watch holds, or none; so many were held before."""
+
+
+class PatternWatch(EventSink):
+    """A pattern at work."""
+
+    def __init__(
+        self, service: PatternService, pattern: Pattern, granted: list[Filter], matcher: Matcher
+    ) -> None:
+        self.pattern, self.matcher = pattern, matcher
+        self.subscription = NodeSubscription(pattern.filter, self)
+        self.allow(granted)
+        self._service = service
+        self._gathered: list[tuple[Batch, Rows, Positions]] = []
+        self.changed: dict[bytes, None] = {}
+        self.more: dict[str, Any] = {}  # further attributes of its matches
+        self.delivery = "transient"
+        self.seen: Seen = {}
+        self.held: list[HeldRow] = []
+        self.is_holding = False  # its state is elsewhere, and will come
+        self.is_frozen = False  # its state goes elsewhere: what comes is used there
+        self.is_listening = False
+
+    def allow(self, granted: list[Filter]) -> None:
+        """Let each step have the events of its filter; each is indexed by itself."""
+        whole = granted[0]
+        for filter in granted[1:]:
+            whole = whole | filter
+        self.granted = granted
+        self.subscription.filter, self.subscription.parts = whole, tuple(granted)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether time makes no difference to it here: its state is elsewhere, or on its way."""
+        return self.is_frozen or self.is_holding
+
+    def listen(self) -> None:
+        """Have the events of all steps from now on."""
+        if not self.is_listening:
+            self.is_listening = True
+            self._service.broker.exchange.subscribe(self.subscription)
+
+    def turn_away(self) -> None:
+        """Have them no longer."""
+        if self.is_listening:
+            self.is_listening = False
+            self._service.broker.exchange.unsubscribe(self.subscription)
+
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
+        """Keep what is some step until the tick ends."""
+        if self.is_frozen or (isinstance(batch, RelayedBatch) and batch.via == self.subscription.but_from):
+            return
+        self._gathered.append((batch, rows, positions))
+        self._service.note(self)
+
+    @abstractmethod
+    def report(self, matches: list[Event], unused: list[UnusedRow]) -> None:
+        """Deliver what a tick has brought."""
+
+    def tell(self, found: list[FoundMatch], unused: list[UnusedRow]) -> None:
+        """Make events of what was found, and deliver them."""
+        rules = self.more, self.delivery
+        self.report([match_event(self.pattern, decode_key(key), one, *rules) for key, one in found], unused)
+
+    # What a tick has brought
+
+    def run(self, now: float, node: str) -> None:
+        """Use what has come and what is due; `node` is the id of this node."""
+        gathered, self._gathered = self._gathered, []
+        unused: list[UnusedRow] = []
+        for batch, rows, positions in gathered:
+            for row in rows:
+                lifted = self._lift(batch, int(row), positions, node)
+                if self.is_holding:
+                    self._hold(lifted, unused)
+                else:
+                    self._use(lifted, now, unused)
+        found: list[FoundMatch] = []
+        if not self.is_holding:
+            self._advance(now, found, unused)
+        if found or unused:
+            found.sort(key=lambda one: one[1].end_us)
+            self.tell(found, unused)
+
+    def _lift(self, batch: Batch, row: int, positions: Positions, own: str) -> HeldRow:
+        event, pattern, epoch = batch[row], self.pattern, 0
+        numbers = self._service.numbers
+        if isinstance(batch, RelayedBatch):
+            first = batch.first
+            node, number = f"{first.node}~" if first.is_volatile else first.node, int(batch.numbers[row])
+            epoch = first.epoch
+        elif positions is None or (stored := positions[row]) is None:
+            node = f"{own}~"
+            if numbers is None:
+                number = self._service.arrived()
+            else:
+                first, base = numbers.volatile(batch)
+                epoch, number = first.epoch, base + row
+        else:
+            node, number = own, stored
+            epoch = 0 if numbers is None else numbers.stored(stored).epoch
+        taken = Row(event.time_us, node, number, pattern.mask(event), pattern.values(event))
+        key = pattern.key(event)
+        if isinstance(key, str):
+            return HeldRow(b"", taken, epoch, key)
+        return HeldRow(encode_key(key), taken, epoch)
+
+    def _use(self, lifted: HeldRow, now: float, unused: list[UnusedRow]) -> None:
+        key, row, epoch, problem = lifted
+        if epoch:
+            self.seen[row.node] = (epoch, row.number)
+        if problem:
+            unused.append((row, problem))
+            return
+        reason = self.matcher.offer(key, row, now)
+        if reason is None:
+            self.changed[key] = None
+        else:
+            unused.append((row, reason))
+
+    def _advance(self, now: float, found: list[FoundMatch], unused: list[UnusedRow]) -> None:
+        for key, outcomes in self.matcher.advance(now):
+            self.changed[key] = None
+            for one in outcomes:
+                if isinstance(one, RunOutcome):
+                    found.append((key, summary_of(one)))
+                else:
+                    unused.append(one)
+
+    # When its state moves
+
+    def _hold(self, lifted: HeldRow, unused: list[UnusedRow]) -> None:
+        if len(self.held) >= HELD_MAX:
+            unused.append((lifted.row, TOO_MANY_HELD))
+        else:
+            self.held.append(lifted)
+
+    def hold(self) -> None:
+        """Keep what comes until the state is here."""
+        self.is_holding, self.is_frozen = True, False
+        self.listen()
+
+    def let_go(self) -> None:
+        """Forget the state, which is elsewhere now; what comes is no concern of this node."""
+        for key in self.matcher.keys():
+            self.matcher.restore(key, None)
+            self.changed[key] = None
+        self.matcher.reset(None, self._service.broker.now)
+        self.held.clear()
+        self.seen = {}
+
+    def go_on(self, watermark_us: int | None, seen: Seen) -> None:
+        """Use what was held and not used elsewhere: the keys are here, and this is what they have seen."""
+        broker = self._service.broker
+        self.is_holding = self.is_frozen = False
+        self.matcher.reset(watermark_us, broker.now)
+        self.seen = dict(seen)
+        held, self.held = self.held, []
+        unused: list[UnusedRow] = []
+        for one in held:
+            if (one.epoch, one.row.number) > self.seen.get(one.row.node, (-1, -1)):
+                self._use(one, broker.now, unused)
+        if unused:
+            self.tell([], unused)
+        self._service.note(self)
+
+
+class SessionWatch(PatternWatch):
+    """A pattern of a session, whose consumer gets the matches."""
+
+    consumer: Consumer
+
+    def report(self, matches: list[Event], unused: list[UnusedRow]) -> None:
+        """Hand matches to the consumer; what was not used is a gap."""
+        broker = self.consumer.session.broker
+        self.consumer.depend()
+        if matches:
+            batch = Batch.of(map(broker.own, matches))
+            self.consumer.deliver(batch, range(len(batch)), None)
+        for reason, times in Counter(reason for _, reason in unused).items():
+            broker.count(UNUSED, times, reason)
+            self.miss(times, reason)
+        self.changed.clear()
+
+    def miss(self, times: int, reason: str) -> None:
+        """Report a gap: so many events were not used, or an unknown number of matches is missing."""
+        told = {"dropped": times, "reason": reason}
+        self.consumer.session.post(encode(Notice("gap", self.consumer.number, told)), self.consumer.mark)
+
+
+class Marks(NamedTuple):
+    """What a watch has beside its keys: its watermark, what it has seen, and how many events it holds."""
+
+    watermark_us: int | None
+    seen: Seen
+    held: int
+
+
+class Before(NamedTuple):
+    """What a key of a stored watch, or with None all beside its keys, was before a commit."""
+
+    mark: int
+    watch: StoredWatch
+    key: bytes | None
+    state: bytes | Marks | None
+
+
+class StoredWatch(PatternWatch):
+    """A pattern whose partial matches are stored under its key."""
+
+    key: StandingKey
+
+    def __init__(
+        self, service: PatternService, pattern: Pattern, granted: list[Filter], watermark_us: int | None
+    ) -> None:
+        super().__init__(service, pattern, granted, Matcher(pattern, service.broker.now, watermark_us))
+        self.stored: dict[bytes, bytes] = {}
+        self._broker = service.broker
+        self._marks = Marks(watermark_us, {}, 0)
+
+    def store(self) -> Iterable[Before]:
+        """Have the keys stored that have changed; yields what they were."""
+        broker = self._broker
+        for key in self.changed:
+            state, before = self.matcher.state(key), self.stored.get(key)
+            if state == before:
+                continue
+            yield Before(broker.mark, self, key, before)
+            name = (*self.key, key.hex())
+            if state is None:
+                del self.stored[key]
+                broker.store(KEYS.drop(name))
+            else:
+                self.stored[key] = state
+                broker.store(KEYS.set(name, KeyRecord(state)))
+        if self.changed or self._marks.held != len(self.held):
+            yield Before(broker.mark, self, None, self._marks)
+            before_held = self._marks.held
+            self._marks = Marks(self.matcher.watermark_us(broker.now), dict(self.seen), len(self.held))
+            self.keep(self._marks)
+            if self._service.placer is not None:
+                self._service.placer.held(self, before_held)
+        self.changed.clear()
+
+    @abstractmethod
+    def keep(self, marks: Marks) -> None:
+        """Store the pattern with this watermark, and what it has seen."""
+
+    def restore(self, before: Before) -> None:
+        """Go back to what was before a commit that was not made."""
+        key, state = before.key, before.state
+        if key is None:
+            assert isinstance(state, Marks)
+            self.matcher.reset(state.watermark_us, self._broker.now)
+            self.seen, self._marks = dict(state.seen), state
+            del self.held[state.held :]
+            self.went_back(state)
+            return
+        assert not isinstance(state, Marks)
+        self.matcher.restore(key, state)
+        if state is None:
+            self.stored.pop(key, None)
+        else:
+            self.stored[key] = state
+
+    def went_back(self, marks: Marks) -> None:
+        """A commit was not made: these marks hold again."""
+
+    def reopen(self, key: bytes, state: bytes) -> None:
+        """Take a key that was stored."""
+        self.stored[key] = state
+        self.matcher.restore(key, state)
+
+    def dropped(self) -> Iterable[Operation]:
+        """Yield the operations that remove its keys."""
+        for key in self.stored:
+            yield KEYS.drop((*self.key, key.hex()))
+
+
+class StandingWatch(StoredWatch):
+    """A pattern with a name and an owner: it is stored, and its matches are published."""
+
+    def __init__(
+        self, service: PatternService, key: StandingKey, record: StandingRecord, granted: list[Filter]
+    ) -> None:
+        super().__init__(service, Pattern(record.pattern), granted, record.watermark_us)
+        self.key, self.record = key, record
+        self.seen = dict(record.seen)
+        self.subscription.passive = record.passive
+        self.subscription.owner = key[0]
+        self.more = {"pattern": "/".join(key)}
+        self.delivery = "reliable"
+
+    @property
+    def wanted(self) -> Filter:
+        """The filter of its matches and time-outs."""
+        types = [self.pattern.type, self.pattern.type + TIMEOUT]
+        return Filter("type IN :types AND pattern = :name", types=types, name=self.more["pattern"])
+
+    def report(self, matches: list[Event], unused: list[UnusedRow]) -> None:
+        """Publish matches, and what was not used as the history `late`."""
+        rules = self.more, self.delivery
+        events = [*matches, *(late_event(self.pattern, row, reason, *rules) for row, reason in unused)]
+        for _, reason in unused:
+            self._broker.count(UNUSED, 1, reason)
+        batch = Batch.of(map(self._broker.own, events))
+        self._broker.publishing.hand_on(batch, check(batch.raw))
+
+    def keep(self, marks: Marks) -> None:
+        """Store the pattern with this watermark, and what it has seen."""
+        self._set(marks)
+        self._broker.store(PATTERNS.set(self.key, self.record))
+
+    def went_back(self, marks: Marks) -> None:
+        """A commit was not made: these marks hold again."""
+        self._set(marks)
+
+    def _set(self, marks: Marks) -> None:
+        record = self.record
+        about = record.pattern, record.user, record.passive
+        self.record = StandingRecord(*about, marks.watermark_us, marks.seen)
+
+    def dropped(self) -> Iterable[Operation]:
+        """Yield the operations that remove it."""
+        yield PATTERNS.drop(self.key)
+        yield from super().dropped()

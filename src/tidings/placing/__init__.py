@@ -1,0 +1,1 @@
+"""Placing: what a node has to compute is handed to the node nearest to its sources that sees all of them."""

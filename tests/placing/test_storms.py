@@ -1,0 +1,188 @@
+"""Random patterns over three nodes: sources come and go, links are cut and nodes restarted.
+
+The matches are those of one node that has had all events. A run prints its seed.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from datetime import timedelta
+from math import inf
+from typing import Any
+
+import pytest
+from effort import SEED, often
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from overlay.network import Advertising, App, Network
+
+from patterns.reference import Given
+from patterns.samples import TYPES, expected, patterns
+from tidings import Pattern
+from tidings.event import Event
+from tidings.event.values import EPOCH, MICROSECOND
+from tidings.simulator.node import EPOCH_S
+
+S = 1_000_000
+SCALE = 20
+"""Seconds for each second of the time of a pattern."""
+LATE_S = 300
+TURNS = 60
+QUIET_S = 5.0
+
+
+class Source:
+    """An application at one node, which publishes while what it offers is in force."""
+
+    def __init__(self, net: Network, node: str) -> None:
+        self.net, self.node = net, node
+        self.app: App = net.app(node, f"source-{node}")
+        self.offer: Advertising | None = None
+        self.told: list[Any] = []
+
+    @property
+    def is_ready(self) -> bool:
+        told = self.told[0] if self.told else None
+        return self.offer is not None and isinstance(told, dict) and not told["missing"]
+
+    def ask(self) -> None:
+        self.told = self.app.ask("in_force", of_offers=True)
+
+    def begin(self) -> None:
+        self.offer = self.app.advertise(f"type IN ({', '.join(map(repr, TYPES))})")
+        self.ask()
+
+    def end(self) -> None:
+        assert self.offer is not None
+        self.offer.end()
+        self.offer, self.told = None, []
+
+
+class Storm:
+    """One run."""
+
+    def __init__(self, pattern: Pattern, seed: int) -> None:
+        self.pattern = pattern
+        self.random = random.Random(seed)
+        self.net = Network(("n1", "n2"), ("n2", "n3"), offers_all=False, reroute_s=inf, seed=seed)
+        self.sources = {name: Source(self.net, name) for name in self.net.names}
+        self.matches = self.net.app("n1", "client").subscribe(pattern=str(pattern), durable="d")
+        self.given: list[Given] = []
+        self.places: Counter[str] = Counter()
+
+    def run(self) -> None:
+        self.sources[self.random.choice(self.net.names)].begin()
+        self.net.run(5)
+        for _ in range(TURNS):
+            self.turn()
+            self.note_place()
+            self.net.run(self.random.choice((0.01, 0.3, 3.0)))
+        self.net.run(LATE_S + 13 * SCALE + 60)
+
+    def note_place(self) -> None:
+        for name in self.net.names:
+            if self.net[name].is_up:
+                for one in self.net[name].core.placing.placements:
+                    if one.phase in ("here", "offered"):
+                        self.places[name] += 1
+
+    def turn(self) -> None:
+        kind = self.random.choice(("publish",) * 8 + ("begin", "end", "cut", "crash"))
+        getattr(self, kind)()
+
+    def publish(self) -> None:
+        ready = [one for one in self.sources.values() if one.is_ready]
+        for source in self.random.choices(ready, k=self.random.randint(1, 3)) if ready else ():
+            time_us = int((EPOCH_S + self.net.world.clock.now) * S) + len(self.given)
+            key, kind, n = self.random.choice("xy"), self.random.choice(TYPES), self.random.randrange(5)
+            time = EPOCH + timedelta(microseconds=time_us)
+            event = Event(kind, {"k": key, "n": n}, time=time, delivery="reliable")
+            self.given.append(Given(time_us, "", len(self.given), (key,), event))
+            source.app.connection.publish(event)
+            source.app.pump()
+
+    def begin(self) -> None:
+        idle = [one for one in self.sources.values() if one.offer is None]
+        if idle:
+            self.random.choice(idle).begin()
+
+    def end(self) -> None:
+        """Withdraw what is offered, once all that was published has come."""
+        busy = [one for one in self.sources.values() if one.is_ready]
+        if busy:
+            self.net.run(QUIET_S)
+            self.random.choice(busy).end()
+
+    def cut(self) -> None:
+        one, other = self.random.choice((("n1", "n2"), ("n2", "n3")))
+        self.net.cut(one, other)
+        for _ in range(self.random.randint(1, 3)):
+            self.net.run(self.random.choice((0.01, 1.0, 5.0)))
+            self.publish()
+        self.net.heal(one, other)
+        self.net.run(self.random.choice((0.01, 10.0, 15.0)))
+        self.settle()
+
+    def crash(self) -> None:
+        name = self.random.choice(self.net.names)
+        self.net[name].crash()
+        self.net.run(self.random.choice((0.01, 1.0, 5.0)))
+        self.net[name].start()
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until all links are there, and what is offered is in force again."""
+        self.net.run(15.0)
+        for source in self.sources.values():
+            if source.offer is not None:
+                source.ask()
+        self.net.run(2.0)
+
+    def check(self) -> None:
+        unused = {
+            key: count
+            for name in self.net.names
+            for key, count in self.net[name].broker.tallies.items()
+            if key[0] in ("patterns_unused", "patterns_lost")
+        }
+        assert not unused
+        wanted = Counter(_short(one) for one in expected(self.pattern, self.given, 1 << 60))
+        assert Counter(map(_told, self.matches.got)) == wanted
+
+
+def _short(one: Any) -> tuple[Any, ...]:
+    counts = Counter(f"{step}.count" for step, *_ in one.events)
+    return one.is_timeout, one.key[0], one.events[0][1], one.end, tuple(sorted(counts.items()))
+
+
+def _told(event: Event) -> tuple[Any, ...]:
+    counts = {name: value for name, value in event.attributes.items() if name.endswith(".count")}
+    start_us = (event["start"] - EPOCH) // MICROSECOND
+    return event.type == "match.timeout", event["k"], start_us, event.time_us, tuple(sorted(counts.items()))
+
+
+def slow(pattern: Pattern) -> Pattern:
+    """The same pattern with times of the length of cuts."""
+    text = re.sub(r"WITHIN (\d+) s", lambda found: f"WITHIN {int(found[1]) * SCALE} s", str(pattern))
+    return Pattern(text.replace("LATE 0 s", f"LATE {LATE_S} s"))
+
+
+@settings(max_examples=often(60), deadline=None)
+@given(patterns(), st.integers(0, 1 << 30))
+def test_matches_over_three_nodes_are_those_of_one(pattern: Pattern, seed: int) -> None:
+    storm = Storm(slow(pattern), seed)
+    storm.run()
+    storm.check()
+
+
+AB = "s0[type = 'A'] THEN s1[type = 'B'] WITHIN 4 s LATE 0 s BY k"
+
+
+@pytest.mark.parametrize("seed", range(SEED % 1_000, SEED % 1_000 + often(20)))
+def test_a_pattern_moves_in_storms_and_finds_each_match_once(seed: int) -> None:
+    print("seed", seed)
+    storm = Storm(slow(Pattern(AB)), seed)
+    storm.run()
+    storm.check()
