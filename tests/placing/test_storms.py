@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 from effort import SEED, often
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from overlay.network import Advertising, App, Network
-
 from patterns.reference import Given
 from patterns.samples import TYPES, expected, patterns
+
 from tidings import Pattern
 from tidings.event import Event
 from tidings.event.values import EPOCH, MICROSECOND
@@ -29,7 +29,7 @@ S = 1_000_000
 SCALE = 20
 """Seconds for each second of the time of a pattern."""
 LATE_S = 300
-TURNS = 60
+TURNS = 40
 QUIET_S = 5.0
 
 
@@ -169,7 +169,7 @@ def slow(pattern: Pattern) -> Pattern:
     return Pattern(text.replace("LATE 0 s", f"LATE {LATE_S} s"))
 
 
-@settings(max_examples=often(60), deadline=None)
+@settings(max_examples=often(25), deadline=None, phases=(Phase.generate,))  # a shorter storm is another one
 @given(patterns(), st.integers(0, 1 << 30))
 def test_matches_over_three_nodes_are_those_of_one(pattern: Pattern, seed: int) -> None:
     storm = Storm(slow(pattern), seed)
@@ -180,9 +180,8 @@ def test_matches_over_three_nodes_are_those_of_one(pattern: Pattern, seed: int) 
 AB = "s0[type = 'A'] THEN s1[type = 'B'] WITHIN 4 s LATE 0 s BY k"
 
 
-@pytest.mark.parametrize("seed", range(SEED % 1_000, SEED % 1_000 + often(20)))
+@pytest.mark.parametrize("seed", range(SEED % 1_000, SEED % 1_000 + often(12)))
 def test_a_pattern_moves_in_storms_and_finds_each_match_once(seed: int) -> None:
-    print("seed", seed)
     storm = Storm(slow(Pattern(AB)), seed)
     storm.run()
     storm.check()

@@ -91,7 +91,7 @@ class Matcher:
 
     # Storage
 
-    def keys(self) -> list[bytes]:
+    def all_keys(self) -> list[bytes]:
         """Return all keys with something to remember."""
         return list(self._keys)
 

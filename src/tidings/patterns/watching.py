@@ -246,7 +246,7 @@ class PatternWatch(EventSink):
 
     def let_go(self) -> None:
         """Forget the state, which is elsewhere now; what comes is no concern of this node."""
-        for key in self.matcher.keys():
+        for key in self.matcher.all_keys():
             self.matcher.restore(key, None)
             self.changed[key] = None
         self.matcher.reset(None, self._service.broker.now)

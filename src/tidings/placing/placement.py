@@ -11,7 +11,7 @@ moved; state that comes a second time is known by it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -127,19 +127,13 @@ class Placement:
     @property
     def record(self) -> PlaceRecord:
         """What is stored of it."""
-        watch = self.watch
-        about = {"at": self.at, "had": self.had, "next": self.next, "delegator": self.delegator}
-        if isinstance(watch, PlacedWatch):
-            more: dict[str, Any] = {
-                "pattern": str(watch.pattern),
-                "steps": watch.asked_steps,
-                "passive": watch.subscription.passive,
-                "watermark_us": watch.marks.watermark_us,
-                "seen": watch.marks.seen,
-            }
-        else:
-            more = {"asker": watch.key if isinstance(watch, StoredWatch) else None}
-        return PlaceRecord(self.phase, self.moves, **about, **more)
+        watch, about = self.watch, (self.phase, self.moves, self.at)
+        if not isinstance(watch, PlacedWatch):
+            asker = watch.key if isinstance(watch, StoredWatch) else None
+            return PlaceRecord(*about, asker, self.had, self.next)
+        marks, passive = watch.marks, watch.subscription.passive
+        told = self.had, self.next, self.delegator, str(watch.pattern), watch.asked_steps, passive
+        return PlaceRecord(*about, None, *told, marks.watermark_us, marks.seen)
 
     @property
     def has_state(self) -> bool:
