@@ -131,9 +131,17 @@ class Placement:
         if not isinstance(watch, PlacedWatch):
             asker = watch.key if isinstance(watch, StoredWatch) else None
             return PlaceRecord(*about, asker, self.had, self.next)
-        marks, passive = watch.marks, watch.subscription.passive
-        told = self.had, self.next, self.delegator, str(watch.pattern), watch.asked_steps, passive
-        return PlaceRecord(*about, None, *told, marks.watermark_us, marks.seen)
+        return PlaceRecord(
+            *about,
+            had=self.had,
+            next=self.next,
+            delegator=self.delegator,
+            pattern=str(watch.pattern),
+            steps=watch.asked_steps,
+            passive=watch.subscription.passive,
+            watermark_us=watch.marks.watermark_us,
+            seen=watch.marks.seen,
+        )
 
     @property
     def has_state(self) -> bool:
