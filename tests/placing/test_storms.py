@@ -9,13 +9,13 @@ import random
 import re
 from collections import Counter
 from datetime import timedelta
+from itertools import count
 from math import inf
 from typing import Any
 
 import pytest
 from effort import SEED, often
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, given, note, settings
 from overlay.network import Advertising, App, Network
 from patterns.reference import Given
 from patterns.samples import TYPES, expected, patterns
@@ -29,7 +29,7 @@ S = 1_000_000
 SCALE = 20
 """Seconds for each second of the time of a pattern."""
 LATE_S = 300
-TURNS = 40
+TURNS = 25
 QUIET_S = 5.0
 
 
@@ -73,7 +73,7 @@ class Storm:
         self.places: Counter[str] = Counter()
 
     def run(self) -> None:
-        self.sources[self.random.choice(self.net.names)].begin()
+        self.sources["n3"].begin()
         self.net.run(5)
         for _ in range(TURNS):
             self.turn()
@@ -89,7 +89,7 @@ class Storm:
                         self.places[name] += 1
 
     def turn(self) -> None:
-        kind = self.random.choice(("publish",) * 8 + ("begin", "end", "cut", "crash"))
+        kind = self.random.choice(("publish",) * 4 + ("begin",) * 2 + ("end",) * 3 + ("cut", "crash"))
         getattr(self, kind)()
 
     def publish(self) -> None:
@@ -106,14 +106,24 @@ class Storm:
     def begin(self) -> None:
         idle = [one for one in self.sources.values() if one.offer is None]
         if idle:
-            self.random.choice(idle).begin()
+            weights = [int(one.node[1:]) ** 2 for one in idle]
+            self.random.choices(idle, weights)[0].begin()
+            self.flurry()
+
+    def flurry(self) -> None:
+        """Publish in short turns, while a pattern moves."""
+        for _ in range(self.random.choice((0, 25))):
+            self.publish()
+            self.net.run(self.random.choice((0.001, 0.004, 0.02)))
 
     def end(self) -> None:
         """Withdraw what is offered, once all that was published has come."""
         busy = [one for one in self.sources.values() if one.is_ready]
-        if busy:
+        if len(busy) > 1:
             self.net.run(QUIET_S)
-            self.random.choice(busy).end()
+            self.random.choices(busy, [5 - int(one.node[1:]) for one in busy])[0].end()
+            self.net.run(self.random.choice((0.8, 0.9, 1.0)))
+            self.flurry()
 
     def cut(self) -> None:
         one, other = self.random.choice((("n1", "n2"), ("n2", "n3")))
@@ -122,6 +132,7 @@ class Storm:
             self.net.run(self.random.choice((0.01, 1.0, 5.0)))
             self.publish()
         self.net.heal(one, other)
+        self.flurry()
         self.net.run(self.random.choice((0.01, 10.0, 15.0)))
         self.settle()
 
@@ -142,9 +153,9 @@ class Storm:
 
     def check(self) -> None:
         unused = {
-            key: count
+            key: times
             for name in self.net.names
-            for key, count in self.net[name].broker.tallies.items()
+            for key, times in self.net[name].broker.tallies.items()
             if key[0] in ("patterns_unused", "patterns_lost")
         }
         assert not unused
@@ -169,19 +180,30 @@ def slow(pattern: Pattern) -> Pattern:
     return Pattern(text.replace("LATE 0 s", f"LATE {LATE_S} s"))
 
 
+_seeds = count(SEED)
+
+
 @settings(max_examples=often(25), deadline=None, phases=(Phase.generate,))  # a shorter storm is another one
-@given(patterns(), st.integers(0, 1 << 30))
-def test_matches_over_three_nodes_are_those_of_one(pattern: Pattern, seed: int) -> None:
+@given(patterns())
+def test_matches_over_three_nodes_are_those_of_one(pattern: Pattern) -> None:
+    seed = next(_seeds)
+    note(f"seed {seed}")
     storm = Storm(slow(pattern), seed)
     storm.run()
     storm.check()
 
 
-AB = "s0[type = 'A'] THEN s1[type = 'B'] WITHIN 4 s LATE 0 s BY k"
+SENSITIVE = [
+    "s0[n >= 0] LATE 0 s BY k",
+    "s0[type = 'A']{3} WITHIN 12 s LATE 0 s BY k TIMEOUTS",
+    "s0[type = 'A'] THEN s1[type = 'B'] WITHIN 4 s LATE 0 s BY k",
+]
+"""Patterns to which it matters if an event is used twice, or late, or not at all."""
 
 
-@pytest.mark.parametrize("seed", range(SEED % 1_000, SEED % 1_000 + often(12)))
-def test_a_pattern_moves_in_storms_and_finds_each_match_once(seed: int) -> None:
-    storm = Storm(slow(Pattern(AB)), seed)
+@pytest.mark.parametrize("seed", range(SEED % 1_000, SEED % 1_000 + often(15)))
+def test_a_pattern_moves_in_storms_and_each_event_is_used_once(seed: int) -> None:
+    storm = Storm(slow(Pattern(SENSITIVE[seed % len(SENSITIVE)])), seed)
     storm.run()
     storm.check()
+    assert len(storm.places) > 1
