@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import neighbours, patterns, peers
+from benchmarks import neighbours, patterns, patterns_stream, peers
 from benchmarks.figures import Figure, Report, gather
 from benchmarks.matching import SEED, range_event, range_texts
 from benchmarks.processor import busiest_s
@@ -131,6 +131,7 @@ def _all(part: int) -> Iterator[Figure]:
             with running(f"local[{CORES}]", home) as spark:
                 yield from _two_tasks(stage, spark)
                 yield _state(spark, home / "state", part)
+                yield from patterns_stream.figures(spark, home / "patterns", part > 1)
         yield from patterns.figures(part > 1)
         yield collapsed_bytes(home / "upstream", part > 1, has_compiled)
         yield from _executors(stage)

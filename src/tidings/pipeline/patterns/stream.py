@@ -54,11 +54,19 @@ _PACKED = pa.schema(
 def stream_found(pattern: Pattern, rows: DataFrame, shape: RowShape) -> DataFrame:
     """Return what a pattern finds in a stream of lifted rows, as rows of `result_schema`."""
     delay_ms = pattern.late_us // 1000 + 1  # Spark's watermark is late by its own time, ours just before it
-    timed = rows.mapInArrow(_packer(shape), PACKED).withColumn("time", sf.timestamp_micros(TIME_US))
-    watched = timed.withWatermark("time", f"{delay_ms} milliseconds")
-    return watched.groupBy(KEY).transformWithStateInPandas(
-        PatternProcessor(shape), result_schema(pattern, shape), "append", "eventTime"
+    return (
+        packed(rows, shape, f"{delay_ms} milliseconds")
+        .groupBy(KEY)
+        .transformWithStateInPandas(
+            PatternProcessor(shape), result_schema(pattern, shape), "append", "eventTime"
+        )
     )
+
+
+def packed(rows: DataFrame, shape: RowShape, delay: str) -> DataFrame:
+    """Return lifted rows with their keys and values as bytes, and with Spark's watermark."""
+    timed = rows.mapInArrow(_packer(shape), PACKED).withColumn("time", sf.timestamp_micros(TIME_US))
+    return timed.withWatermark("time", delay)
 
 
 def _packer(shape: RowShape) -> Any:
