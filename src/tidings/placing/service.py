@@ -126,12 +126,9 @@ class Placing(Service):
             for one in self._overlay.neighbours.in_tree
             if one.node != placement.delegator and any(map(one.wants.is_offered, steps))
         }
-        if self._overlay.offers_all or any(map(self._is_offered_here, steps)):
+        if any(map(self._overlay.routing.spreading.is_offered, steps)):
             sides.add("")
         return sides
-
-    def _is_offered_here(self, step: Filter) -> bool:
-        return any(one.filter.overlaps(step) for one, _ in self._broker.exchange.offers(step))
 
     def _offered(self, node: str, offer: Filter | None) -> None:
         """Something is offered, by a neighbour or here: hold it at once, if it is wanted and not known there.
