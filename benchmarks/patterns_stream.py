@@ -144,12 +144,12 @@ def _state(spark: SparkSession, home: Path, part: int) -> Figure:
     """Memory of Java and of the state store after ten times as many events of a pattern with many keys."""
     keys, events = STATE_KEYS // part, STATE_EVENTS // part
     held: list[float] = []
-    pattern, files = Pattern(TEXT), _files(spark, home / "in")
+    pattern = Pattern(TEXT)
     for turn in range(STATE_TIMES):
         for number in range(turn * STATE_FILES, (turn + 1) * STATE_FILES):
             count = events // STATE_FILES
             _write(home / "in", number, number * count, count, keys, 1, 600_000_000 // events)
-        progress = _run(matches(pattern, files), home / "checkpoint")
+        progress = _run(matches(pattern, _files(spark, home / "in")), home / "checkpoint")
         if turn in (0, STATE_TIMES - 1):
             held.append(_heap_mb(spark) + progress["stateOperators"][0]["memoryUsedBytes"] / 1e6)
     return Figure(

@@ -21,6 +21,7 @@ HELP = {
     "connections": "Connections that were accepted.",
     "published": "Events that were accepted from clients.",
     "dropped": "Events that a subscription did not get, by reason.",
+    "patterns_lost": "Patterns that began anew, as the node with their partial matches was lost.",
     "patterns_unused": "Events that are steps of patterns and could not be used, by reason.",
     "last_values_dropped": "Last values that the node did not keep, by reason.",
     "holds_ended": "Subscriptions that held publishers for too long, by reason.",

@@ -12,7 +12,6 @@ from typing import Any
 from tidings.errors import Disconnected, NotAllowed, TidingsError
 from tidings.overlay.neighbours import Neighbour, rights_of
 from tidings.overlay.service import Overlay
-from tidings.patterns.runs import Row
 from tidings.patterns.service import PatternService
 from tidings.patterns.watching import Seen
 from tidings.placing.messages import (
@@ -201,14 +200,11 @@ class Handing:
 
     def _begin_again(self, placement: Placement, watermark_us: int | None, seen: Seen) -> None:
         """Evaluate a pattern here, though events or partial matches are lost: the client is to know."""
-        watch = placement.watch
-        at = placement.at
+        watch, lost = placement.watch, placement.lost_row(0, int(self._broker.wall * 1e6))
         placement.moves += 1
         self._places.turn(placement, "here", "")
         watch.listen()
         watch.go_on(watermark_us, seen)
-        time_us = watch.matcher.watermark_us(self._broker.now)
-        lost = Row(time_us or int(self._broker.wall * 1e6), at, 0, 0, (None,) * len(watch.pattern.columns))
         self._broker.count("patterns_lost")
         watch.tell([], [(lost, MOVED)])
 

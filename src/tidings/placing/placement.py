@@ -169,6 +169,8 @@ class Placement:
         for number, raw in results:
             if number <= had:
                 continue
+            if number > had + 1:
+                unused.append((self.lost_row(number - had - 1), TOO_MANY_MATCHES))
             had = number
             result = _checked(self.watch.pattern, raw)
             if result.match is not None:
@@ -178,6 +180,10 @@ class Placement:
         self.had = had
         if found or unused:
             self.watch.tell(found, unused)
+
+    def lost_row(self, number: int, time_us: int = 0) -> Row:
+        """Return a row that stands for something lost, at the node to which the pattern was handed."""
+        return Row(time_us, self.at, number, 0, (None,) * len(self.watch.pattern.columns))
 
 
 def _checked(pattern: Pattern, raw: bytes) -> PlacedResult:
