@@ -5,6 +5,7 @@ from adhoc.nodes import Hosts
 from msgspec.structs import replace
 
 from tidings.adhoc.carried_events import unpack
+from tidings.adhoc.sketching import LISTED_MAX
 from tidings.event.wire import decode_event
 
 
@@ -225,3 +226,20 @@ def test_two_hosts_that_meet_for_seconds_exchange_the_best_first():
     carried = [decode_event(unpack(one.message.raw).raw)["n"] for one in hosts["b"].core.adhoc.host.buffer]
     assert carried[:2] == [21, 20]
     assert len(carried) < 10
+
+
+def test_nodes_that_carry_many_messages_exchange_the_difference():
+    hosts = Hosts("a", "b", "c")
+    hosts.create("c", "jobs")
+    for n in range(LISTED_MAX + 20):
+        hosts.put("a", "jobs@c", n=n)
+    hosts.meet("a", "b", seconds=10.0)
+    assert hosts.held("b") == LISTED_MAX + 20
+    hosts.put("a", "jobs@c", n=200)
+    before = hosts.tally("b", "received")
+    hosts.meet("a", "b", seconds=10.0)
+    assert hosts.tally("b", "received") == before + 1
+    hosts.meet("b", "c", seconds=10.0)
+    assert len(hosts.got("c", "jobs")) == LISTED_MAX + 21
+    hosts.meet("a", "b", seconds=10.0)
+    assert hosts.held("a") == hosts.held("b") == 0

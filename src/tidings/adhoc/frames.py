@@ -6,6 +6,10 @@
 | 2 | the other | `LackingFrame`: its acknowledgements, the ids that it lacks; then its copies |
 | 3 | the first | its copies of those |
 
+A host that carries many messages does not list their ids (`sketches.py`). Instead of the first two steps the
+first host sends an `EstimateFrame`, the other an `AskFrame`, the first a `SymbolsFrame`, and the other a
+`HashesFrame` of what it lacks; or it asks for more symbols, and in the end for the list.
+
 A `CopyFrame` has a message, or a part of a long one, and is answered by a `ReceiptFrame`. While two hosts
 stay together a `NewsFrame` says what one of them has got since.
 """
@@ -19,6 +23,7 @@ from msgspec import Meta, Struct
 
 from tidings.adhoc.messages import RECIPIENTS_MAX, CarriedMessage, HostName, MessageId, Number
 from tidings.adhoc.ring import Acknowledgement
+from tidings.adhoc.sketches import SALT_SIZE, SIGNS, SYMBOL_SIZE, SYMBOLS_MAX
 from tidings.errors import CodecError
 
 IDS_MAX = 100_000
@@ -79,6 +84,39 @@ class LackingFrame(Struct, frozen=True, array_like=True, tag="lacking"):
     announced: Announcements = ()
 
 
+class EstimateFrame(Struct, frozen=True, array_like=True, tag="estimate"):
+    """Instead of a summary: by what it is estimated how many ids differ."""
+
+    acknowledged: Acknowledgements
+    salt: Annotated[bytes, Meta(min_length=SALT_SIZE, max_length=SALT_SIZE)]
+    signs: Annotated[bytes, Meta(max_length=2 * SIGNS)]
+    context: Context = {}
+    announced: Announcements = ()
+
+
+class AskFrame(Struct, frozen=True, array_like=True, tag="ask"):
+    """Ask for symbols, up to this number; for the list of ids if that is 0."""
+
+    acknowledged: Acknowledgements
+    symbols: Annotated[int, Meta(ge=0, le=SYMBOLS_MAX)]
+    context: Context = {}
+    begun: Begun = ()
+    announced: Announcements = ()
+
+
+class SymbolsFrame(Struct, frozen=True, array_like=True, tag="symbols"):
+    """The symbols behind those that were sent before."""
+
+    symbols: Annotated[bytes, Meta(max_length=SYMBOLS_MAX * SYMBOL_SIZE)]
+    begun: Begun = ()
+
+
+class HashesFrame(Struct, frozen=True, array_like=True, tag="hashes"):
+    """Hashes of the ids that the other host lacks; the meeting is open."""
+
+    wants: Annotated[bytes, Meta(max_length=8 * SYMBOLS_MAX)]
+
+
 class CopyFrame(Struct, frozen=True, array_like=True, tag="copy"):
     """Copy of a message, or the part of it from `offset` on; `raw` of the message is that part."""
 
@@ -106,7 +144,17 @@ class NewsFrame(Struct, frozen=True, array_like=True, tag="news"):
     ids: Ids
 
 
-AdhocFrame = SummaryFrame | LackingFrame | CopyFrame | ReceiptFrame | NewsFrame
+AdhocFrame = (
+    SummaryFrame
+    | LackingFrame
+    | EstimateFrame
+    | AskFrame
+    | SymbolsFrame
+    | HashesFrame
+    | CopyFrame
+    | ReceiptFrame
+    | NewsFrame
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AdhocFrame)

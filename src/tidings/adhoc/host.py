@@ -8,12 +8,15 @@ known of the other host grows while the two are together, and no message goes to
 A message is delivered to the application at most once, whatever comes again (`seen_ids.py`). Its sender
 gets one report for each recipient that has it, or one that it was not delivered (`awaiting.py`). Invalid
 input of other hosts is refused and counted in `tallies`; nothing is dropped without being counted.
+
+It is longer than most modules: each step of a meeting reads and changes the same few things, which a reader
+wants to see in one place.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from msgspec.structs import replace
@@ -31,11 +34,16 @@ from tidings.adhoc.frames import (
     CHUNK,
     IDS_MAX,
     AdhocFrame,
+    Announcement,
+    AskFrame,
     CopyFrame,
+    EstimateFrame,
+    HashesFrame,
     LackingFrame,
     NewsFrame,
     ReceiptFrame,
     SummaryFrame,
+    SymbolsFrame,
 )
 from tidings.adhoc.meeting import Meeting
 from tidings.adhoc.messages import (
@@ -51,6 +59,7 @@ from tidings.adhoc.proofs import Proofs, Unsigned, acknowledged
 from tidings.adhoc.registry import PlaceRegistry
 from tidings.adhoc.ring import Acknowledgement, AcknowledgementRing
 from tidings.adhoc.seen_ids import SeenIds
+from tidings.adhoc.sketching import SketchSteps
 from tidings.adhoc.strategies.base import ReplicationStrategy
 from tidings.ids import Ids
 
@@ -77,11 +86,13 @@ class AdhocHost:
         origin_bytes: float = inf,
         meeting_bytes: float = inf,
         heard_max: int = IDS_MAX,
+        salts: Callable[[], bytes] | None = None,
     ) -> None:
         """`ids` numbers the messages of this host, and its system is the host's name.
 
         `origin_bytes` are carried for one other sender at most, `meeting_bytes` are taken from another host,
         and given to it, in one meeting; `heard_max` acknowledgements of one frame are looked at.
+        With `salts`, which returns random bytes for each meeting, many ids are not listed but sketched.
         """
         assert ids.origin.system is not None
         self.name = ids.origin.system
@@ -103,6 +114,7 @@ class AdhocHost:
         self._origin_bytes = origin_bytes
         self._meeting_bytes = meeting_bytes
         self._heard_max = heard_max
+        self._sketches = None if salts is None else SketchSteps(self, salts)
         self.partial = PartialMessages()
         self._acknowledged_to: dict[str, int] = {}
 
@@ -255,16 +267,45 @@ class AdhocHost:
         self._note_met(peer, now)
         meeting = self.meetings[peer] = Meeting(peer, is_first, is_new, self.strategy.context(now))
         if is_first:
-            meeting.offered = self.buffer.ids
-            frame = SummaryFrame(
-                self._acknowledgements(meeting, now),
-                meeting.offered,
-                meeting.context,
-                self.partial.begun,
-                self.registry.announced(now),
-            )
-            effects.append(SendFrame(peer, frame))
+            effects.append(SendFrame(peer, self._first_frame(meeting, now)))
         return effects
+
+    def _first_frame(self, meeting: Meeting, now: float) -> AdhocFrame:
+        sketched = None if self._sketches is None else self._sketches.begin(meeting, now)
+        return self.summary(meeting, *self.greeting(meeting, now)) if sketched is None else sketched
+
+    def summary(
+        self,
+        meeting: Meeting,
+        acknowledged: tuple[Acknowledgement, ...] = (),
+        announced: tuple[Announcement, ...] = (),
+    ) -> SummaryFrame:
+        """Return the list of what is here, for another host."""
+        meeting.offered = self.buffer.ids
+        return SummaryFrame(acknowledged, meeting.offered, meeting.context, self.partial.begun, announced)
+
+    def greeting(
+        self, meeting: Meeting, now: float
+    ) -> tuple[tuple[Acknowledgement, ...], tuple[Announcement, ...]]:
+        """Return the acknowledgements and announcements with which a meeting begins."""
+        return self._acknowledgements(meeting, now), self.registry.announced(now)
+
+    def be_greeted(
+        self,
+        meeting: Meeting,
+        frame: SummaryFrame | LackingFrame | EstimateFrame | AskFrame,
+        now: float,
+        effects: list[AdhocEffect],
+    ) -> None:
+        """Take what another host begins a meeting with, before any id is compared."""
+        self._hear(meeting.peer, frame.acknowledged, now, effects)
+        self.strategy.learn(meeting.peer, frame.context, meeting.is_new, now)
+        self.tallies["refused", "announcement"] += self.registry.hear(frame.announced, now)
+
+    def open(self, meeting: Meeting) -> None:
+        """Offer copies from now on."""
+        meeting.is_open = True
+        meeting.offer(self.buffer)
 
     def _note_met(self, peer: str, now: float) -> None:
         self.met_at.pop(peer, None)
@@ -302,6 +343,11 @@ class AdhocHost:
                 self._on_summary(meeting, frame, now, effects)
             case LackingFrame():
                 self._on_lacking(meeting, frame, now, effects)
+            case EstimateFrame() | AskFrame() | SymbolsFrame() | HashesFrame():
+                if self._sketches is None:
+                    self.tallies["refused", "step"] += 1
+                else:
+                    self._sketches.receive(meeting, frame, now, effects)
             case CopyFrame():
                 self._on_copy(meeting, frame, now, effects)
             case ReceiptFrame():
@@ -319,17 +365,14 @@ class AdhocHost:
         if meeting.is_first or meeting.is_open:
             self.tallies["refused", "step"] += 1
             return
-        self._hear(meeting.peer, frame.acknowledged, now, effects)
-        self.strategy.learn(meeting.peer, frame.context, meeting.is_new, now)
-        self.tallies["refused", "announcement"] += self.registry.hear(frame.announced, now)
+        self.be_greeted(meeting, frame, now, effects)
         meeting.has.update(frame.ids)
         meeting.begun.update(frame.begun)
         wants = tuple(id for id in frame.ids if self._wants(id))
-        acknowledgements, announced = self._acknowledgements(meeting, now), self.registry.announced(now)
+        acknowledgements, announced = self.greeting(meeting, now)
         reply = LackingFrame(acknowledgements, wants, meeting.context, self.partial.begun, announced)
         effects.append(SendFrame(meeting.peer, reply))
-        meeting.is_open = True
-        meeting.offer(self.buffer)
+        self.open(meeting)
 
     def _on_lacking(
         self, meeting: Meeting, frame: LackingFrame, now: float, effects: list[AdhocEffect]
@@ -339,14 +382,11 @@ class AdhocHost:
             self.tallies["refused", "step"] += 1
             return
         meeting.is_confirmed = True
-        self._hear(meeting.peer, frame.acknowledged, now, effects)
-        self.strategy.learn(meeting.peer, frame.context, meeting.is_new, now)
-        self.tallies["refused", "announcement"] += self.registry.hear(frame.announced, now)
+        self.be_greeted(meeting, frame, now, effects)
         meeting.begun.update(frame.begun)
         wants = set(frame.wants)
         meeting.has.update(id for id in meeting.offered if id not in wants)
-        meeting.is_open = True
-        meeting.offer(self.buffer)
+        self.open(meeting)
         if frame.acknowledged:
             effects.append(SendFrame(meeting.peer, NewsFrame((), ())))  # they have come
 

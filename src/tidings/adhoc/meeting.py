@@ -41,6 +41,10 @@ class Meeting:
         self.offered: tuple[MessageId, ...] = ()  # ids of the first step
         self.copies: dict[MessageId, int] = {}  # of copies whose receipt has not come
         self.bytes_received = self.bytes_sent = 0  # of messages
+        self.salt = b""  # of hashes, if the two do not list their ids
+        self.hashes: dict[int, MessageId] = {}  # of what was offered
+        self.symbols = b""  # that have come
+        self.asked = 0  # how often for symbols
         self._candidates: list[_Place] = []
 
     def learn(self, ids: Collection[MessageId]) -> bool:

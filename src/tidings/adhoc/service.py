@@ -36,6 +36,7 @@ from tidings.adhoc.registry import HeldPlace, PlaceRegistry
 from tidings.adhoc.ring import AcknowledgementRing
 from tidings.adhoc.seen_ids import SeenIds
 from tidings.adhoc.settings import AdhocSettings
+from tidings.adhoc.sketches import SALT_SIZE
 from tidings.adhoc.strategies import strategy_type
 from tidings.adhoc.topic_feeds import TopicFeeds
 from tidings.errors import CodecError, ConfigError, QueueFull, QueueNotFound, Refused
@@ -100,7 +101,9 @@ class AdhocService(Service):
         peering: Peering,
         overlay: Overlay,
         settings: AdhocSettings,
+        entropy: Callable[[int], bytes],
     ) -> None:
+        """`entropy` returns random bytes."""
         if HOST_NAME.fullmatch(broker.name) is None:
             problem = f"{broker.name!r}: a host that meets others is named by 1 to 64 letters, digits, _ or -"
             raise ConfigError("the settings", "name", problem)
@@ -110,7 +113,7 @@ class AdhocService(Service):
         self._overlay = overlay
         self._settings = settings
         self.paths = NodePaths(peering.registry, overlay.topology)
-        self.host = self._make_host(settings)
+        self.host = self._make_host(settings, entropy)
         self.messaging = AdhocMessaging(self.host, self.paths.is_linked)
         self.meetings = LinkMeetings(broker, self.host, settings.rate, overlay.later)
         self.meetings.on_error = self._end
@@ -148,7 +151,7 @@ class AdhocService(Service):
         }
         self._sweep_later()
 
-    def _make_host(self, settings: AdhocSettings) -> AdhocHost:
+    def _make_host(self, settings: AdhocSettings, entropy: Callable[[int], bytes]) -> AdhocHost:
         name = self._broker.name
         proofs = Unsigned() if settings.proofs is None else settings.proofs
         ids = StoredIds(name, next_epoch(self._broker))
@@ -163,6 +166,7 @@ class AdhocService(Service):
             origin_bytes=settings.origin_bytes,
             meeting_bytes=settings.meeting_bytes,
             heard_max=ACKNOWLEDGEMENTS_MAX,
+            salts=lambda: entropy(SALT_SIZE),
         )
 
     # Beacons

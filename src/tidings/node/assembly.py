@@ -139,7 +139,8 @@ class NodeCore:
         """Exchange messages with hosts that are met by chance."""
         from tidings.adhoc.service import AdhocService  # a node that meets none does not load it
 
-        service = AdhocService(self.broker, self.queues, self.peers, self.peering, self.overlay, settings)
+        around = self.queues, self.peers, self.peering, self.overlay
+        service = AdhocService(self.broker, *around, settings, self._entropy)
         self.broker.add(service)
         return service
 
