@@ -243,3 +243,16 @@ def test_nodes_that_carry_many_messages_exchange_the_difference():
     assert len(hosts.got("c", "jobs")) == LISTED_MAX + 21
     hosts.meet("a", "b", seconds=10.0)
     assert hosts.held("a") == hosts.held("b") == 0
+
+
+def test_a_host_that_is_met_only_is_no_path():
+    hosts = Hosts("a", "b")
+    hosts.create("b", "jobs")
+    hosts.begin("a", "b")
+    hosts.run(2.0)
+    (failure,) = hosts.put("a", "jobs@b", n=1, route="direct")
+    assert failure.code == "queue-not-found"
+    hosts.put("a", "jobs@b", n=2)
+    hosts.run(2.0)
+    assert hosts.got("b", "jobs") == [{"n": 2}]
+    assert hosts["a"].queues.get("to:jobs@b") is None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from adhoc.real import free_udp_ports, meeting, until
+from node.peers import running
 
 import tidings
 from tidings import Event
@@ -184,3 +185,21 @@ def test_a_sealed_body_is_carried_sealed(tmp_path):
     stored = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
     assert b"letter" in stored
     assert b"Dear Ada" not in stored
+
+
+def test_a_host_with_a_path_takes_transactions_and_long_bodies_as_any_peer(tmp_path):
+    (port,) = free_udp_ports(1)
+
+    async def run():
+        async with running(name="kitchen") as node, tidings.connect(node.addresses[0]) as far:
+            queue = await far.create_queue("jobs")
+            peers = {"kitchen": node.addresses[0]}
+            async with tidings.open(tmp_path, adhoc=meeting("one", port, port), peers=peers) as near:
+                await until(lambda: near.lookup("jobs", scope="remote"))
+                async with near.transaction() as unit:
+                    await unit.put("jobs@kitchen", "job", n=1)
+                await (await near.queue("jobs@kitchen")).put("job", n=2, body=b"x" * (3 << 20))
+                assert (await queue.get(timeout_s=60)).event["n"] == 1
+                assert len((await queue.get(timeout_s=60)).body) == 3 << 20
+
+    asyncio.run(run())

@@ -22,6 +22,8 @@ from tidings.protocol.session import Session
 from tidings.queues.arguments import FindRequest, GetRequest
 from tidings.queues.backend import GetReply, QueueBackend, QueueRef
 from tidings.queues.description import TRANSMISSION, Description, split_address
+from tidings.queues.message import QueuedMessage
+from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred, failed, resolved
 
 if TYPE_CHECKING:
@@ -79,6 +81,12 @@ class AdhocQueue(QueueRef):
             return failed(error)
         return resolved(None)
 
+    def stand_in(self) -> MessageQueue | None:
+        return None if self._peer is None else self._peer.stand_in()
+
+    def follow(self, session: Session, message: QueuedMessage) -> Deferred[None] | None:
+        return None if self._peer is None else self._peer.follow(session, message)
+
     def get(self, wanted: GetRequest) -> Deferred[GetReply]:
         return failed(self._no_path()) if self._path is None else self._path.get(wanted)
 
@@ -128,10 +136,13 @@ class AdhocQueues(QueueBackend):
         return AdhocQueue(self._service, queue, name, peer)
 
     def _peer_queue(self, address: str) -> PeerQueue | None:
+        """The queue of a peer; none of a host that is met only, for which nothing is to wait."""
         try:
-            return self._peers.resolve(address)
+            found = self._peers.resolve(address)
         except QueueNotFound:
             return None
+        peer = None if found is None else self._peers.registry.find(found.address.rpartition("@")[2])
+        return None if peer is None or peer.is_met else found
 
     def create(self, wanted: Description) -> Deferred[Description]:
         """Refuse: a queue of another host is created there."""
