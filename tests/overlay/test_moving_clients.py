@@ -116,3 +116,27 @@ def test_a_blocking_client_moves() -> None:
             assert await asyncio.to_thread(work) == [1, 2]
 
     run(main())
+
+
+def test_a_publisher_whose_node_is_gone_goes_on_and_all_comes_once_when_that_is_back(tmp_path: Path) -> None:
+    settings = {"a": {"dir": str(tmp_path / "store")}}
+
+    async def main() -> None:
+        async with Line("a", "b", "c", home=tmp_path, users=users("p", "s"), settings=settings) as line:
+            subscriber = await line.bus("c", "s")
+            secrets = line.places["a"].client("p")
+            async with (
+                tidings.connect(line.address("a"), name="p", elsewhere_s=0.2, **secrets) as publisher,
+                subscriber.subscribe("x > 0") as events,
+            ):
+                await events.in_force()
+                await publish(publisher, range(1, 51))
+                sending = asyncio.create_task(publish(publisher, range(51, 101)))
+                await line["a"].close()
+                async with asyncio.timeout(ANSWER_S):
+                    await sending
+                await line.start("a")  # it may have stored some, and not told any other node
+                await publish(publisher, range(101, 111))
+                assert sorted(await values(events, 110)) == list(range(1, 111))
+
+    run(main())

@@ -30,6 +30,8 @@ def test_a_newer_peers_further_fields_are_passed_over(kind: type[ProtocolMessage
         "after": b"",
         "is_volatile": False,
         "is_again": False,
+        "is_repeat": False,
+        "others": ["a"],
         "beyond": [1],
         "moved": {"node": "n", "addresses": ["a"], "cookie": "c"},
     }

@@ -99,6 +99,7 @@ def connect(
     reconnect: bool = True,
     timeout_s: float | None = None,
     call_timeout_s: float | None = CALL_S,
+    elsewhere_s: float | None = None,
     random: Callable[[], float] = chance.random,
     ids: Numbering = "clock",
 ) -> Bus:
@@ -111,6 +112,10 @@ def connect(
 
     `call_timeout_s` limits how long the node may take to answer a call that has no `timeout_s` of its own;
     None sets no limit. It does not limit the wait for a message or an event.
+
+    `elsewhere_s`: after so many seconds without its node the client goes on at another one, whose address it
+    has from it; None: never. It is for programs that publish and subscribe: queues, and durable
+    subscriptions, with which it stays, are at their node.
 
     At an address with TLS, a client authenticates with a user and a password, a token, or a certificate and
     its key. A password or token given as a path is read from that file for each connection. `ca` is the file
@@ -133,6 +138,7 @@ def connect(
             reconnect=reconnect,
             timeout_s=timeout_s,
             call_timeout_s=call_timeout_s,
+            elsewhere_s=elsewhere_s,
             random=random,
             ids=ids,
         )

@@ -109,12 +109,13 @@ class Bus(BusQueues, BusChannels, BusAdhoc, BusGroups):
         place: str = "the node",
         reach: Callable[[str], ConnectTo] | None = None,
         is_inside: bool = False,
+        elsewhere_s: float | None = None,
     ) -> None:
         """`says` returns the user and secret for each connection; `ids` says how events are numbered.
 
         `call_timeout_s` is the limit of calls without one of their own; `place` is the node in error texts.
-        `reach` returns how to connect to another node, if this one is drained. `is_inside`: the node runs in
-        this process, with the bus.
+        `reach` returns how to connect to another node, if this one is drained, or gone for `elsewhere_s`.
+        `is_inside`: the node runs in this process, with the bus.
         """
         super().__init__()
         if check_time(call_timeout_s, "call_timeout_s") == 0:
@@ -122,6 +123,7 @@ class Bus(BusQueues, BusChannels, BusAdhoc, BusGroups):
         self._call_timeout_s = call_timeout_s
         self._place = place
         self._reach = reach
+        self._elsewhere_s = check_time(elsewhere_s, "elsewhere_s")
         self._name = name
         self._find = find
         self._timeout_s = timeout_s
@@ -150,7 +152,7 @@ class Bus(BusQueues, BusChannels, BusAdhoc, BusGroups):
         limit_s, place = self._call_timeout_s, self._place
         link = self._entered = Link(self._core, self._reconnect, self._random, limit_s, place)
         try:
-            link.start(await self._find(self._held), self._reach)
+            link.start(await self._find(self._held), self._reach, self._elsewhere_s)
             await link.wait_connected(inf if self._timeout_s is None else self._timeout_s)
         except BaseException:
             await self._close(link)

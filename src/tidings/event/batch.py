@@ -43,6 +43,8 @@ class Batch:
     """Whether its events come after they were reported as missed."""
     after = b""
     """What comes before its events in their channel, if that is ordered: see `channels/causal.py`."""
+    is_repeat = False
+    """Whether their publisher has sent them before, to another node that may have them."""
 
     def __init__(self, raw: bytes, origin: Origin | None = None, offsets: array[int] | None = None) -> None:
         self.raw = bytes(raw)

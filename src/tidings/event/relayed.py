@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -41,6 +41,7 @@ class _Provenance(Struct, array_like=True, frozen=True):
     after: bytes = b""
     is_released: bool = False
     only: str = ""
+    is_repeat: bool = False
 
 
 GrowingNumbers: TypeAlias = "array[int] | range"
@@ -69,6 +70,7 @@ class RelayedBatch(Batch):
         "is_had",
         "is_late",
         "is_released",
+        "is_repeat",
         "numbers",
         "only",
         "via",
@@ -89,6 +91,7 @@ class RelayedBatch(Batch):
         after: bytes = b"",
         is_released: bool = False,
         only: str = "",
+        is_repeat: bool = False,
     ) -> None:
         super().__init__(raw, origin, offsets)
         self.after = after
@@ -101,6 +104,7 @@ class RelayedBatch(Batch):
         self.is_had = is_had
         self.is_late = is_late
         self.only = only
+        self.is_repeat = is_repeat
 
     def take(self, rows: Iterable[int]) -> RelayedBatch:
         if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start < rows.stop <= len(self):
@@ -125,6 +129,7 @@ class RelayedBatch(Batch):
             after=self.after,
             is_released=self.is_released,
             only=self.only,
+            is_repeat=self.is_repeat,
         )
         taken._events = part._events
         return taken
@@ -135,7 +140,9 @@ class RelayedBatch(Batch):
         first, numbers = self.first, array("Q", self.numbers).tobytes()
         about = first.node, first.epoch, first.is_volatile, numbers, self.via
         marks = self.is_had, self.is_again, self.is_late
-        return msgspec.msgpack.encode(_Provenance(*about, *marks, self.after, self.is_released, self.only))
+        ordered = self.after, self.is_released
+        stored = _Provenance(*about, *marks, *ordered, self.only, self.is_repeat)
+        return msgspec.msgpack.encode(stored)
 
 
 class OrderedBatch(Batch):
@@ -144,7 +151,7 @@ class OrderedBatch(Batch):
     What is *had* is not for clients yet, and what is *released* for them alone.
     """
 
-    __slots__ = ("after", "is_had", "is_released")
+    __slots__ = ("after", "is_had", "is_released", "is_repeat")
 
     def __init__(self, batch: Batch, after: bytes, is_had: bool = False, is_released: bool = False) -> None:
         super().__init__(batch.raw, batch.origin, batch._offsets)
@@ -152,20 +159,34 @@ class OrderedBatch(Batch):
         self.after = after
         self.is_had = is_had
         self.is_released = is_released
+        self.is_repeat = batch.is_repeat
 
     def take(self, rows: Iterable[int]) -> OrderedBatch:
-        return OrderedBatch(super().take(rows), self.after, self.is_had, self.is_released)
+        return self._part(super().take(rows))
 
     def slice(self, start: int, end: int) -> OrderedBatch:
-        return OrderedBatch(super().slice(start, end), self.after, self.is_had, self.is_released)
+        return self._part(super().slice(start, end))
+
+    def _part(self, part: Batch) -> OrderedBatch:
+        taken = OrderedBatch(part, self.after, self.is_had, self.is_released)
+        taken.is_repeat = self.is_repeat
+        return taken
 
     @property
     def provenance(self) -> bytes:
         """What is stored beside the events; nothing for those that name nothing, as for most."""
         if not (self.after or self.is_had or self.is_released):
-            return b""
+            return OWN_REPEAT if self.is_repeat else b""
         about = _Provenance(
-            "", 0, False, b"", "", self.is_had, after=self.after, is_released=self.is_released
+            "",
+            0,
+            False,
+            b"",
+            "",
+            self.is_had,
+            after=self.after,
+            is_released=self.is_released,
+            is_repeat=self.is_repeat,
         )
         return msgspec.msgpack.encode(about)
 
@@ -179,14 +200,24 @@ def restored(raw: bytes, origin: Origin, provenance: bytes, age_us: int = 0) -> 
     about = first, numbers, age_us
     marks = is_again, stored.is_had, stored.is_late
     batch = RelayedBatch(raw, origin, *about, None, stored.via, *marks, only=stored.only)
-    batch.after, batch.is_released = stored.after, stored.is_released
+    batch.after, batch.is_released, batch.is_repeat = stored.after, stored.is_released, stored.is_repeat
     return batch
 
 
-def own_order(provenance: bytes) -> tuple[bytes, bool] | None:
-    """Return what own events name, and whether they are for clients alone; None for those of other nodes."""
+class OwnMarks(NamedTuple):
+    """What is stored beside events of this node's own clients: see `OrderedBatch` and `RepeatedBatch`."""
+
+    after: bytes = b""
+    is_released: bool = False
+    is_repeat: bool = False
+
+
+def own_marks(provenance: bytes) -> OwnMarks | None:
+    """Return what is stored beside own events; None for those of other nodes."""
+    if not provenance:
+        return OwnMarks()
     stored = _decode(provenance)
-    return None if stored.node else (stored.after, stored.is_released)
+    return None if stored.node else OwnMarks(stored.after, stored.is_released, stored.is_repeat)
 
 
 def was_had(provenance: bytes) -> bool:
@@ -197,6 +228,27 @@ def was_had(provenance: bytes) -> bool:
 def is_late(provenance: bytes) -> bool:
     """Whether a stored batch came after it was reported as missed."""
     return bool(provenance) and _decode(provenance).is_late
+
+
+class RepeatedBatch(Batch):
+    """Events of a client here that it has sent to another node before, which may have taken them in, too."""
+
+    __slots__ = ()
+    is_repeat = True
+
+    def take(self, rows: Iterable[int]) -> RepeatedBatch:
+        return _repeated(super().take(rows))
+
+    def slice(self, start: int, end: int) -> RepeatedBatch:
+        return _repeated(super().slice(start, end))
+
+
+def _repeated(part: Batch) -> RepeatedBatch:
+    return RepeatedBatch(part.raw, part.origin, part.offsets)
+
+
+OWN_REPEAT = msgspec.msgpack.encode(_Provenance("", 0, False, b"", is_repeat=True))
+"""What is stored beside such events: this node is their first one, and their positions are their numbers."""
 
 
 def is_for(provenance: bytes, reader: str) -> bool:

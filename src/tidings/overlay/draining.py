@@ -66,6 +66,10 @@ class Draining:
             "done": not passes and not kept,
         }
 
+    def places(self) -> list[str]:
+        """Return the addresses of other nodes, at which clients may go on."""
+        return [address for _, address in self._others()]
+
     def _others(self) -> list[tuple[str, str]]:
         """Return ids and addresses of neighbours, those in the tree first."""
         up = [one for one in self._neighbours if one.is_up]

@@ -28,7 +28,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct, structs
 
 from tidings.errors import Disconnected, MoveRefused, Refused, TidingsError
-from tidings.event.relayed import Had, RelayedBatch, restored
+from tidings.event.relayed import OWN_REPEAT, Had, RelayedBatch, restored
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.overlay.relaying import at_node
@@ -137,9 +137,7 @@ class Handover(Service):
         address = self._address(node, request.to)
         bound = [one.durable for one in request.subscriptions if one.durable and not is_moved(one)]
         if bound:
-            raise MoveRefused(
-                request.to, f"{bound[0]!r}, a durable member of a channel or a pattern, can't move"
-            )
+            raise MoveRefused(request.to, f"{bound[0]!r} is durable, and of a channel or pattern")
         if session in self._leaving:
             raise MoveRefused(request.to, "the client is on its way already")
         departure = Departure(self._broker, self._overlay, self, session, node, self._token())
@@ -427,7 +425,7 @@ class MovingEvents:
         """Return a stored batch as other nodes know it."""
         broker = self._broker
         age_us = max(0, int(broker.wall * 1e6) - stored.stored_us)
-        if stored.provenance:
+        if stored.provenance and stored.provenance != OWN_REPEAT:
             return restored(
                 stored.raw, Origin(stored.system, stored.epoch, stored.source), stored.provenance, age_us
             )

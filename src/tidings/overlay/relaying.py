@@ -26,7 +26,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from tidings.event import Batch, Event
-from tidings.event.relayed import FirstNode, RelayedBatch, own_order, restored
+from tidings.event.relayed import FirstNode, RelayedBatch, own_marks, restored
 from tidings.exchange import Positions, Rows
 from tidings.ids import ForwardedOrigin, Origin
 from tidings.overlay.gaps import LinkGaps
@@ -198,15 +198,15 @@ class LinkCursor(Cursor):
         """The events of a stored batch, with the part of their lives that is used up."""
         broker = self.broker
         age_us = max(0, int(broker.wall * 1e6) - stored.stored_us)
-        ordered = own_order(stored.provenance) if stored.provenance else (b"", False)
-        if ordered is None:
+        marks = own_marks(stored.provenance)
+        if marks is None:
             origin = ForwardedOrigin(stored.system, stored.epoch, stored.source)
             return restored(stored.raw, origin, stored.provenance, age_us)
         source = at_node(stored.source, broker.name or broker.node)
         origin = ForwardedOrigin(stored.system, stored.epoch, source)
         numbers = range(stored.first, stored.first + stored.count)
         batch = RelayedBatch(stored.raw, origin, own.stored(stored.first), numbers, age_us)
-        batch.after, batch.is_released = ordered
+        batch.after, batch.is_released, batch.is_repeat = marks
         return batch
 
     def wanted(
@@ -436,6 +436,7 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
             first.is_volatile,
             age_us,
             is_again,
+            batch.is_repeat,
         )
         return OrderedRelay(*about, batch.after) if batch.after else Relay(*about)
 

@@ -168,6 +168,8 @@ class Overlay(Service):
         self._bereavement = Bereavement(broker, self.neighbours, self.topology, self.later, settings.tolerate)
         self.routing.took = self._bereavement.took
         broker.open_link = self._open_link
+        broker.refuges = self._draining.places
+        broker.is_linked = bool(broker.cursors.of_links)
         broker.epoch = self.numbers.epoch
         self._carry_out([])
         self.frames = {Reverse: self.linking.reversed}
@@ -221,6 +223,7 @@ class Overlay(Service):
     def _up(self, neighbour: Neighbour) -> None:
         """A link is there: compare what both know of all nodes, and go on over it if it is active."""
         self.numbers.keep()
+        self._broker.is_linked = True
         wall_us, now = int(self._broker.wall * 1e6), self._broker.now
         try:
             theirs = b"" if neighbour.link is None else neighbour.link.records_digest

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidings.event import Batch
 from tidings.event.header import DELIVERIES
-from tidings.event.relayed import OrderedBatch, RelayedBatch
+from tidings.event.relayed import OWN_REPEAT, OrderedBatch, RelayedBatch
 from tidings.event.wire import Checked
 from tidings.exchange import Need, OutwardSink
 from tidings.ids import Origin
@@ -102,6 +102,8 @@ class Appending:
             age_us, provenance = batch.age_us, batch.provenance
         elif isinstance(batch, OrderedBatch):
             provenance = batch.provenance
+        elif batch.is_repeat:
+            provenance = OWN_REPEAT
         stored = StoredBatch(
             first,
             len(batch),

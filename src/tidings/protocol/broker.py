@@ -53,6 +53,7 @@ from tidings.protocol.missed import Missed
 from tidings.protocol.ordered import OrderedPublishing
 from tidings.protocol.publishing import PublishedEvents, Publishing
 from tidings.protocol.relays import Relays
+from tidings.protocol.repeats import Repeats
 from tidings.protocol.service import BlockingCall, Pool, Service
 from tidings.protocol.session import FRAMES, OPERATIONS, Session
 from tidings.protocol.stored_consumer import StoreReader
@@ -162,6 +163,10 @@ class Broker:
         self.cursors = Cursors(self, state)
         self.arrivals = Arrivals(self)
         self.departed = Departed(self)
+        self.repeats = Repeats(self)
+        self.is_linked = False  # there are other nodes, at which clients may go on
+        self.refuges: Callable[[], list[str]] = list
+        """Returns the addresses of other nodes, for clients."""
         self.last_pages = LastPages(self)
         self.add(self.last_pages)
         self.add(Advertised(self))

@@ -123,6 +123,7 @@ class Connection(KeepAlive):
         self.held_epoch = 0  # changes when the node has taken back what this client held
         self.failure: TidingsError | None = None
         self.elsewhere: list[str] = []  # where the node, which is to stop, sends its clients
+        self.others: list[str] = []  # addresses of other nodes, where it may go on if its own is gone
         self.cookie = ""  # by which the node to which it moves knows it
         self._move: ClientMove | None = None
         self._was_sent_back = False  # the node to which it was handed over will not have it
@@ -155,7 +156,7 @@ class Connection(KeepAlive):
         user, secret = self._says()
         known = self.node, self.boot or 0, self.position
         about = self._name, self.session, seen, user, secret
-        hello = Hello([VERSION], system, epoch, *about, *known, self.cookie)
+        hello = Hello([VERSION], system, epoch, *about, *known, self.cookie, self.publications.sent)
         self._begin(hello, now)
 
     def lost(self, _now: float) -> None:
@@ -469,7 +470,7 @@ class Connection(KeepAlive):
         self.stay()
         self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
         self.user, self.inbox = welcome.user, welcome.inbox
-        self.node_name = welcome.name
+        self.node_name, self.others = welcome.name, welcome.others
         self.held_epoch += not welcome.kept
         if welcome.moved is not None and not is_here:  # it was handed over, and has not heard it
             self.go_to(welcome.moved.addresses, welcome.moved.cookie)
@@ -555,6 +556,11 @@ class Connection(KeepAlive):
         and waits for it there.
         """
         return [] if self._is_bound and not self.cookie else self.elsewhere
+
+    @property
+    def refuges(self) -> list[str]:
+        """Addresses of other nodes at which it may go on while its own can't be reached."""
+        return [] if self._is_bound else self.others
 
     @property
     def _is_bound(self) -> bool:

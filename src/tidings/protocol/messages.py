@@ -94,6 +94,7 @@ class Hello(ProtocolMessage, frozen=True, gc=False):
     boot: int = 0  # what that said
     position: int = 0  # the highest one at which that has delivered a stored event
     cookie: str = ""  # by which the node knows a client that has moved to it
+    sent: int = 0  # the highest counter that it has sent, to whichever node
 
     def __repr__(self) -> str:
         return f"Hello({self.versions}, {self.system!r}, {self.epoch}, {self.name!r}, user={self.user!r})"
@@ -143,6 +144,7 @@ class Welcome(ProtocolMessage, frozen=True, gc=False):
     is_older: bool = False  # the store has not all that the client had from it: it is an older copy
     inbox: str = ""  # how the names of the client's inboxes begin
     moved: HandedOver | None = None  # the client was handed over to another node, and may not know it
+    others: list[str] = []  # addresses of other nodes, where it may go on if this one is gone
 
 
 class Publish(ProtocolMessage, frozen=True, gc=False):
@@ -331,6 +333,7 @@ class Relay(Deliver, frozen=True, gc=False):
     is_volatile: bool = False
     age_us: int = 0
     is_again: bool = False
+    is_repeat: bool = False  # their publisher has sent them to another node, too
 
 
 class OrderedRelay(Relay, frozen=True, gc=False):

@@ -79,6 +79,8 @@ class Publications:
         """Everything up to this counter is as safe as it asked to be."""
         self.last = 0
         """The counter of the item that came last."""
+        self.sent = 0
+        """The highest counter that was sent, to whichever node."""
         self.size = 0
         """Bytes held."""
         self._next_counter = ids.next_counter
@@ -234,6 +236,7 @@ class Publications:
             if not self._stream.fits(run.size):
                 break
             run.was_sent = True
+            self.sent = max(self.sent, run.last)
             self._stream.send((run.last,), (self._waiting.popleft(),), run.size)
             frames.append(run.frame(self.accepted))
         return frames

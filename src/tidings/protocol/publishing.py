@@ -9,6 +9,7 @@ sessions have their turns.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from functools import partial
 from itertools import groupby
@@ -20,6 +21,7 @@ from msgspec import Struct
 from tidings.errors import NotAllowed, Refused, TidingsError
 from tidings.event import Batch
 from tidings.event.header import NOTED_FIELDS
+from tidings.event.relayed import RepeatedBatch
 from tidings.event.wire import Checked, check
 from tidings.exchange import NodeSubscription, Rows
 from tidings.ids import Origin
@@ -110,7 +112,33 @@ class Publishing:
         if had:
             batch = batch.slice(had, len(batch))
             checked = checked.slice(had, len(checked.counters))
-        return self._hand_on(batch, checked, session) if len(batch) else None
+        if not len(batch):
+            return None
+        if session.repeated and int(checked.counters[0]) <= session.repeated:
+            return self._publish_repeats(session, batch, checked)
+        return self._publish_new(session, batch, checked)
+
+    def _publish_new(self, session: Session, batch: Batch, checked: Checked) -> Steps[None] | None:
+        if self._broker.is_linked and not checked.is_plain:
+            self._broker.repeats.originals(batch.origin or Origin(), checked.counters)
+        return self._hand_on(batch, checked, session)
+
+    def _publish_repeats(self, session: Session, batch: Batch, checked: Checked) -> Steps[None]:
+        """Hand on events that another node may have taken in: those that have not come from there."""
+        broker, end = self._broker, bisect_right(checked.counters, session.repeated)
+        part, facts = batch.slice(0, end), checked.slice(0, end)
+        had = set(broker.repeats.repeats(batch.origin or Origin(), facts.counters))
+        broker.count("repeated", len(part))
+        broker.accept(session)
+        rows = [row for row in range(len(part)) if row not in had]
+        if rows:
+            left = part.take(rows)
+            repeated = RepeatedBatch(left.raw, left.origin, left.offsets)
+            yield from self._hand_on(repeated, facts.take(rows), session) or ()
+        if end < len(batch):
+            yield
+            rest, others = batch.slice(end, len(batch)), checked.slice(end, len(batch))
+            yield from self._publish_new(session, rest, others) or ()
 
     def hand_on(
         self, batch: Batch, checked: Checked, stream: IncomingStream | None = None, waits: bool = False

@@ -65,6 +65,14 @@ class Relays:
         self, link: Hashable, session: Session, batch: RelayedBatch, checked: Checked
     ) -> Steps[None] | None:
         """Give events that were not had to all who want them."""
+        if not (checked.is_plain or batch.first.is_volatile):
+            repeats = self._broker.repeats
+            note = repeats.repeats if batch.is_repeat else repeats.originals
+            twice = note(batch.origin or Origin(), checked.counters)
+            if twice:
+                batch, checked = self._relay_repeated(link, session, batch, checked, set(twice))
+                if not len(batch):
+                    return None
         batch, checked, matches = self._granted(link, session, batch, checked)
         if not len(batch):
             return None
@@ -73,6 +81,21 @@ class Relays:
             self._broker.ordered.relay(link, batch, checked, matches, channels)
             return None
         return self._publishing.pass_on(batch, checked, matches, None, not checked.is_plain, channels)
+
+    def _relay_repeated(
+        self, link: Hashable, session: Session, batch: RelayedBatch, checked: Checked, had: set[int]
+    ) -> tuple[RelayedBatch, Checked]:
+        """Hand on what was had under another number, to neighbours only; return the others."""
+        rows, others = sorted(had), [row for row in range(len(batch)) if row not in had]
+        part, facts, matches = self._granted(link, session, batch.take(rows), checked.take(rows))
+        self._broker.count("repeats_had", len(rows))
+        matches = [one for one in self._publishing.routed(part, matches) if one[0].origin is not None]
+        if matches:
+            part.is_had = True
+            positions = self._broker.appending.keep(part, facts, matches) or [None] * len(part)
+            published = PublishedEvents(part, facts.counters, None, facts.deliveries)
+            self._publishing.deliver(published, matches, positions)
+        return batch.take(others), checked.take(others)
 
     def _relay_late(
         self, link: Hashable, session: Session, batch: RelayedBatch, checked: Checked, late: set[int]

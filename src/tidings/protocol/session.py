@@ -116,6 +116,7 @@ class Session(SessionWorker, IncomingStream):
         self._is_asked = False
         self.received_at = now  # when bytes have come, be it a part of a frame only
         self._subscriptions: Subscriptions = Subscriptions(self)
+        self.repeated = 0  # up to this counter its client may have sent events to another node
         self.arrival: Arrival | None = None  # what waits for it here, if it has moved to this node
 
     @property
@@ -430,6 +431,8 @@ class Session(SessionWorker, IncomingStream):
         if hello.resume is not None:
             broker.supersede(hello.resume, origin)
         self.resume(origin, hello.seen)
+        if hello.node not in ("", broker.node) and hello.sent > hello.seen:
+            self.repeated = hello.sent
         self._reader.limit = FRAME_MAX
         refused = ledger.refused(origin)
         broker.greet(self)
@@ -448,6 +451,7 @@ class Session(SessionWorker, IncomingStream):
             self._is_ahead(hello),
             f"{inboxes_at(broker.node, principal.user)}{broker.epoch}.",
             broker.departed.find(origin),
+            broker.refuges(),
         )
         # A counter accepts what another connection brought.
         self.post(encode(welcome), broker.promise if self.counter else 0)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tidings.event import Batch, Event
-from tidings.event.relayed import is_for, is_late, moved_for, restored
+from tidings.event.relayed import OWN_REPEAT, is_for, is_late, moved_for, restored
 from tidings.exchange import Need, Positions, Rows
 from tidings.filters import Filter
 from tidings.ids import Origin
@@ -299,7 +299,7 @@ def _lacked(cursor: Cursor, rows: range, stored: StoredBatch) -> Rows:
         return rows
     if stored.first <= cursor.cut:
         return ()
-    if not cursor.had or not stored.provenance:
+    if not cursor.had or stored.provenance in (b"", OWN_REPEAT):
         return rows
     return cursor.unhad(restored(stored.raw, Origin(), stored.provenance), rows)
 

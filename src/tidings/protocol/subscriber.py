@@ -337,8 +337,9 @@ def _relayed(message: Relay, raw: bytes) -> RelayedBatch:
     origin = ForwardedOrigin(message.system, message.epoch, message.source)
     first = FirstNode(message.first_node, message.first_epoch, message.is_volatile)
     after = message.after if isinstance(message, OrderedRelay) else b""
-    age_us = max(0, message.age_us)
-    return RelayedBatch(raw, origin, first, numbers, age_us, is_again=message.is_again, after=after)
+    batch = RelayedBatch(raw, origin, first, numbers, max(0, message.age_us), is_again=message.is_again)
+    batch.after, batch.is_repeat = after, message.is_repeat
+    return batch
 
 
 def _last_counter(batch: Batch) -> int:

@@ -36,6 +36,7 @@ class SimulatedClient:
         self.name = name
         self.node = node
         self.follows = False  # whether it goes where its node sends it
+        self.roams = False  # whether it goes to another node if its own can't be reached
         self.is_up = False
         self.pace_s = 0.0  # longest time that it takes to process one batch
         self._epoch = 0
@@ -112,6 +113,8 @@ class SimulatedClient:
             if end is not None:
                 end.close()
         elif end is None:
+            if self.roams and self.connection.refuges:
+                self.node = self.world.nodes[parse(self.connection.refuges[0]).host]
             self._retry()
         else:
             self._end = end

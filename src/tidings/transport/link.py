@@ -75,6 +75,8 @@ class Link(Carrier):
         self._unasked = 0  # refused events that were reported
         self._warn_at = 0.0
         self._warned = ""  # the last reported reason for a parting
+        self._elsewhere_s = inf
+        self._gone_at = inf  # when the connection was lost
         self._older = 0  # number of warnings that the store is an older one
         self._for_connection: list[Wait] = []
         self._for_room: list[Wait] = []
@@ -83,11 +85,18 @@ class Link(Carrier):
 
     # Life
 
-    def start(self, dial: ConnectTo, reach: Callable[[str], ConnectTo] | None = None) -> None:
+    def start(
+        self,
+        dial: ConnectTo,
+        reach: Callable[[str], ConnectTo] | None = None,
+        elsewhere_s: float | None = None,
+    ) -> None:
         """Connect, now and whenever the connection is lost.
 
-        `reach` returns how to connect to another node: one that is to stop names some to its clients.
+        `reach` returns how to connect to another node: one that is to stop names some to its clients. After
+        `elsewhere_s` without a connection other nodes are dialled, too; None: never.
         """
+        self._elsewhere_s = inf if elsewhere_s is None else elsewhere_s
         self._task = self._loop.create_task(self._run(dial, reach), name="tidings connection")
 
     async def _run(self, dial: ConnectTo, reach: Callable[[str], ConnectTo] | None) -> None:
@@ -102,6 +111,8 @@ class Link(Carrier):
             except (OSError, TidingsError) as error:
                 self._trouble = str(error) or type(error).__name__
                 ways.rotate(-1)
+                if reach is not None and self._is_due_elsewhere():
+                    ways = deque([*_reached(reach, self.core.refuges), *ways])
             else:
                 await self._is_gone.wait()
                 if reach is not None and self.core.places:
@@ -112,6 +123,13 @@ class Link(Carrier):
                 self._fail(Disconnected(self._trouble))
             else:
                 await asyncio.sleep(self._backoff.next_s())
+
+    def _is_due_elsewhere(self) -> bool:
+        """Whether its node is gone for so long that others are dialled; once for each loss."""
+        is_due = self._loop.time() - self._gone_at >= self._elsewhere_s
+        if is_due:
+            self._gone_at = inf
+        return is_due
 
     def _despair(self, hopeless: Hopeless) -> None:
         """Give up, unless the node was reached once: then it may be repaired, and is waited for."""
@@ -210,6 +228,7 @@ class Link(Carrier):
             self._timer.cancel()
         if self.core.is_up:
             self._backoff.reset()
+            self._gone_at = self._loop.time()
         self.core.lost(self._loop.time())
         super().connection_lost(error)
 
