@@ -44,7 +44,7 @@ from tidings.overlay.relaying import LinkCursor
 from tidings.overlay.service import Overlay
 from tidings.protocol.arguments import NAME_LENGTH_MAX, check_readable
 from tidings.protocol.broker import Broker
-from tidings.protocol.channels import MARK, OneChannel
+from tidings.protocol.channels import MARK, JoiningClient, OneChannel
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.cursors import Cursor
 from tidings.protocol.incoming import IncomingStream
@@ -260,7 +260,7 @@ class ChannelService(Service):
 
     # Members
 
-    def join(self, session: Session, channel: str) -> Deferred[None]:
+    def join(self, client: JoiningClient, channel: str) -> Deferred[None]:
         """Return a reply that comes when events of a channel come to this node; a member follows."""
         reply: Deferred[None] = Deferred()
 
@@ -276,7 +276,7 @@ class ChannelService(Service):
             self.ordering.enter(channel).then(entered, ignore)
 
         def entered(_none: None) -> None:
-            if session.is_closed:
+            if client.is_closed:
                 reply.fail(Refused("away", "the client has gone"))
             elif self.trees.get(channel) is None:
                 reply.fail(ChannelNotFound(channel, "it was deleted"))
@@ -284,7 +284,7 @@ class ChannelService(Service):
             self.trees.arrived(channel)
 
         def again(error: TidingsError) -> None:
-            if isinstance(error, Refused) and error.code in ("busy", "no-way") and not session.is_closed:
+            if isinstance(error, Refused) and error.code in ("busy", "no-way") and not client.is_closed:
                 self._overlay.later(AGAIN_S, search)  # channel or network change their shape just now
             else:
                 reply.fail(error)

@@ -137,7 +137,9 @@ class Handover(Service):
         address = self._address(node, request.to)
         bound = [one.durable for one in request.subscriptions if one.durable and not is_moved(one)]
         if bound:
-            raise MoveRefused(request.to, f"{bound[0]!r} is durable, and of a channel or pattern")
+            raise MoveRefused(request.to, f"{bound[0]!r} is a durable pattern, which can't move")
+        if any(map(self._is_ordered, request.subscriptions)):
+            raise MoveRefused(request.to, "a member of a causal or total channel can't move: leave it before")
         if session in self._leaving:
             raise MoveRefused(request.to, "the client is on its way already")
         departure = Departure(self._broker, self._overlay, self, session, node, self._token())
@@ -156,6 +158,11 @@ class Handover(Service):
             return msgspec.to_builtins(structs.replace(to, dropped=session.unsent))
 
         return reply.map(handed_over)
+
+    def _is_ordered(self, wanted: SubscribeRequest) -> bool:
+        """Whether a subscription is that of a member for whom events of its channel may be held here."""
+        channels = self._broker.channels
+        return channels is not None and wanted.channel is not None and channels.is_ordered(wanted.channel)
 
     def _find(self, to: str) -> str:
         """Return the id of the node to which a client wants to go; MoveRefused if it can't."""
@@ -211,7 +218,7 @@ class Handover(Service):
         """Expect a client; the answer comes when its subscriptions are in force."""
         if self._overlay.is_draining:
             raise MoveRefused(self._broker.name, "it is drained itself")
-        self._broker.arrivals.open(about)
+        arrival = self._broker.arrivals.open(about)
         if not about.subscriptions and not about.cursors:
             return None
 
@@ -220,7 +227,13 @@ class Handover(Service):
                 self._broker.arrivals.end(about.token)
                 raise Disconnected(f"nodes can't be reached: {', '.join(told.missing)}")
 
-        return self._overlay.in_force().map(found)
+        in_force: Deferred[InForce] = Deferred()
+
+        def joined(_none: None) -> None:
+            self._overlay.in_force().then(in_force.resolve, in_force.fail)
+
+        arrival.joined.then(joined, in_force.fail)
+        return in_force.map(found)
 
     def _brought(self, brought: Brought) -> None:
         arrival = self._broker.arrivals.get(brought.token)
@@ -444,10 +457,10 @@ def _travelling(batch: RelayedBatch, was_handed: bool) -> MovedBatch:
 
 def is_gathered(wanted: SubscribeRequest) -> bool:
     """Whether another node can gather what a subscription matches, before its client is there."""
-    others = wanted.queue is not None or wanted.pattern is not None or wanted.channel is not None
+    others = wanted.queue is not None or wanted.pattern is not None
     return not (others or wanted.link or wanted.last or wanted.is_stored or wanted.on_slow == "spill")
 
 
 def is_moved(wanted: SubscribeRequest) -> bool:
     """Whether a durable subscription moves with its client."""
-    return wanted.durable is not None and wanted.channel is None and wanted.pattern is None
+    return wanted.durable is not None and wanted.pattern is None

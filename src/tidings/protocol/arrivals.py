@@ -33,9 +33,11 @@ from tidings.ids import ForwardedOrigin, Origin
 from tidings.protocol.access import NOBODY, OpenAuthenticator, Principal
 from tidings.protocol.answers import hears
 from tidings.protocol.arguments import SubscribeRequest
+from tidings.protocol.channels import filter_of
 from tidings.protocol.cursors import Cursor, Options, options_in
 from tidings.protocol.ledger import identity_of
 from tidings.protocol.messages import HandedOver
+from tidings.replies import Deferred, all_of, failed, resolved
 from tidings.store.interface import Durable, RecordKind
 
 if TYPE_CHECKING:
@@ -190,7 +192,9 @@ class Gathering(EventSink):
 class _Waiting:
     """A subscription, or a cursor, that gathers until its client, or all that it brings, is here."""
 
-    def __init__(self, broker: Broker, asked: Filter, principal: Principal, is_passive: bool) -> None:
+    def __init__(
+        self, broker: Broker, asked: Filter, principal: Principal, is_passive: bool, channel: str = ""
+    ) -> None:
         self._broker = broker
         self.gathering = Gathering(broker.node)
         self.subscription = NodeSubscription(
@@ -201,6 +205,7 @@ class _Waiting:
             owner=self,
             asked=asked,
         )
+        self.subscription.channel = channel
         broker.exchange.subscribe(self.subscription)
         self._is_open = True
 
@@ -218,7 +223,7 @@ class _WaitingCursor(_Waiting):
         self, broker: Broker, moved: MovedCursor, owner: str, token: str, principal: Principal
     ) -> None:
         asked, options = Filter(moved.filter), _options_of(moved)
-        super().__init__(broker, asked, principal, options.passive)
+        super().__init__(broker, asked, principal, options.passive, options.channel)
         stored = structs.replace(options, arriving=token).encode()
         position = broker.position
         record = Durable(moved.name, owner, moved.filter, position, position, stored)
@@ -283,7 +288,10 @@ class _WaitingSubscription(_Waiting):
     """A subscription whose client is on its way here."""
 
     def __init__(self, broker: Broker, wanted: SubscribeRequest, principal: Principal) -> None:
-        super().__init__(broker, Filter(wanted.filter), principal, wanted.passive)
+        asked, channel = Filter(wanted.filter), wanted.channel or ""
+        if channel:
+            asked &= filter_of(channel)
+        super().__init__(broker, asked, principal, wanted.passive or bool(channel), channel)
         self.wanted = wanted
 
     def pass_on(self, subscription: NodeSubscription, consumer: WaitingConsumer) -> None:
@@ -317,11 +325,34 @@ class Arrival:
         self.is_finished = False
         self.subscriptions: dict[int, _WaitingSubscription] = {}
         self.cursors: dict[str, _WaitingCursor] = {}
-        owner = about.source or ""
-        for moved in about.cursors:
-            self.cursors[moved.name] = _WaitingCursor(broker, moved, owner, about.token, principal)
-        for wanted in about.subscriptions:
-            self.subscriptions[wanted.number] = _WaitingSubscription(broker, wanted, principal)
+        self.is_closed = False
+        members = [self._take_in(moved, principal) for moved in about.cursors]
+        members += [self._take_in(wanted, principal) for wanted in about.subscriptions]
+        self.joined = all_of(members)
+        """Comes when events come here of all channels of which the client is a member."""
+
+    def _take_in(self, wanted: MovedCursor | SubscribeRequest, principal: Principal) -> Deferred[None]:
+        """Gather for a subscription: that of a member begins when events of its channel come here."""
+        channel = _options_of(wanted).channel if isinstance(wanted, MovedCursor) else wanted.channel
+
+        def begin(_joined: None) -> None:
+            about = self.about
+            if self.is_closed:
+                raise Refused("away", "the client does not come")
+            if isinstance(wanted, MovedCursor):
+                owner = about.source or ""
+                cursor = _WaitingCursor(self._broker, wanted, owner, about.token, principal)
+                self.cursors[wanted.name] = cursor
+            else:
+                waiting = _WaitingSubscription(self._broker, wanted, principal)
+                self.subscriptions[wanted.number] = waiting
+
+        if not channel:
+            begin(None)
+            return resolved(None)
+        if self._broker.channels is None:
+            return failed(Refused("not-found", "this node has no channels"))
+        return self._broker.channels.join(self, channel).map(begin)
 
     def bring(self, name: str, batches: Iterable[MovedBatch]) -> None:
         """Store events that waited for one of its durable subscriptions."""
@@ -353,6 +384,7 @@ class Arrival:
 
     def close(self) -> None:
         """Give up what waits: the client is here, or does not come."""
+        self.is_closed = True
         self._broker.timers.cancel(self.give_up)
         for waiting in self.subscriptions.values():
             waiting.close()
@@ -444,7 +476,7 @@ class Arrivals:
 
 def _alike(wanted: SubscribeRequest) -> SubscribeRequest:
     """A subscription without what differs from one connection to the next."""
-    return structs.replace(wanted, number=0, credit=0)
+    return structs.replace(wanted, number=0, credit=0, passive=wanted.passive and not wanted.channel)
 
 
 def _options_of(moved: MovedCursor) -> Options:

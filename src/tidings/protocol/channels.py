@@ -53,6 +53,14 @@ class OneChannel(Mapping[int, str]):
         return self._count
 
 
+class JoiningClient(Protocol):
+    """Client that joins a channel: its session here, or its arrival, if it is on its way."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has gone."""
+
+
 class Channels(Protocol):
     """The channels of a node, as the broker asks for them."""
 
@@ -60,7 +68,7 @@ class Channels(Protocol):
     def members_of(self) -> Mapping[NodeSubscription, str]:
         """Subscriptions to all events of channels with members here; they take nothing, a match is all."""
 
-    def join(self, session: Session, channel: str) -> Deferred[None]:
+    def join(self, client: JoiningClient, channel: str) -> Deferred[None]:
         """Return a reply that comes when events of a channel come to this node; a member follows."""
 
     def refusals(
