@@ -178,6 +178,21 @@ def test_a_voter_that_never_answers_is_parted_from_when_too_much_is_kept_for_it(
     assert voters.check()[-1].last == LOG_MAX + 49
 
 
+def test_a_voter_that_is_behind_gets_the_rest_though_nothing_waits_at_the_others() -> None:
+    voters = Voters(names="abc")
+    voters.parts = [{"c"}]
+    voters.publish(1, 1)
+    voters.run(PATIENCE_S * 4)
+    assert voters["a"].got
+    assert not voters["c"].got
+    for name in "ab":
+        voters[name].start()
+    voters.parts = []
+    voters.run(PATIENCE_S * 8)
+    assert [entry.last for entry in voters["c"].got] == [1]
+    voters.check()
+
+
 def test_a_sequencer_of_a_term_long_past_is_not_believed() -> None:
     voters = Voters(names="abc")
     voters.publish(1, 1)

@@ -164,6 +164,7 @@ class Sequencer:
         self._first = 0  # entry with which its term as the sequencer began
         self._wishes: dict[str, bool] = {}  # nodes that want to be voters, or no longer
         self._patience: float | None = None
+        self._is_urged = False  # a voter that lacks entries wants to be the sequencer, and can't
         self.is_changed = False
         self._follow_log()
 
@@ -257,8 +258,8 @@ class Sequencer:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a sequencer is needed: entries are not agreed, or voters are to change."""
-        return self.last > self.agreed or bool(self._wishes)
+        """Whether a sequencer is needed: entries are not agreed, or lacked, or voters are to change."""
+        return self.last > self.agreed or bool(self._wishes) or self._is_urged
 
     @property
     def base_listed(self) -> Mapping[int, int]:
@@ -414,7 +415,7 @@ class Sequencer:
     def _elect(self, now: float) -> None:
         if self._votes is None or 2 * len(self._votes & set(self.voters)) <= len(self.voters):
             return
-        self._votes, self.leader, self._patience = None, self._node, None
+        self._votes, self.leader, self._patience, self._is_urged = None, self._node, None, False
         self._followers = {one: _Follower(self.last + 1, now) for one in self.voters if one != self._node}
         self._add(Entry(self.term, voters=self.voters))
         self._first = self.last
@@ -453,13 +454,15 @@ class Sequencer:
             self._voted = node
             self.is_changed = True
             self._patience = now + PATIENCE_S * (1 + self._chance())
+        elif not is_new and not self.leader:
+            self._is_urged = True
         self._tell(node, Voted(self.term, granted))
 
     def _hear_entries(self, node: str, message: Append) -> None:
         if message.term < self.term:
             self._tell(node, Appended(self.term, ok=False, last=self.last))
             return
-        self.leader, self._votes, self._patience = node, None, None
+        self.leader, self._votes, self._patience, self._is_urged = node, None, None, False
         before = message.before
         if before > self.last or (before >= self._base and self._term_of(before) != message.before_term):
             self._tell(node, Appended(self.term, ok=False, last=min(self.last, before - 1)))
