@@ -10,8 +10,10 @@ import pytest
 from node.peers import run
 from overlay.real import Line
 
+from tidings.errors import ConfigError
 from tidings.node.discovery import FoundNode
 from tidings.node.server import Node
+from tidings.node.settings import load
 
 NAMES = ("a", "b", "c", "d")
 
@@ -75,7 +77,7 @@ def test_nodes_that_are_found_on_the_network_and_are_linked_are_one_subnet(
     monkeypatch.setattr(Node, "_discover", no_multicast)
 
     async def work() -> None:
-        settings = {name: {"mdns": True} for name in "abc"} | {"d": {"subnet": "none", "mdns": True}}
+        settings = {name: {"mdns": True, "subnet": "auto"} for name in "abc"} | {"d": {"mdns": True}}
         async with Line(*NAMES, home=tmp_path, settings=settings) as line:
             records = {name: line[name].driver.core.overlay.topology for name in NAMES}
             ids = {name: line[name].driver.broker.node for name in NAMES}
@@ -87,3 +89,9 @@ def test_nodes_that_are_found_on_the_network_and_are_linked_are_one_subnet(
             assert records["d"].own.subnet == ""
 
     run(work())
+
+
+def test_a_subnet_that_is_to_be_found_needs_multicast() -> None:
+    with pytest.raises(ConfigError, match=r"--subnet: subnet: .*--mdns"):
+        load(flags={"subnet": "auto"})
+    assert load(flags={"subnet": "hall"}).subnet_label == "hall"

@@ -21,6 +21,8 @@ from tidings.store.directory import FILES
 
 TARGETS_MAX = 256
 """Addresses to which one node sends its beacons."""
+AUTO = "auto"
+"""Label of a subnet that is to be found."""
 Offers = Literal["all", "declared"]
 """Which events other nodes must expect from a node."""
 PORT = 7300
@@ -165,7 +167,7 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         Name | None,
         _about(
             "label of the node's local network: of the nodes with one label, the one with the smallest id"
-            " carries the events of the others; default: that of the nodes found by `mdns`; `none`: none",
+            " carries the events of the others; `auto`: that of the nodes found by `mdns`",
             "hall",
             "LABEL",
         ),
@@ -369,8 +371,8 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def subnet_label(self) -> str:
-        """The label of its local network that the settings give; empty for none."""
-        return "" if self.subnet is None or self.subnet == "none" else self.subnet
+        """The label of its local network that the settings give; empty for none, and for one to be found."""
+        return "" if self.subnet is None or self.subnet == AUTO else self.subnet
 
     @property
     def node_name(self) -> str:
@@ -387,6 +389,8 @@ def check(config: NodeConfig, places: Mapping[str, str]) -> None:
     """Raise ConfigError, with the place of the setting, for what can't be together."""
     check_host(config.host, config.security, places["host"])
     _check_found(config, "mdns", config.mdns, places)
+    if config.subnet == AUTO and not config.mdns:
+        raise ConfigError(places["subnet"], "subnet", "the nodes of a network are found with --mdns; give it")
     _check_found(config, "search_hops", config.search_hops > 0, places)
     _check_adhoc(config, places)
     _check_sensors(config, places["sensor_http_port"])

@@ -21,7 +21,7 @@ from tidings.log.segments import SealedFiles
 from tidings.node import compiled, logs, metrics
 from tidings.node.assembly import Archiving, CoreSettings, NodeService
 from tidings.node.concepts import load_taxonomy
-from tidings.node.config import NodeConfig, check_host, parse_targets
+from tidings.node.config import AUTO, NodeConfig, check_host, parse_targets
 from tidings.node.driver import Driver, SteadyClock
 from tidings.node.http import PLAIN_TEXT, HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
@@ -154,7 +154,7 @@ class Node:
                 taxonomy=load_taxonomy(self.config.concepts),
                 leaf=bool(self.config.leaf),
                 subnet=self.config.subnet_label,
-                finds=self.config.mdns and self.config.subnet is None,
+                finds=self.config.subnet == AUTO,
                 offers_all=self.config.offers != "declared",
                 tolerate=self.config.tolerate,
                 reroute_s=self.config.reroute_s,
