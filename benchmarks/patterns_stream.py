@@ -69,8 +69,8 @@ class CountingProcessor(StatefulProcessor):
         timerValues: TimerValues,  # noqa: ARG002, N803
     ) -> Iterator[pd.DataFrame]:
         """Called by Spark with all rows of a key in a micro-batch."""
-        known = self._state.get() if self._state.exists() else (0,)
-        self._state.update((known[0] + sum(map(len, rows)),))
+        known = self._state.get() if self._state.exists() else None
+        self._state.update(((0 if known is None else known[0]) + sum(map(len, rows)),))
         yield pd.DataFrame({"rows": pd.Series([], dtype="int64")})
 
     def close(self) -> None:

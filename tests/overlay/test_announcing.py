@@ -109,7 +109,7 @@ def test_what_goes_before_a_new_neighbour_was_reached_is_not_announced() -> None
     offers = [far.advertise("x > 0"), far.advertise("y > 0")]
     net.run()
     assert net.table("c", of="b") == ["x > 5", "y > 5"]
-    spreading = net["b"].core.overlay.routing._spreading
+    spreading = net["b"].core.overlay.routing.spreading
     under_way = [spreading._want_all(net.neighbour("b", "c")), spreading._offer_all(net.neighbour("b", "a"))]
     for steps in under_way:
         next(steps)  # it has looked which there are

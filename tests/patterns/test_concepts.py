@@ -21,3 +21,13 @@ def test_units_and_terms_of_a_taxonomy_are_written_out_in_steps() -> None:
         Pattern("a[type = 'x' AND value > 5 'bogus']", taxonomy=taxonomy)
     with pytest.raises(PatternError, match="where a step is made"):
         Pattern(step("a", "value > 5"), taxonomy=taxonomy)
+
+
+@pytest.mark.parametrize(
+    ("unit", "problem"), [("florin", "florin"), ("K", "K")], ids=["unknown", "of another kind"]
+)
+def test_a_step_with_a_wrong_unit_is_refused_with_its_place(unit: str, problem: str) -> None:
+    text = f"a[type = 'A']\nTHEN b[value > 50 'µg/m³' AND value < 9 '{unit}'] WITHIN 1 min"
+    with pytest.raises(PatternError, match=problem) as caught:
+        Pattern(text, taxonomy=Taxonomy())
+    assert str(caught.value).startswith("line 2, column ")

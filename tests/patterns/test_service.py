@@ -15,7 +15,7 @@ from patterns.reference import Given, Said
 from patterns.samples import S, events, expected, patterns
 from tidings import Batch, Event, Pattern
 from tidings.event.values import EPOCH, MICROSECOND
-from tidings.patterns import matcher
+from tidings.patterns import matcher, runs
 from tidings.protocol.messages import Bye
 
 AB = "a[type = 'A'] THEN b[type = 'B'] WITHIN 300 s BY k RETURN a.n, b.n LATE 0 s"
@@ -297,3 +297,35 @@ def test_events_that_are_not_stored_count_one_by_one_though_they_have_one_time()
     rig.run()
     rig.pass_time(301)
     assert found(bob) == [("match", 0, 300), ("match", 0, 300)]
+
+
+TOO_MANY = [
+    ("late", [at(1, "A", 100), at(2, "A", 50)]),
+    ("no key", [at(1, "A", 0, k=1.5)]),
+    ("key too long", [at(1, "A", 0, k="x" * 1_001)]),
+    ("too many keys", [at(n + 1, "A", n, k=n) for n in range(4)]),
+    ("too many partial matches", [at(n + 1, "A", n) for n in range(4)]),
+    ("too many events wait", [at(n + 1, "A", 10) for n in range(4)]),
+]
+
+
+@pytest.mark.parametrize(("reason", "given"), TOO_MANY)
+def test_what_can_not_be_used_is_counted_and_is_in_the_history_late_with_its_reason(
+    reason: str, given: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = {
+        "too many keys": (matcher, "KEYS_MAX"),
+        "too many partial matches": (runs, "RUNS_MAX"),
+        "too many events wait": (matcher, "WAITING_MAX"),
+    }
+    if reason in limits:
+        monkeypatch.setattr(*limits[reason], 3)
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b", name="bob")
+    bob.subscribe(pattern=f"{AB} AS 'pair'", durable="d")
+    bob.subscribe(2, "type = 'pair.late'")
+    ann.publish(*given)
+    rig.run()
+    rig.pass_time(5)
+    assert [(one["reason"], one["pattern"]) for one in bob.events(2)] == [(reason, "bob/d")]
+    assert rig.broker.tallies["patterns_unused", reason] == 1

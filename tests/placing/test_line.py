@@ -194,3 +194,49 @@ def test_a_node_that_loses_a_pattern_of_a_session_leads_to_a_gap_and_a_new_begin
     publish(source, at("B", 10), at("A", 20), at("B", 30), at("A", 900, k="push"))
     net.run(5)
     assert spans(matches) == [("x", 20, 30)]
+
+
+def test_events_that_wait_for_a_pattern_to_come_back_survive_a_restart() -> None:
+    net = line()
+    far = net.app("n3")
+    far.advertise("type IN ('A', 'B')")
+    matches = net.app("n1").subscribe(pattern=LATER, durable="d")
+    net.run(10)
+    publish(far, at("A", 0))
+    net.run(2)
+    net.cut("n2", "n3")
+    net.run(0.5)
+    near = net.app("n2", "near")
+    near.advertise("type = 'B'")
+    net.run(0.5)
+    publish(near, at("B", 10))
+    net.run(1)
+    (held,) = [one for one in net["n2"].core.placing.placements if one.phase == "fetching"]
+    assert len(held.watch.held) == 1
+    net["n2"].crash()
+    net["n2"].start()
+    net.run(0.5)
+    net.heal("n2", "n3")
+    net.run(20)
+    publish(near, at("B", 1_000, k="push"))
+    net.run(5)
+    assert spans(matches) == [("x", 0, 10)]
+
+
+def test_a_node_is_ready_for_a_pattern_when_the_other_has_all_events_from_before() -> None:
+    net = line()
+    far, near = net.app("n3"), net.app("n1")
+    far.advertise("type IN ('A', 'B')")
+    offer = near.advertise("type = 'B'")
+    matches = near.subscribe(pattern="a[type IN ('A', 'B')] LATE 0 s BY k")
+    net.run(10)
+    offer.end()
+    net.run(0.9)
+    net.part("n1", "n2")  # what is sent now comes when the link is there again
+    publish(far, at("A", 0), at("A", 1), at("A", 2))
+    net.run(0.3)
+    net.heal("n1", "n2")
+    publish(far, at("A", 3))
+    net.run(30)
+    assert spans(matches) == [("x", second, second) for second in range(4)]
+    assert where(net) == "n3"

@@ -36,7 +36,7 @@ class Spreading:
         self._undeclared = UndeclaredTypes(self._offer_all_others)
         self._exchange.watcher = self
         self.on_offer: Callable[[str, Filter | None], None] = lambda _node, _offer: None
-        """Called with what a neighbour, or with "" a client here, offers, before all else; None: less."""
+        """Called first, with what a neighbour, or with "" a client here, offers; None: something less."""
         if not offers_all:
             broker.before_publishing = self._undeclared.look
 
