@@ -36,8 +36,8 @@ STEP_EVERY = 10
 """One row in so many is a step."""
 ROUNDS = 2
 STATE_KEYS, STATE_EVENTS, STATE_TIMES = 100_000, 1_000_000, 10
-STATE_FILES = 5
-"""Files, and batches, of STATE_EVENTS."""
+STATE_FILES = 1
+"""Files, and batches, of STATE_EVENTS: a key costs a few calls between Java and Python in each batch."""
 COLLECTIONS = 3
 """How often garbage is collected before memory is looked at."""
 TEXT = "a[type = 'A'] THEN b[type = 'B' AND value > a.value] WITHIN 60 s BY key LATE 0 s"

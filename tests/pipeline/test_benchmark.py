@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 pytest.importorskip("pyspark")
-from benchmarks import flows, patterns, pipeline, pipeline_size, pipeline_spark
+from benchmarks import flows, patterns, patterns_stream, pipeline, pipeline_size, pipeline_spark
 from tidings.node import compiled
 
 if TYPE_CHECKING:
@@ -76,12 +76,18 @@ def test_a_small_run_of_back_tests_measures_every_workload(
         monkeypatch.setattr(flows, name, value)
     for name, value in (("EVENTS", 20_000), ("ROWS", 20_000), ("STATE_KEYS", 2_000), ("STATE_EVENTS", 4_000)):
         monkeypatch.setattr(patterns, name, value)
+    small = {"ROWS": 8_000, "FILES": 2, "KEYS": 100, "ROUNDS": 1}
+    small |= {"STATE_KEYS": 100, "STATE_EVENTS": 2_000, "STATE_TIMES": 2, "COLLECTIONS": 1}
+    for name, value in small.items():
+        monkeypatch.setattr(patterns_stream, name, value)
     figures = flows.run(True, print)
     assert [one["name"] for one in figures["workloads"]] == [
         "opening a saved index, over building it",
         "back-test by two tasks, over one process that builds the index",
         "back-test of sealed files, over a live log",
         "memory of a state after ten times as many events",
+        "a pattern in a stream, rate over that of a processor that only counts",
+        "memory of Spark with 100,000 keys of a pattern after ten times as many events",
         "100 patterns at a node, rate over that of plain subscriptions",
         "a pattern in a task, one row in ten a step, over an idle task",
         "memory of 100,000 keys of a pattern after ten times as many events",
