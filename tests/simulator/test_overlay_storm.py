@@ -17,10 +17,12 @@ from tidings.filters import Filter
 from tidings.overlay import announcing, coordinating, routing, spreading
 from tidings.overlay.coordinating import Coordinating
 from tidings.overlay.intake import Intake
+from tidings.overlay.numbers import Numbers
 from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.routing import Routing
 from tidings.overlay.table import TableEntry
 from tidings.protocol.connection import Connection
+from tidings.protocol.cursors import Cursor
 from tidings.protocol.relays import Relays
 from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.simulator import overlay_storm
@@ -28,7 +30,7 @@ from tidings.simulator.overlay_storm import OverlayStorm
 from tidings.simulator.storm import run_storm
 from tidings.store.interface import RecordKind, StoredBatch
 
-SEEDS = range(often(20))
+SEEDS = range(often(20, at_least=20))
 DEADLY = range(6, 6 + often(3))
 SHORT_S = 6.0
 FOUND_WITHIN = 25
@@ -138,6 +140,16 @@ def forget_the_way(self: LinkConsumer, stored: StoredBatch) -> Batch:
     return batch
 
 
+def take_for_all(self: LinkCursor, position: int) -> None:
+    Cursor.acknowledge(self, position)
+    self.levels = [max(level, position) for level in self.levels]
+
+
+def begin_once(self: Numbers, epoch: int) -> None:
+    if not self._epochs:
+        BEGIN(self, epoch)
+
+
 class Forgotten(RecordKind[Any, Any]):
     """Records that are not there after a start."""
 
@@ -147,7 +159,7 @@ class Forgotten(RecordKind[Any, Any]):
 
 DURABLE, PIECES, MATCH = Intake.durable, announcing._pieces, Exchange.match
 CONSUMER, DETACH, CONFIRM = LinkConsumer.__init__, LinkConsumer.detach, Connection.confirm
-BATCH_OF = LinkConsumer.batch_of
+BATCH_OF, BEGIN = LinkConsumer.batch_of, Numbers.begin
 FORGOTTEN = Forgotten("neighbour-filter", TableEntry)
 Change = tuple[Any, str, Any]
 FAULTS: dict[str, tuple[list[Change], str]] = {
@@ -169,17 +181,24 @@ FAULTS: dict[str, tuple[list[Change], str]] = {
     "forgets a neighbour before others replace it": ([(Routing, "_haunt", Routing._dismiss)], "missing"),
     "hands nothing on that it has had": ([(Relays, "_relay_again", lambda *_: None)], "missing"),
     "goes on from the present when nodes move": ([(LinkCursor, "inherit", lambda *_: None)], "missing"),
+    "takes what a neighbour has for what all have": ([(LinkCursor, "acknowledge", take_for_all)], "missing"),
+    "begins no new epoch when it starts": ([(Numbers, "begin", begin_once)], "missing|does not get|after"),
 }  # fmt: skip
 
 
-FIRST = {"acknowledges before the commit": 12, "forgets what was under way": 6}
+FIRST = {
+    "acknowledges before the commit": 12,
+    "begins no new epoch when it starts": 5,
+    "forgets what was under way": 6,
+    "takes what a neighbour has for what all have": 7,
+}
 """Where the search for a rare fault begins: at a seed that found it, as the seeds before it cost 17 s. Where
 the nodes have changed since, another seed is found, later."""
 
 
-def storms(count: int, first: int = 0, subnets: bool = False) -> None:
+def storms(count: int, first: int = 0, subnets: bool = False, declared: bool = False) -> None:
     for number in range(count):
-        overlay_storm((first + number) % count, SHORT_S, subnets=subnets)
+        overlay_storm((first + number) % count, SHORT_S, subnets=subnets, declared=declared)
 
 
 OF_SUBNETS: dict[str, tuple[list[Change], str]] = {
@@ -208,3 +227,11 @@ def test_nodes_that_err_are_found_out(fault: str, monkeypatch: pytest.MonkeyPatc
         storms(FOUND_WITHIN, FIRST.get(fault, 0))
     (note,) = failed.value.__notes__
     assert note.startswith("seed ")
+
+
+def test_a_node_that_does_not_wait_for_answers_to_new_offers_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LinkCursor, "expect", lambda *_, **_more: None)
+    with pytest.raises(AssertionError, match="missing"):
+        storms(FOUND_WITHIN, first=6, declared=True)
