@@ -1,0 +1,115 @@
+"""Neighbours that lie or ask for too much: refused or contained, counted, and of no harm to others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from overlay.network import Network
+
+from tidings.errors import FilterError, Refused
+from tidings.event.relayed import FirstNode
+from tidings.overlay import pruning, relaying, table
+from tidings.overlay.numbers import Numbers
+
+
+def line() -> Network:
+    """liar - b - c."""
+    return Network(("liar", "b"), ("b", "c"))
+
+
+def say(net: Network, operation: str, **arguments: Any) -> list[Any]:
+    """Have the liar ask b for something; the reply, or the error."""
+    link = net.neighbour("liar", "b").link
+    assert link is not None
+    told: list[Any] = []
+    link.connection.request(operation, arguments).then(told.append, told.append)
+    link.flush()
+    net.run(1)
+    return told
+
+
+def works(net: Network) -> bool:
+    """Whether b and c still are one network."""
+    got = net.app("c").subscribe("type = 'probe'")
+    net.run()
+    net.app("b").publish(1, type="probe")
+    net.run()
+    return got.values == [1]
+
+
+@pytest.mark.parametrize("text", ["x >", "x = 'a", "(" * 1_000 + "x = 1", "x = 1 " + "OR x = 2 " * 100_000])
+def test_an_absurd_filter_is_refused_by_its_place_and_is_not_in_the_table(text: str) -> None:
+    net = line()
+    (error,) = say(net, "link.table", add=[(text, False)], done=True)
+    assert isinstance(error, FilterError | Refused)
+    assert net.table("b", of="liar") == []
+    (error,) = say(net, "link.offers", add=[(text, False)], done=True)
+    assert isinstance(error, FilterError | Refused)
+    assert works(net)
+
+
+def test_more_filters_than_a_neighbour_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "ENTRIES_MAX", 3)
+    net = line()
+    (error,) = say(net, "link.table", add=[(f"x = {number}", False) for number in range(9)], done=True)
+    assert isinstance(error, Refused)
+    assert (error.code, len(net.table("b", of="liar"))) == ("limit", 3)
+    assert works(net)
+
+
+def test_more_offers_than_a_neighbour_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidings.overlay.routing.OFFERS_MAX", 3)
+    assert pruning.OFFERS_MAX > 3
+    net = line()
+    (error,) = say(net, "link.offers", add=[(f"x = {number}", False) for number in range(9)], done=True)
+    assert isinstance(error, Refused)
+    assert error.code == "limit"
+    assert works(net)
+
+
+def refused(net: Network, reason: str) -> bool:
+    """Whether b refuses what the liar relays, for this reason, and delivers none of it."""
+    got = [net.app(name).subscribe("x > 0") for name in "bc"]
+    net.run()
+    net.app("liar").publish(1, 2, delivery="transient")
+    net.run()
+    return net.count("b", "relays_refused", reason) == 2 and not any(one.values for one in got)
+
+
+def test_an_event_with_the_source_of_another_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = line()
+    monkeypatch.setattr(relaying, "at_node", lambda _source, _node: "alice@c")
+    assert refused(net, "source")
+
+
+@pytest.mark.parametrize(("of", "reason"), [("c", "way"), ("b", "own")])
+def test_events_of_a_node_to_which_the_neighbour_is_not_the_way_are_refused(
+    monkeypatch: pytest.MonkeyPatch, of: str, reason: str
+) -> None:
+    net = line()
+    forged, volatile = net[of].broker.node, Numbers.volatile
+
+    def lie(self: Numbers, batch: Any) -> tuple[FirstNode, int]:
+        first, number = volatile(self, batch)
+        return FirstNode(forged, first.epoch, is_volatile=True), number
+
+    monkeypatch.setattr(Numbers, "volatile", lie)
+    assert refused(net, reason)
+
+
+def test_a_neighbour_that_confirms_what_it_was_not_sent_frees_nothing() -> None:
+    net = line()
+    net.app("liar").subscribe("x > 0", durable="mine")
+    net.run()
+    neighbour = net.neighbour("b", "liar")
+    net.part("liar", "b")
+    net.app("b").publish(1, 2)
+    net.run(0.5)
+    assert neighbour.cursor is not None
+    consumer = neighbour.cursor.consumer
+    assert consumer is not None
+    consumer.confirm([1_000, 1_000])
+    consumer.acknowledge(1_000)
+    assert neighbour.cursor.levels == [0, 0, 0]
+    assert net["b"].broker.cursors.trimmed == 0
