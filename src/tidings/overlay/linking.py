@@ -163,7 +163,8 @@ class Linking:
         digests = short_digest(wants), short_digest(offers), self.records_digest(neighbour.node)
         greeting = Greeting(*about, b"".join(digests), link.meets_here, link.only_here)
         link.connection.unpack = unpacked if greeting.unpacks else None
-        said = to_builtins(greeting, builtin_types=(bytes,))
+        told = to_builtins(greeting, builtin_types=(bytes,))
+        said = {name: value for name, value in told.items() if value}  # each byte counts after a cut
         call = link.connection.request("link.hello", said, "forget")
         call.then(partial(self._answered, pair, wants, offers), partial(self._not_answered, pair))
         link.flush()

@@ -46,6 +46,7 @@ _DECODERS = {number: msgspec.msgpack.Decoder(kind).decode for number, kind in KI
 _NODE_DECODERS = {**_DECODERS, Request.KIND: msgspec.msgpack.Decoder(RawRequest).decode}
 _WITH_EVENTS = frozenset(number for number, kind in KINDS.items() if kind.HAS_EVENTS)
 _REVERSE_HEADER = b"\x91\xc6"  # an array of one, which has as many bytes as the next four say
+_SHORT_REVERSE_HEADER = b"\x91\xc4"  # the same, as the next one says
 _read_plain_head = Struct(">I3sI").unpack_from
 
 
@@ -64,7 +65,10 @@ def encode_head(message: ProtocolMessage, size: int) -> bytes:
 
 def encode_reverse_head(size: int) -> bytes:
     """The beginning of a REVERSE frame that holds so many bytes, which are to follow it."""
-    header = _REVERSE_HEADER + size.to_bytes(4, "big")
+    if size < 1 << 8:  # each byte counts after a cut
+        header = _SHORT_REVERSE_HEADER + size.to_bytes(1, "big")
+    else:
+        header = _REVERSE_HEADER + size.to_bytes(4, "big")
     return b"%b%c%b" % ((1 + len(header) + size).to_bytes(4, "big"), Reverse.KIND, header)
 
 
