@@ -108,7 +108,7 @@ def test_a_neighbour_that_confirms_what_it_was_not_sent_frees_nothing() -> None:
     net.run(0.5)
     assert neighbour.cursor is not None
     consumer = neighbour.cursor.consumer
-    assert consumer is not None
+    assert isinstance(consumer, relaying.LinkConsumer)
     consumer.confirm([1_000, 1_000])
     consumer.acknowledge(1_000)
     assert neighbour.cursor.levels == [0, 0, 0]
