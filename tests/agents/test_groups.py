@@ -453,3 +453,58 @@ def test_a_group_of_which_nobody_wants_to_know_ends(monkeypatch: pytest.MonkeyPa
 
     info = run(work())
     assert (info.reason, info.refunded) == ("orphan", {"usd": 1})
+
+
+def test_a_condition_or_result_that_is_too_large_is_refused_and_nothing_else_suffers() -> None:
+    async def large(agent: Agent) -> str:
+        return "x" * 100_000
+
+    async def odd(agent: Agent) -> object:
+        return object()
+
+    async def half(agent: Agent) -> str:
+        return "x" * 30_000
+
+    async def work() -> None:
+        async with tidings.open() as bus:
+            with pytest.raises(Refused, match="a condition has at most 16384 bytes"):
+                await bus.group("wide", any_of(*(f"{number}" * 60 for number in range(900)))).__aenter__()
+            async with bus.group("trip", any_of("half")) as group:
+                await (await group.spawn(large)).wait()
+                await (await group.spawn(odd)).wait()
+                await group.spawn(half)
+            problems = [one.problem for one in group.info.agents]
+            assert "a result has at most 32768 bytes" in problems[0]
+            assert "a result is something that JSON can be made of" in problems[1]
+            assert group.results == {"half": "x" * 30_000}
+            async with (
+                bus.group("outer", all_of()) as outer,
+                await outer.group("inner", at_least(2)) as inner,
+            ):
+                await inner.spawn(half, name="a")
+                await inner.spawn(half, name="b")
+            assert outer.results == {"inner": {"results": 2}}
+
+    run(work())
+
+
+def test_a_restarted_node_ends_what_it_was_ending_and_its_time_out_counts_on(tmp_path: Path) -> None:
+    async def stubborn(agent: Agent) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.2)
+
+    async def work() -> GroupInfo:
+        with NodeProcess(tmp_path) as node:
+            async with tidings.connect(node.address) as bus:
+                async with bus.group("trip", any_of(), timeout_s=1.5, lease_s=60) as group:
+                    inner = await group.group("inner", all_of(), budget=None)
+                    async with inner:
+                        await inner.spawn(stubborn)
+                        node.kill()
+                        node.start()
+                return group.info
+
+    info = run(work())
+    assert (info.phase, info.reason, reasons(info)) == ("ended", "time", {"inner": "time"})

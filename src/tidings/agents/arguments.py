@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field
 from tidings.agents.events import AgentKind, Reason
 from tidings.agents.ledger import AgentState, GroupPhase
 from tidings.agents.orphans import LEASE_S_MAX, LEASE_S_MIN
+from tidings.errors import UserError
 from tidings.protocol.arguments import NAME_LENGTH_MAX, Name
 
 TIMEOUT_S_MAX = 366 * 86_400.0
@@ -178,5 +179,8 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
 
 
 def encode_result(value: object) -> bytes:
-    """Return a result as it travels."""
-    return msgspec.json.encode(value)
+    """Return a result as it travels; UserError if JSON can't be made of it."""
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"a result is something that JSON can be made of: {error}") from None

@@ -44,7 +44,7 @@ from tidings.agents.events import (
     Ordered,
     Reason,
 )
-from tidings.agents.ledger import AgentRecord, GroupLedger, GroupRecord, digest
+from tidings.agents.ledger import RESULT_SIZE_MAX, AgentRecord, GroupLedger, GroupRecord, digest
 from tidings.agents.orphans import orphan_s_max
 from tidings.errors import AgentError, GroupNotFound, NotAllowed, Refused
 from tidings.event import Batch, Event
@@ -61,6 +61,8 @@ from tidings.timers import Alarm, Leases, renewal_s
 
 GROUPS_MAX = 10_000
 """Groups of a node that have not ended."""
+CONDITION_SIZE_MAX = 16 << 10
+"""Bytes of a condition, which is part of the record of its group."""
 KEPT_MAX = 1_000
 """Groups of a node that have ended and are still shown; the log has all."""
 CONFIRM_S = 5.0
@@ -207,12 +209,15 @@ class AgentService(Service):
             parent_group, budget = above.group.group, dict(member.account.held)
         elif budget:
             self._check(principal, "funded", about)
+        condition = decode_condition(request.condition)
+        if len(msgspec.msgpack.encode(condition)) > CONDITION_SIZE_MAX:
+            raise Refused("limit", f"a condition has at most {CONDITION_SIZE_MAX} bytes")
         now_us = self._now_us
         opened = Opened(
             group=request.group,
             name=request.name,
             user=principal.user,
-            condition=decode_condition(request.condition),
+            condition=condition,
             grace_s=request.grace_s,
             until_us=None if request.timeout_s is None else now_us + round(request.timeout_s * 1e6),
             budget=budget,
@@ -546,8 +551,10 @@ class AgentService(Service):
         totals = home.ledger.totals
         if group.reason == "condition" and not member.is_done:
             done = [one for one in home.ledger.members.values() if one.is_done]
-            results = {one.name: msgspec.Raw(one.result or b"null") for one in done}
-            self._took(above, above.ledger.result(member, msgspec.json.encode(results), False, now_us))
+            results = msgspec.json.encode({one.name: msgspec.Raw(one.result or b"null") for one in done})
+            if len(results) > RESULT_SIZE_MAX:  # they are in the group itself, and in the log
+                results = msgspec.json.encode({"results": len(done)})
+            self._took(above, above.ledger.result(member, results, False, now_us))
         self._took(above, above.ledger.settle(member, totals.spent, totals.written_off, now_us))
         reason: Reason = "done" if group.reason == "condition" else group.reason or "error"
         self._took(above, above.ledger.leave(member, reason, now_us, group.problem))

@@ -422,16 +422,14 @@ class AgentGroup:
         self._renewals().remove(life)
         try:
             if result is not None:
-                await agent.result(result)
+                try:
+                    await agent.result(result)
+                except UserError as error:  # too large, or JSON can't be made of it; or its life is over
+                    reason, problem = "error", f"{type(error).__name__}: {error}"[:PROBLEM_LENGTH_MAX]
             leaving = {**life.arguments, "reason": reason, "problem": problem}
             await self._link.call("agent.leave", leaving, None, "again")
         except (AgentError, NoAnswer, Disconnected):
-            pass
-        except UserError as error:  # a result of which no JSON can be made
-            problem = f"{type(error).__name__}: {error}"[:PROBLEM_LENGTH_MAX]
-            leaving = {**life.arguments, "reason": "error", "problem": problem}
-            with suppress(AgentError, NoAnswer, Disconnected):
-                await self._link.call("agent.leave", leaving, None, "again")
+            return
         finally:
             self._members.pop(agent.id, None)
 
