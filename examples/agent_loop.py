@@ -14,7 +14,7 @@ import sys
 
 import tidings
 from tidings.agents import any_of
-from tidings.client.agents import Agent
+from tidings.client.agent import Agent
 from tidings.errors import BudgetExceeded
 
 PRICES = {"south": [400] * 1_000, "east": [500] * 1_000, "north": [310, 240, 95]}

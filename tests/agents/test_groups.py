@@ -17,7 +17,8 @@ import tidings
 from tidings.agents import all_of, any_of, at_least, seen
 from tidings.agents.arguments import GroupInfo
 from tidings.client import Bus
-from tidings.client.agents import Agent, new_cookie
+from tidings.client.agent import Agent
+from tidings.client.agents import new_cookie
 from tidings.errors import (
     AgentError,
     BudgetExceeded,

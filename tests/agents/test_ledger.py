@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tidings.agents.amounts import MICRO, Amounts, amounts_of, shown
 from tidings.agents.conditions import AnyCondition, all_of, any_of, at_least
 from tidings.agents.events import AnyHappening, Closed, Ended, Ending, Entered, Opened, Ordered
-from tidings.agents.ledger import AgentRecord, GroupLedger
+from tidings.agents.ledger import GroupLedger
+from tidings.agents.records import AgentRecord
 from tidings.errors import AgentError, BudgetExceeded, GroupEnded, LifeEnded, TidingsError, UserError
 
 

@@ -10,7 +10,7 @@ from node.peers import run
 from overlay.real import Line, allow
 
 from tidings.agents import any_of
-from tidings.client.agents import Agent
+from tidings.client.agent import Agent
 from tidings.errors import LifeEnded, NotAllowed
 
 TRIP = "type IN ('agent.opened', 'agent.entered', 'agent.funded', 'agent.granted') AND group_name = 'trip'"

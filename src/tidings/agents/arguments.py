@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from tidings.agents.events import AgentKind, Reason
-from tidings.agents.ledger import AgentState, GroupPhase
 from tidings.agents.orphans import LEASE_S_MAX, LEASE_S_MIN
+from tidings.agents.records import AgentState, GroupPhase
 from tidings.errors import UserError
 from tidings.protocol.arguments import NAME_LENGTH_MAX, Name
 

@@ -95,7 +95,7 @@ class NoticeSender:
 
 
 class AliveWatch(Generic[Who]):
-    """Who was heard of, and where; who has not been for too long. Partners that are declared count too."""
+    """Who was heard of, and where; who has not been for too long."""
 
     def __init__(self, times: AliveTimes) -> None:
         times.check()

@@ -18,9 +18,8 @@ from typing import Any
 
 import msgspec
 
-from tidings.agents.amounts import Amounts, amounts_of, shown
+from tidings.agents.amounts import amounts_of
 from tidings.agents.arguments import (
-    AgentInfo,
     EnterAgent,
     GiveResult,
     GroupInfo,
@@ -33,7 +32,7 @@ from tidings.agents.arguments import (
     WatchGroup,
     WhichGroup,
 )
-from tidings.agents.conditions import decode_condition, text_of
+from tidings.agents.conditions import decode_condition
 from tidings.agents.events import (
     AnyHappening,
     Closed,
@@ -44,10 +43,12 @@ from tidings.agents.events import (
     Ordered,
     Reason,
 )
-from tidings.agents.ledger import RESULT_SIZE_MAX, AgentRecord, GroupLedger, GroupRecord, digest
-from tidings.agents.orphans import orphan_s_max
-from tidings.errors import AgentError, GroupNotFound, NotAllowed, Refused
-from tidings.event import Batch, Event
+from tidings.agents.ledger import RESULT_SIZE_MAX, GroupLedger
+from tidings.agents.records import AgentRecord, GroupRecord, digest
+from tidings.agents.rights import check_may, check_owner, check_sees, sees
+from tidings.agents.views import TYPE, group_info, lease_terms, published, type_of
+from tidings.errors import AgentError, GroupNotFound, Refused
+from tidings.event import Batch
 from tidings.exchange import EventSink, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 from tidings.log.arguments import Nothing
@@ -77,9 +78,6 @@ STALL_S = 1.0
 """A node that is so late for the end of a lease stood still itself."""
 IDLE_S = 60.0
 """A group in which nobody runs, and that nobody has watched for so long, ends: it is an orphan itself."""
-EXPEDITED = 9
-"""Priority of orders to end."""
-TYPE = "agent."
 
 GROUPS: RecordKind[tuple[str], GroupRecord] = RecordKind("agent-group", GroupRecord)
 MEMBERS: RecordKind[tuple[str, str], AgentRecord] = RecordKind("agent", AgentRecord)
@@ -200,15 +198,14 @@ class AgentService(Service):
         if len(self._groups) - len(self._ended) >= GROUPS_MAX:
             raise Refused("limit", f"a node has at most {GROUPS_MAX} groups")
         budget, parent_group = amounts_of(request.budget), ""
-        about = {"group": request.group, "group_name": request.name}
-        self._check(principal, "opened", about)
+        check_may(principal, "opened", request.group, request.name)
         if request.parent:
             above, member = self._spoken_for(principal, request.parent, request.parent_cookie)
             if member.kind != "group":
                 raise AgentError(member.name, "only an agent of the kind 'group' stands for a group")
             parent_group, budget = above.group.group, dict(member.account.held)
         elif budget:
-            self._check(principal, "funded", about)
+            check_may(principal, "funded", request.group, request.name)
         condition = decode_condition(request.condition)
         if len(msgspec.msgpack.encode(condition)) > CONDITION_SIZE_MAX:
             raise Refused("limit", f"a condition has at most {CONDITION_SIZE_MAX} bytes")
@@ -235,7 +232,7 @@ class AgentService(Service):
 
     def _seal(self, asked: IncomingRequest, request: WhichGroup) -> None:
         home = self._find(request.group)
-        self._check_owner(asked.session.principal, home, "entered")
+        check_owner(asked.session.principal, home.group, "entered")
         self._took(home, home.ledger.seal(self._now_us))
 
     def _time_out(self, home: HomeGroup, _now: float) -> None:
@@ -254,9 +251,7 @@ class AgentService(Service):
             return _built(
                 self._terms(home, home.ledger.living(known, home.ledger.find(known).life, request.cookie))
             )
-        about = {"group": home.group.group, "group_name": home.group.name, "agent_name": request.name}
-        self._check(principal, "entered", about)
-        self._check_owner(principal, home, "entered")
+        check_may(principal, "entered", home.group.group, home.group.name, request.name)
         check_readable(request.name, "the name of an agent")
         happened = home.ledger.enter(
             request.name,
@@ -294,9 +289,7 @@ class AgentService(Service):
     def _more(self, asked: IncomingRequest, request: SpendAmounts) -> Any:
         home, member = self._own(asked, request)
         amounts = amounts_of(request.amounts, "amounts")
-        self._check(
-            asked.session.principal, "granted", {"group": home.group.group, "group_name": home.group.name}
-        )
+        check_may(asked.session.principal, "granted", home.group.group, home.group.name)
         self._took(home, home.ledger.grant(member, amounts, self._now_us))
         return _built(self._terms(home, member))
 
@@ -349,7 +342,7 @@ class AgentService(Service):
 
     def _stop(self, asked: IncomingRequest, request: StopAgents) -> None:
         home, member = self._sought(request.which)
-        self._check_owner(asked.session.principal, home, "stop")
+        check_owner(asked.session.principal, home.group, "stop")
         if member is None:
             self._took(home, home.ledger.end(request.reason, self._now_us))
         else:
@@ -358,14 +351,14 @@ class AgentService(Service):
     def _exempt(self, asked: IncomingRequest, request: StopAgents) -> None:
         """Let an agent live without a lease, as the owner of its group."""
         home, member = self._sought(request.which)
-        self._check_owner(asked.session.principal, home, "released")
+        check_owner(asked.session.principal, home.group, "released")
         for one in home.ledger.running if member is None else [member]:
             self._let_go(home, one)
 
     def _extend(self, asked: IncomingRequest, request: StopAgents) -> int:
         """Renew leases, as the owner of the group who still wants its result; how many."""
         home, member = self._sought(request.which)
-        self._check_owner(asked.session.principal, home, "renewed")
+        check_owner(asked.session.principal, home.group, "renewed")
         agents = home.ledger.running if member is None else [member]
         keys = [key for one in agents if (key := (home.group.group, one.agent)) in self._leases]
         for key in keys:
@@ -454,7 +447,8 @@ class AgentService(Service):
             return
         home.version += 1
         for event in events:
-            self._publish(home, event)
+            self._broker.announce(published(home.ledger, event))  # the log keeps it
+            self._broker.count("agent_events", reason=type_of(event).removeprefix(TYPE))
         self._keep(home, events)
         for event in events:
             self._follow(home, event)
@@ -566,32 +560,11 @@ class AgentService(Service):
             self._broker.store(MEMBERS.drop((group, agent)))
         self._broker.store(GROUPS.drop((group,)))
 
-    def _publish(self, home: HomeGroup, event: AnyHappening) -> None:
-        """Publish an event of a group, which the log keeps."""
-        kind = type(event).__struct_config__.tag
-        attributes: dict[str, Any] = {"group": home.group.group, "group_name": home.group.name}
-        agent = home.ledger.members.get(getattr(event, "agent", ""))
-        if agent is not None:
-            named = {"agent": agent.agent, "agent_name": agent.name, "life": agent.life, "where": agent.where}
-            attributes |= {name: value for name, value in named.items() if value != ""}
-        for name in ("reason", "problem", "lost", "partial", "unit", "what", "grace_s"):
-            value = getattr(event, name, None)
-            if value not in (None, ""):
-                attributes[name] = value
-        amounts: Amounts = getattr(event, "amounts", None) or getattr(event, "share", None) or {}
-        attributes |= {f"amount.{unit}": float(value) for unit, value in shown(amounts).items()}
-        priority = EXPEDITED if isinstance(event, Ordered | Ending) else None
-        header: dict[str, Any] = {} if priority is None else {"priority": priority}
-        body = msgspec.json.encode(event)
-        made = Event(f"{TYPE}{kind}", attributes, delivery="persistent", body=body, **header)
-        self._broker.announce(made)
-        self._broker.count("agent_events", reason=str(kind))
-
     # Looking
 
     def _watch(self, asked: IncomingRequest, request: WatchGroup) -> Deferred[Any]:
         home = self._find(request.group)
-        self._check_seen(asked.session.principal, home)
+        check_sees(asked.session.principal, home.group)
         self._care(home)
         after = request.after if request.after <= home.version else -1  # that of an earlier life of this node
         if home.version > after or home.group.phase == "ended":
@@ -617,86 +590,25 @@ class AgentService(Service):
 
     def _show(self, asked: IncomingRequest, request: WhichGroup) -> Any:
         home = self._find(request.group)
-        self._check_seen(asked.session.principal, home)
+        check_sees(asked.session.principal, home.group)
         return _built(self._about(home))
 
     def _list(self, asked: IncomingRequest, _nothing: Nothing) -> list[Any]:
         """Return the groups that a client may see, without their members."""
-        seen = [one for one in self._groups.values() if self._sees(asked.session.principal, one)]
+        seen = [one for one in self._groups.values() if sees(asked.session.principal, one.group)]
         return [_built(self._about(one, [])) for one in seen]
 
     def _about(self, home: HomeGroup, agents: Iterable[AgentRecord] | None = None) -> GroupInfo:
-        group, totals = home.group, home.ledger.totals
         agents = home.ledger.members.values() if agents is None else agents
-        return GroupInfo(
-            group=group.group,
-            name=group.name,
-            user=group.user,
-            condition=text_of(group.condition),
-            phase=group.phase,
-            reason=group.reason,
-            problem=group.problem,
-            opened_us=group.opened_us,
-            until_us=group.until_us,
-            ended_us=group.ended_us,
-            grace_s=group.grace_s,
-            parent=group.parent,
-            running=len(home.ledger.running),
-            members=len(home.ledger.members),
-            version=home.version,
-            given=shown(totals.given),
-            spent=shown(totals.spent),
-            refunded=shown(totals.refunded),
-            held=shown(totals.held),
-            written_off=shown(totals.written_off),
-            agents=[self._about_agent(home, one) for one in agents],
-        )
 
-    def _about_agent(self, home: HomeGroup, one: AgentRecord) -> AgentInfo:
-        key = home.group.group, one.agent
-        has_lease = one.state != "ended" and key in self._leases
-        left_s = self._lease_end(key) - self._broker.now if has_lease else None
-        return AgentInfo(
-            agent=one.agent,
-            name=one.name,
-            group=home.group.group,
-            group_name=home.group.name,
-            parent=one.parent,
-            kind=one.kind,
-            state=one.state,
-            life=one.life,
-            user=one.user,
-            where=one.where,
-            entered_us=one.entered_us,
-            ended_us=one.ended_us,
-            reason=one.reason,
-            problem=one.problem,
-            lost=one.is_lost,
-            released=one.is_exempt,
-            lease_s=one.lease_s,
-            lease_left_s=left_s,
-            done=one.is_done,
-            result=None if one.result is None else msgspec.json.decode(one.result),
-            given=shown(one.account.given),
-            spent=shown(one.account.spent),
-            held=shown(one.account.held),
-        )
+        def left_s(one: AgentRecord) -> float | None:
+            key = home.group.group, one.agent
+            return self._lease_end(key) - self._broker.now if key in self._leases else None
+
+        return group_info(home.ledger, home.version, agents, left_s)
 
     def _terms(self, home: HomeGroup, member: AgentRecord) -> LeaseTerms:
-        group = home.group
-        left_s = None if group.until_us is None else max(0.0, (group.until_us - self._now_us) / 1e6)
-        return LeaseTerms(
-            agent=member.agent,
-            life=member.life,
-            group=group.group,
-            goes_on=member.state == "running",
-            lease_s=member.lease_s,
-            grace_s=group.grace_s,
-            orphan_s_max=orphan_s_max(member.lease_s, group.grace_s),
-            reason=member.reason,
-            left_s=left_s,
-            budget=shown(member.account.held),
-        )
+        return lease_terms(home.group, member, self._now_us)
 
     # Who may what
 
@@ -731,34 +643,6 @@ class AgentService(Service):
             home = self._groups[group]
             return home, home.ledger.find(which)
         return self._find(which), None
-
-    def _check(self, principal: Principal, what: str, about: dict[str, Any]) -> None:
-        """Raise NotAllowed for one who may not publish the event that says so."""
-        granted = principal.grant("publish")
-        if granted is not None and not granted.matches(Event(f"{TYPE}{what}", about)):
-            raise NotAllowed(
-                f"{principal.user!r} may not publish '{TYPE}{what}' of group {about['group_name']!r}"
-            )
-
-    def _check_owner(self, principal: Principal, home: HomeGroup, what: str) -> None:
-        """Raise NotAllowed for one who has not opened the group, and has no right to this."""
-        if principal.rules is not None and principal.user != home.group.user:
-            about = {"group": home.group.group, "group_name": home.group.name, "owner": home.group.user}
-            self._check(principal, what, about)
-
-    def _sees(self, principal: Principal, home: HomeGroup) -> bool:
-        if principal.rules is None or principal.user == home.group.user:
-            return True
-        try:
-            granted = principal.grant("subscribe")
-        except NotAllowed:
-            return False
-        about = {"group": home.group.group, "group_name": home.group.name}
-        return granted is None or granted.matches(Event(f"{TYPE}opened", about))
-
-    def _check_seen(self, principal: Principal, home: HomeGroup) -> None:
-        if not self._sees(principal, home):
-            raise NotAllowed(f"{principal.user!r} may not see group {home.group.name!r}")
 
 
 def _built(info: GroupInfo | LeaseTerms) -> Any:

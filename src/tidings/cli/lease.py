@@ -19,7 +19,8 @@ from tidings.cli.agent import amounts
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.options import Json, argument, option, seconds
 from tidings.cli.printing import add_row, new_table, print_found, print_json, print_result, shown, to_json
-from tidings.client.agents import AgentGroup, Member
+from tidings.client.agent import Member
+from tidings.client.agents import AgentGroup
 from tidings.errors import GroupNotFound, UserError
 
 if TYPE_CHECKING:

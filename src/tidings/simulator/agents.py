@@ -26,7 +26,7 @@ from msgspec import Struct
 from tidings.agents.amounts import MICRO
 from tidings.agents.conditions import at_least
 from tidings.agents.events import AnyHappening, Entered, Opened, Ordered, Spent
-from tidings.agents.ledger import AgentRecord, GroupLedger
+from tidings.agents.ledger import GroupLedger
 from tidings.agents.orphans import (
     AliveTimes,
     DetectionWay,
@@ -35,6 +35,7 @@ from tidings.agents.orphans import (
     costs,
     orphan_s_max,
 )
+from tidings.agents.records import AgentRecord
 from tidings.errors import AgentError, InternalError
 
 AgentFault = Literal["", "never-over", "late-entry", "impatient", "printing-money", "forgotten-event"]
@@ -81,7 +82,6 @@ class Located:
         self.agent, self.cookie, self.place, self.holder = agent, cookie, place, holder
         self.is_alive = True
         self.answered_at = now
-        self.cut_s = 0.0  # how long its location could not be asked, at most, since the last answer
 
 
 class Swarm:

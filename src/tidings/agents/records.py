@@ -1,0 +1,99 @@
+"""What is kept of a group and of its members, and the sums of its money."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Literal
+
+from msgspec import Struct, field
+
+from tidings.agents.amounts import Account, Amounts, total
+from tidings.agents.conditions import AnyCondition, Outcome
+from tidings.agents.events import AgentKind, Reason
+
+
+def digest(cookie: str) -> str:
+    """Return what is kept, and logged, of a cookie: nobody can speak for an agent who has read that."""
+    return sha256(cookie.encode()).hexdigest()[:32]
+
+
+AgentState = Literal["running", "ending", "ended"]
+GroupPhase = Literal["open", "ending", "ended"]
+
+
+class AgentRecord(Struct, kw_only=True):
+    """A member, as it is kept."""
+
+    agent: str
+    name: str
+    life: int
+    parent: str
+    user: str
+    cookie: str
+    kind: AgentKind
+    where: str
+    lease_s: float
+    entered_us: int
+    state: AgentState = "running"
+    is_exempt: bool = False
+    reason: Reason | None = None
+    ended_us: int | None = None
+    is_lost: bool = False
+    problem: str = ""
+    result: bytes | None = None  # JSON
+    is_done: bool = False
+    account: Account = field(default_factory=Account)
+    low: list[str] = field(default_factory=list)
+    steps: int = 0  # the highest number of what it has spent, so that nothing is spent twice
+
+    @property
+    def outcome(self) -> Outcome:
+        """What conditions see of it."""
+        if self.is_done:
+            return "done"
+        return "failed" if self.state == "ended" else "running"
+
+
+class GroupRecord(Struct, kw_only=True):
+    """A group without its members, as it is kept."""
+
+    group: str
+    name: str
+    user: str
+    condition: AnyCondition
+    grace_s: float
+    opened_us: int
+    until_us: int | None = None
+    rates: Amounts = field(default_factory=dict)
+    soft: float = 0.2
+    parent_group: str = ""
+    parent: str = ""
+    phase: GroupPhase = "open"
+    is_sealed: bool = False
+    reason: Reason | None = None
+    problem: str = ""
+    ended_us: int | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    account: Account = field(default_factory=Account)
+    agents: int = 0
+
+
+class Totals(Struct, frozen=True):
+    """The money of a whole group: `given` is the sum of the others."""
+
+    given: Amounts
+    spent: Amounts
+    refunded: Amounts
+    held: Amounts
+    written_off: Amounts
+
+    @property
+    def is_conserved(self) -> bool:
+        """Whether nothing was made or lost."""
+        kinds = self.spent, self.refunded, self.held, self.written_off
+        return _nonzero(self.given) == _nonzero(total(kinds))
+
+
+def _nonzero(amounts: Mapping[str, int]) -> Amounts:
+    return {unit: value for unit, value in amounts.items() if value}
