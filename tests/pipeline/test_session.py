@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from effort import IS_SOAK
 from pyspark.sql import SparkSession
 
 from tidings.errors import MissingExtra, UserError
@@ -134,6 +135,16 @@ def test_workers_run_this_python_and_find_tidings(spark: SparkSession) -> None:
     assert spark.sparkContext.parallelize([0], 1).mapPartitions(told).collect() == [
         (sys.executable, "tidings")
     ]
+
+
+def test_workers_import_pyspark_compiled_but_in_the_long_run(spark: SparkSession) -> None:
+    def told(_rows: object) -> list[str]:
+        import pyspark
+
+        return [pyspark.__file__]
+
+    (place,) = spark.sparkContext.parallelize([0], 1).mapPartitions(told).collect()
+    assert ("pyspark.zip" in place) == IS_SOAK
 
 
 def test_a_second_session_is_the_first(spark: SparkSession) -> None:
