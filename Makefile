@@ -75,7 +75,7 @@ $(READY): requirements.lock pyproject.toml scripts/setup scripts/apt scripts/jav
 # Tests run without it, only longer. Java takes it only if Spark has the same path there, without links in it.
 $(CLASSES): $(READY) scripts/spark_classes.py
 	@echo "== Spark's classes"
-	@$(WITH_JAVA) TIDINGS_QUICK_PYTHON=$(CURDIR)/$(BIN)/python PYSPARK_PYTHON=$(CURDIR)/tests/quick_python \
+	@$(WITH_JAVA) TESTS_PYTHON=$(CURDIR)/$(BIN)/python PYSPARK_PYTHON=$(CURDIR)/tests/quick_python \
 		SPARK_HOME=$$(cd .venv/lib/python3*/site-packages/pyspark && pwd -P) \
 		$(BIN)/spark-submit --properties-file tests/quick_spark.conf \
 		--driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit=$@.new" \

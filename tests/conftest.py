@@ -47,7 +47,7 @@ os.environ.setdefault("TIDINGS_BENCH_WAIT_S", str(ANSWER_S))
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 if not IS_SOAK:
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", QUICK_SPARK)
-    os.environ.setdefault("TIDINGS_QUICK_PYTHON", sys.executable)
+    os.environ.setdefault("TESTS_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_PYTHON", str(QUICK_PYTHON))
 
 # `tidings node compile`, which `scripts/setup` runs, has compiled for all tests and the programs they start.
