@@ -177,7 +177,7 @@ class PatternWatch(EventSink):
                 lifted = self._lift(batch, int(row), positions, node)
                 if self.is_holding:
                     self._hold(lifted, unused)
-                else:
+                elif batch.is_late or self._is_new(lifted):
                     self._use(lifted, now, unused)
         found: list[FoundMatch] = []
         if not self.is_holding:
@@ -208,6 +208,15 @@ class PatternWatch(EventSink):
         if isinstance(key, str):
             return HeldRow(b"", taken, epoch, key)
         return HeldRow(encode_key(key), taken, epoch)
+
+    def _is_new(self, lifted: HeldRow) -> bool:
+        """Whether an event was not used, here or where the state was before.
+
+        A neighbour that wants more than it did may be sent what the state has seen at another node.
+        """
+        if not lifted.epoch:  # a node without neighbours numbers nothing
+            return True
+        return (lifted.epoch, lifted.row.number) > self.seen.get(lifted.row.node, (-1, -1))
 
     def _use(self, lifted: HeldRow, now: float, unused: list[UnusedRow]) -> None:
         key, row, epoch, problem = lifted
@@ -262,7 +271,7 @@ class PatternWatch(EventSink):
         held, self.held = self.held, []
         unused: list[UnusedRow] = []
         for one in held:
-            if (one.epoch, one.row.number) > self.seen.get(one.row.node, (-1, -1)):
+            if self._is_new(one):
                 self._use(one, broker.now, unused)
         if unused:
             self.tell([], unused)
