@@ -190,7 +190,7 @@ def test_a_fault_of_the_node_ends_one_connection_and_no_other(monkeypatch: pytes
                 raise ZeroDivisionError
 
             with monkeypatch.context() as patch:
-                patch.setattr(node.driver.broker, "publish", fail)
+                patch.setattr(node.driver.broker.publishing, "publish", fail)
                 one.publish(EVENT)
                 assert (await one.goodbye()).code == "internal"
             await other.publish_accepted(EVENT)

@@ -2,8 +2,8 @@
 
 Its links count as lost, so the tree goes round it, and its neighbours make links to each other where there is
 no other way. When nothing passes through it any more it sends its clients the addresses of other nodes: they
-leave when it has accepted what they sent. Those with durable subscriptions are handed over with what waits
-for them (`handover.py`); those that can't be stay, as their places are stored here.
+leave when it has accepted what they sent. Those with durable subscriptions stay, as their places are stored
+here.
 """
 
 from __future__ import annotations
@@ -46,16 +46,14 @@ class Draining:
         """Return how far it is; once nothing passes through this node, send clients where to go."""
         between = self._topology.tree.neighbours
         kept = max((self._broker.position - one.released for one in self._neighbours.cursors), default=0)
-        others = self._others()
-        places = [address for _, address in others]
+        places = self.places()
         linked = {link.session for link, _ in self._linking}
         clients = [one for one in self._broker.sessions if one.is_let_in and one not in {*linked, asking}]
         passes = len(between) > 1
         if not passes and places:
             for session in clients:
                 if session not in self._notified:
-                    nodes = [node for node, _ in others]
-                    session.post(encode(Notice("drain", 0, {"places": places, "nodes": nodes})))
+                    session.post(encode(Notice("drain", 0, {"places": places})))
             self._notified = set(clients)
         names = sorted(self._topology.name_of(one) or one for one in between)
         return {
@@ -67,13 +65,9 @@ class Draining:
         }
 
     def places(self) -> list[str]:
-        """Return the addresses of other nodes, at which clients may go on."""
-        return [address for _, address in self._others()]
-
-    def _others(self) -> list[tuple[str, str]]:
-        """Return ids and addresses of neighbours, those in the tree first."""
+        """Return the addresses of neighbours, at which clients may go on: those in the tree first."""
         up = [one for one in self._neighbours if one.is_up]
         up.sort(key=lambda one: not one.is_in_tree)
         known = {record.node: record.address for record in self._topology.records}
-        found = [(one.node, known.get(one.node, "")) for one in up]
-        return [one for one in found if one[1] and self._is_of_use(one[1])][:PLACES_MAX]
+        found = [known.get(one.node, "") for one in up]
+        return [one for one in found if one and self._is_of_use(one)][:PLACES_MAX]

@@ -25,7 +25,7 @@ from tidings.overlay.relaying import LinkCursor
 from tidings.protocol.arguments import InForce
 from tidings.replies import Deferred, gathered
 
-HELD_S = 3.0
+HELD_S = 15.0
 """How long a client of a node that is to stop waits at most until all others have what it has sent."""
 ANSWER_S = 20.0
 """How long a neighbour may take to answer for all that lies behind it; then it is missing."""

@@ -59,7 +59,7 @@ from tidings.protocol.subscriber import (
     Subscriber,
     Wanted,
 )
-from tidings.replies import Deferred, ignore, resolved
+from tidings.replies import Deferred, resolved
 
 T = TypeVar("T")
 # Ends of a connection after which the next attempt would end the same way.
@@ -545,8 +545,8 @@ class Connection(KeepAlive):
             self._due.pop(subscription := self._subscriptions.pop(notice.number), None)
             subscription.subscriber.ended(_member(details, "reason", str))
         elif notice.kind == "drain":
-            places, nodes = _member(details, "places", list), details.get("nodes")
-            self._drained([one for one in places if isinstance(one, str)], nodes)
+            self.elsewhere = [one for one in _member(details, "places", list) if isinstance(one, str)]
+            self._go_elsewhere()
 
     @property
     def places(self) -> list[str]:
@@ -566,14 +566,6 @@ class Connection(KeepAlive):
     def _is_bound(self) -> bool:
         """Whether something is stored for it at the node."""
         return any(one.wanted.durable for one in self._subscriptions.values())
-
-    def _drained(self, places: list[str], nodes: Any) -> None:
-        """The node is to stop: leave, or have it hand over this client to one of these nodes."""
-        if not self._is_bound:
-            self.elsewhere = places
-            self._go_elsewhere()
-        elif self._move is None and self.is_up and isinstance(nodes, list) and nodes and places:
-            self.move(str(nodes[0])).then(ignore, ignore)  # if it can't, it stays
 
     def _go_on_leaving(self) -> None:
         """Leave the node if it is to stop, or for another one, when it has answered for everything."""
