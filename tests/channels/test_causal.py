@@ -14,11 +14,11 @@ from tidings.channels.causal import (
     HELD_MAX,
     HOLD_S,
     NAMES_MAX,
-    Arrival,
     CausalOrder,
     CausalState,
+    ChannelArrival,
     Marks,
-    Verdict,
+    OrderVerdict,
     decode_names,
     encode_names,
     mark_of,
@@ -26,17 +26,17 @@ from tidings.channels.causal import (
 from tidings.errors import CodecError
 
 
-def arrival(node: str, number: int, names: Marks | None = None, volatile: bool = False) -> Arrival:
-    return Arrival(node, 1, volatile, number, names or {})
+def arrival(node: str, number: int, names: Marks | None = None, volatile: bool = False) -> ChannelArrival:
+    return ChannelArrival(node, 1, volatile, number, names or {})
 
 
 def named(node: str, number: int, volatile: bool = False) -> Marks:
     return {mark_of(node, 1, volatile): number}
 
 
-def take(order: CausalOrder[str], one: Arrival, name: str, now: float = 0.0) -> list[str]:
+def take(order: CausalOrder[str], one: ChannelArrival, name: str, now: float = 0.0) -> list[str]:
     """What is delivered when an event arrives."""
-    delivered = [name] if order.arrive(one, name, 1, now) is Verdict.PASS else []
+    delivered = [name] if order.arrive(one, name, 1, now) is OrderVerdict.PASS else []
     return delivered + order.release(now)
 
 
@@ -72,7 +72,7 @@ def test_a_transient_predecessor_is_a_gap_and_dropped_when_it_comes_after_all() 
     order: CausalOrder[str] = CausalOrder()
     assert take(order, arrival("b", 1, named("a", 3, volatile=True), volatile=True), "y") == ["y"]
     assert order.gaps == 1
-    assert order.arrive(arrival("a", 3, volatile=True), "x", 1, 0.0) is Verdict.DROP
+    assert order.arrive(arrival("a", 3, volatile=True), "x", 1, 0.0) is OrderVerdict.DROP
     assert take(order, arrival("a", 4, volatile=True), "x4") == ["x4"]
 
 
@@ -111,7 +111,7 @@ def test_the_end_of_an_epoch_ends_the_waiting_for_its_events() -> None:
     order: CausalOrder[str] = CausalOrder()
     take(order, X, "x")
     assert take(order, arrival("b", 1, named("a", 2)), "y") == []
-    assert take(order, Arrival("a", 2, is_volatile=False, last=1), "new") == ["new", "y"]
+    assert take(order, ChannelArrival("a", 2, is_volatile=False, last=1), "new") == ["new", "y"]
 
 
 def test_a_node_that_starts_again_goes_on_as_before() -> None:
@@ -153,7 +153,7 @@ def test_events_of_many_nodes_are_delivered_in_causal_order_however_they_arrive(
     orders: dict[str, CausalOrder[str]] = {name: CausalOrder() for name in nodes}
     for name, order in orders.items():
         order.own(name, 1)
-    events: dict[str, Arrival] = {}
+    events: dict[str, ChannelArrival] = {}
     past: dict[str, set[str]] = {}
     seen: dict[str, list[str]] = {name: [] for name in nodes}
     waiting: dict[str, list[str]] = {name: [] for name in nodes}

@@ -12,10 +12,10 @@ from tidings.channels.sequencer import (
     LOG_MAX,
     PART_S,
     PATIENCE_S,
-    Append,
-    Begin,
-    Entry,
+    AppendEntries,
+    BeginSequence,
     Join,
+    SequenceEntry,
     Sequencer,
     SequencerMessage,
     SequencerState,
@@ -33,7 +33,7 @@ class Voter:
         self.name = name
         self.disk = SequencerState()
         self.known: list[tuple[int, int]] = []
-        self.got: list[Entry] = []
+        self.got: list[SequenceEntry] = []
         self.start()
 
     def start(self) -> None:
@@ -110,7 +110,7 @@ class Voters:
     def leaders(self) -> set[str]:
         return {name for name, one in self.nodes.items() if one.core.is_leader}
 
-    def check(self) -> list[Entry]:
+    def check(self) -> list[SequenceEntry]:
         """The longest agreed order, of which all others are a part from its beginning."""
         longest = max((one.got for one in self.nodes.values()), key=len)
         for one in self.nodes.values():
@@ -198,7 +198,11 @@ def test_a_sequencer_of_a_term_long_past_is_not_believed() -> None:
     voters.publish(1, 1)
     voters.run(5.0)
     before = voters["b"].core.state
-    for old in (Append(0, 0, 0, (Entry(0, 1, 99),), 1, 0), Begin(0, 0, 0, ("x",), {}), Vote(0, 99, 99)):
+    for old in (
+        AppendEntries(0, 0, 0, (SequenceEntry(0, 1, 99),), 1, 0),
+        BeginSequence(0, 0, 0, ("x",), {}),
+        Vote(0, 99, 99),
+    ):
         voters["b"].core.hear("c", old, voters.now)
     assert voters["b"].core.state == before
 

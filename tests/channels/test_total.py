@@ -6,15 +6,15 @@ import pytest
 from channels.test_trees import LINE, create, join, lists, send
 from overlay.network import Network
 
-from tidings.channels.causal import HOLD_S, Arrival, Verdict
-from tidings.channels.sequencer import PATIENCE_S, Append, Entry, Sequencer
+from tidings.channels.causal import HOLD_S, ChannelArrival, OrderVerdict
+from tidings.channels.sequencer import PATIENCE_S, AppendEntries, SequenceEntry, Sequencer
 from tidings.channels.total import LOST_S, TotalOrder
 
 
 def follower() -> TotalOrder[list[int]]:
     """The order at a voter whose sequencer is `s`."""
     sequencer = Sequencer("me", lambda _node, _message: None, lambda: 0.5)
-    sequencer.hear("s", Append(1, 0, 0, (Entry(1, voters=("me", "s")),), 1, 0), 0.0)
+    sequencer.hear("s", AppendEntries(1, 0, 0, (SequenceEntry(1, voters=("me", "s")),), 1, 0), 0.0)
 
     def cut(item: list[int], last: int) -> tuple[list[int] | None, list[int] | None]:
         return [one for one in item if one <= last] or None, [one for one in item if one > last] or None
@@ -22,20 +22,20 @@ def follower() -> TotalOrder[list[int]]:
     return TotalOrder(sequencer, cut)
 
 
-def arrive(order: TotalOrder[list[int]], node: str, *numbers: int, volatile: bool = False) -> Verdict:
-    return order.arrive(Arrival(node, 1, volatile, numbers[-1]), list(numbers), 1)
+def arrive(order: TotalOrder[list[int]], node: str, *numbers: int, volatile: bool = False) -> OrderVerdict:
+    return order.arrive(ChannelArrival(node, 1, volatile, numbers[-1]), list(numbers), 1)
 
 
 def listed(order: TotalOrder[list[int]], node: str, *lasts: int, volatile: bool = False) -> None:
-    mark, last = Arrival(node, 1, volatile, 0).mark, order.sequencer.last
-    entries = tuple(Entry(1, mark, one) for one in lasts)
-    order.sequencer.hear("s", Append(1, last, 1, entries, last + len(entries), 0), 0.0)
+    mark, last = ChannelArrival(node, 1, volatile, 0).mark, order.sequencer.last
+    entries = tuple(SequenceEntry(1, mark, one) for one in lasts)
+    order.sequencer.hear("s", AppendEntries(1, last, 1, entries, last + len(entries), 0), 0.0)
 
 
 def test_events_wait_until_they_are_listed_and_then_come_in_that_order() -> None:
     order = follower()
-    assert arrive(order, "a", 1) is Verdict.HOLD
-    assert arrive(order, "b", 1) is Verdict.HOLD
+    assert arrive(order, "a", 1) is OrderVerdict.HOLD
+    assert arrive(order, "b", 1) is OrderVerdict.HOLD
     assert order.release(0.0) == []
     listed(order, "b", 1)
     listed(order, "a", 1)
@@ -76,15 +76,15 @@ def test_an_entry_whose_events_do_not_exist_is_a_gap_after_a_time(volatile: bool
 
 def test_an_event_that_comes_again_is_held_once() -> None:
     order = follower()
-    assert arrive(order, "a", 1) is Verdict.HOLD
-    assert arrive(order, "a", 1) is Verdict.DROP
+    assert arrive(order, "a", 1) is OrderVerdict.HOLD
+    assert arrive(order, "a", 1) is OrderVerdict.DROP
 
 
 def test_a_node_without_members_holds_nothing() -> None:
     order: TotalOrder[list[int]] = TotalOrder(
         Sequencer("relay", lambda _node, _message: None, lambda: 0.5), lambda item, _last: (item, None)
     )
-    assert arrive(order, "a", 1) is Verdict.DROP
+    assert arrive(order, "a", 1) is OrderVerdict.DROP
     assert not order.held
     assert order.seen
 

@@ -19,7 +19,7 @@ from tidings.errors import ConfigError, EventError
 from tidings.event.values import RESERVED
 from tidings.event.wire import count_in_head, decode_events
 from tidings.log.sinks import PIECE_SIZE_MAX
-from tidings.pipeline.encode_rows import EVENT_SIZE_MAX, PIECE_SIZE, Converter
+from tidings.pipeline.encode_rows import EVENT_SIZE_MAX, PIECE_SIZE, RowConverter
 from tidings.pipeline.shape import SET_BY_NODES, shape_of
 
 MOMENT = datetime(2026, 11, 15, 8, tzinfo=UTC)
@@ -57,7 +57,7 @@ def batch_of(schema: spark.StructType, rows: Sequence[dict[str, Any]]) -> Any:
 
 
 def convert(schema: spark.StructType, *rows: dict[str, Any], **options: Any) -> list[Event]:
-    converter = Converter(shape_of(schema, **options))
+    converter = RowConverter(shape_of(schema, **options))
     return [event for raw in converter.pieces([batch_of(schema, rows)]) for event in decode_events(raw)]
 
 
@@ -154,7 +154,7 @@ def test_a_batch_that_is_a_part_of_another_has_its_own_rows_only() -> None:
     schema = schema_of("type string, attributes map<string,string>, p struct<x:double>")
     rows = [{"type": f"t{n}", "attributes": {"n": str(n)}, "p": {"x": n / 2}} for n in range(6)]
     part = batch_of(schema, rows).slice(2, 3)
-    events = [e for raw in Converter(shape_of(schema)).pieces([part]) for e in decode_events(raw)]
+    events = [e for raw in RowConverter(shape_of(schema)).pieces([part]) for e in decode_events(raw)]
     assert [(e.type, e["n"], e["p.x"]) for e in events] == [(f"t{n}", str(n), n / 2) for n in (2, 3, 4)]
 
 
@@ -223,7 +223,7 @@ def test_pieces_are_of_about_one_size_and_hold_all_rows_in_order() -> None:
         batch_of(schema, [{"type": "t", "n": n, "body": bytes(3_000)} for n in range(first, first + 700)])
         for first in (0, 700)
     ]
-    pieces = list(Converter(shape_of(schema)).pieces(batches))
+    pieces = list(RowConverter(shape_of(schema)).pieces(batches))
     assert len(pieces) > 3
     assert all(len(piece) <= PIECE_SIZE + 5 for piece in pieces)
     found = [event for piece in pieces for event in decode_events(piece)]
@@ -236,12 +236,12 @@ def test_a_long_event_has_a_piece_of_its_own_and_a_longer_one_is_refused_by_its_
     schema = schema_of("type string, body binary")
     long, longer = bytes(EVENT_SIZE_MAX - 100), bytes(EVENT_SIZE_MAX)
     rows = [{"type": "t", "body": body} for body in (b"", long, b"")]
-    pieces = list(Converter(shape_of(schema)).pieces([batch_of(schema, rows)]))
+    pieces = list(RowConverter(shape_of(schema)).pieces([batch_of(schema, rows)]))
     assert [count_in_head(piece) for piece in pieces] == [1, 1, 1]
     assert max(map(len, pieces)) <= PIECE_SIZE_MAX
     with pytest.raises(EventError, match=r"^row 1 of partition 4: makes an event of .* bytes"):
         list(
-            Converter(shape_of(schema), " of partition 4").pieces(
+            RowConverter(shape_of(schema), " of partition 4").pieces(
                 [batch_of(schema, [rows[0], {"type": "t", "body": longer}])]
             )
         )
@@ -319,4 +319,4 @@ def test_a_time_that_events_do_not_know_is_refused(name: str) -> None:
     micros = pa.array([0, 2**58], pa.int64()).cast(pa.timestamp("us", "UTC"))
     batch = pa.RecordBatch.from_arrays([pa.array(["t", "t"]), micros], names=["type", name])
     with pytest.raises(EventError, match=rf"^column '{name}', row 1: is not within the years 1 to 9999"):
-        list(Converter(shape_of(schema)).pieces([batch]))
+        list(RowConverter(shape_of(schema)).pieces([batch]))

@@ -66,7 +66,7 @@ class AwaitedRecord(Struct, frozen=True, array_like=True):
     source: str | None
 
 
-class PlaceRecord(Struct, frozen=True, array_like=True):
+class HeldPlaceRecord(Struct, frozen=True, array_like=True):
     """A queue or topic that is held here, or was entered by hand."""
 
     kind: str
@@ -89,7 +89,7 @@ RING: RecordKind[tuple[str, str], AcknowledgementRecord] = RecordKind(
     "adhoc-acknowledged", AcknowledgementRecord
 )
 AWAITED: RecordKind[tuple[str], AwaitedRecord] = RecordKind("adhoc-awaited", AwaitedRecord)
-PLACES: RecordKind[tuple[str], PlaceRecord] = RecordKind("adhoc-place", PlaceRecord)
+PLACES: RecordKind[tuple[str], HeldPlaceRecord] = RecordKind("adhoc-place", HeldPlaceRecord)
 SUBSCRIBERS: RecordKind[tuple[str, str], SubscriberRecord] = RecordKind("adhoc-subscriber", SubscriberRecord)
 
 

@@ -43,7 +43,7 @@ from tidings.errors import CodecError, ConfigError, QueueFull, QueueNotFound, Re
 from tidings.event import Event
 from tidings.ids import StoredIds, parse_id
 from tidings.overlay.neighbours import Neighbour
-from tidings.overlay.service import Overlay
+from tidings.overlay.service import NoArguments, Overlay
 from tidings.peers.backend import Peers
 from tidings.peers.peering import Peering
 from tidings.protocol.broker import Broker
@@ -64,10 +64,6 @@ EVENTS_MAX = 10_000
 """Events of this host that are found by their own ids, too."""
 LISTED_MAX = 1_000
 """Replicas, and neighbours, that one answer lists."""
-
-
-class NoArguments(Struct, frozen=True):
-    """The arguments of a request that has none."""
 
 
 class WhyRequest(Struct, frozen=True):

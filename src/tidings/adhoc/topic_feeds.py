@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tidings.adhoc.carried_events import pack
 from tidings.adhoc.messaging import SendOptions
-from tidings.adhoc.records import PLACES, SUBSCRIBERS, PlaceRecord, SubscriberRecord
+from tidings.adhoc.records import PLACES, SUBSCRIBERS, HeldPlaceRecord, SubscriberRecord
 from tidings.adhoc.topics import SUBSCRIPTION_S, AdhocTopic, TopicSubscriber
 from tidings.errors import UserError
 from tidings.event import Batch, Event
@@ -56,7 +56,7 @@ class TopicFeeds:
     def hold(self, name: str, kind: str, host: str) -> None:
         """Have a queue or topic held here, or known at another host for good."""
         self._put(name, kind, host)
-        self._broker.store(PLACES.set((name,), PlaceRecord(kind, host)))
+        self._broker.store(PLACES.set((name,), HeldPlaceRecord(kind, host)))
         self.look()
 
     def _put(self, name: str, kind: str, host: str) -> None:

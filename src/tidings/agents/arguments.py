@@ -58,7 +58,7 @@ class EnterAgent(Struct, frozen=True):
     share: Any = None
 
 
-class Life(Struct, frozen=True):
+class AgentLife(Struct, frozen=True):
     """One life of an agent: the arguments of what it does itself."""
 
     agent: Name
@@ -67,7 +67,7 @@ class Life(Struct, frozen=True):
     where: MaybeName = ""
 
 
-class SpendAmounts(Life, frozen=True, kw_only=True):
+class SpendAmounts(AgentLife, frozen=True, kw_only=True):
     """The arguments of `agent.spend` and `agent.more`."""
 
     amounts: Any
@@ -75,14 +75,14 @@ class SpendAmounts(Life, frozen=True, kw_only=True):
     step: Annotated[int, Meta(ge=0)] = 0
 
 
-class GiveResult(Life, frozen=True, kw_only=True):
+class GiveResult(AgentLife, frozen=True, kw_only=True):
     """The arguments of `agent.result`; the result is JSON."""
 
     result: bytes
     partial: bool = False
 
 
-class LeaveGroup(Life, frozen=True, kw_only=True):
+class LeaveGroup(AgentLife, frozen=True, kw_only=True):
     """The arguments of `agent.leave`."""
 
     reason: Reason = "done"

@@ -64,7 +64,7 @@ class AtLeast(Condition, frozen=True, tag="at_least"):
     """So many of the parts; of all members, if there are no parts. None: all of them."""
 
     count: int | None
-    parts: tuple[AtLeast | Seen | Member, ...] = ()
+    parts: tuple[AtLeast | SeenEvents | MemberDone, ...] = ()
 
     def verdict(self, facts: Facts) -> Verdict:
         """Compare how many are met, and how many still can be."""
@@ -88,7 +88,7 @@ class AtLeast(Condition, frozen=True, tag="at_least"):
         return frozenset().union(*(part.filters() for part in self.parts))
 
 
-class Member(Condition, frozen=True, tag="member"):
+class MemberDone(Condition, frozen=True, tag="member"):
     """The member of a name has its result; one of them, if several have the name."""
 
     name: str
@@ -101,7 +101,7 @@ class Member(Condition, frozen=True, tag="member"):
         return "open" if "running" in outcomes or not facts.is_sealed else "impossible"
 
 
-class Seen(Condition, frozen=True, tag="seen"):
+class SeenEvents(Condition, frozen=True, tag="seen"):
     """So many events of the group match a filter."""
 
     where: str
@@ -120,7 +120,7 @@ class Seen(Condition, frozen=True, tag="seen"):
 
 
 _VERDICTS: dict[Outcome, Verdict] = {"done": "met", "running": "open", "failed": "impossible"}
-AnyCondition = AtLeast | Member | Seen
+AnyCondition = AtLeast | MemberDone | SeenEvents
 Part = Condition | str
 
 
@@ -142,10 +142,10 @@ def at_least(count: int, *parts: Part) -> AtLeast:
     return AtLeast(count, _parts(parts))
 
 
-def seen(where: str | Filter, count: int = 1) -> Seen:
+def seen(where: str | Filter, count: int = 1) -> SeenEvents:
     """Return the condition that so many events of the group match a filter."""
     _check_count("seen", count)
-    return Seen(str(Filter(where) if isinstance(where, str) else where), count)
+    return SeenEvents(str(Filter(where) if isinstance(where, str) else where), count)
 
 
 def _check_count(what: str, count: Any) -> None:
@@ -154,7 +154,7 @@ def _check_count(what: str, count: Any) -> None:
 
 
 def _parts(parts: tuple[Part, ...]) -> tuple[Any, ...]:
-    return tuple(Member(part) if isinstance(part, str) else part for part in parts)
+    return tuple(MemberDone(part) if isinstance(part, str) else part for part in parts)
 
 
 def check_condition(condition: AnyCondition) -> AnyCondition:
@@ -170,7 +170,7 @@ def check_condition(condition: AnyCondition) -> AnyCondition:
             if one.count is not None and (one.count < 1 or (one.parts and one.count > len(one.parts))):
                 raise UserError(f"at_least({one.count}) of {len(one.parts)} can never be met")
             left += [(part, depth + 1) for part in one.parts]
-        elif isinstance(one, Seen):
+        elif isinstance(one, SeenEvents):
             Filter(one.where)
             if one.count < 1:
                 raise UserError(f"seen takes a number from 1 on, not {one.count}")
@@ -179,9 +179,9 @@ def check_condition(condition: AnyCondition) -> AnyCondition:
 
 def text_of(condition: AnyCondition) -> str:
     """Return a condition as it is written."""
-    if isinstance(condition, Member):
+    if isinstance(condition, MemberDone):
         return repr(condition.name)
-    if isinstance(condition, Seen):
+    if isinstance(condition, SeenEvents):
         more = f", {condition.count}" if condition.count > 1 else ""
         return f"seen({condition.where!r}{more})"
     parts = ", ".join(map(text_of, condition.parts))

@@ -20,12 +20,12 @@ import msgspec
 
 from tidings.agents.amounts import amounts_of
 from tidings.agents.arguments import (
+    AgentLife,
     EnterAgent,
     GiveResult,
     GroupInfo,
     LeaseTerms,
     LeaveGroup,
-    Life,
     OpenGroup,
     SpendAmounts,
     StopAgents,
@@ -131,12 +131,12 @@ class AgentService(Service):
             "agent.open": (OpenGroup, self._open),
             "agent.seal": (WhichGroup, self._seal),
             "agent.enter": (EnterAgent, self._enter),
-            "agent.restart": (Life, self._restart),
-            "agent.renew": (Life, self._renew),
+            "agent.restart": (AgentLife, self._restart),
+            "agent.renew": (AgentLife, self._renew),
             "agent.spend": (SpendAmounts, self._spend),
             "agent.more": (SpendAmounts, self._more),
             "agent.result": (GiveResult, self._result),
-            "agent.release": (Life, self._release),
+            "agent.release": (AgentLife, self._release),
             "agent.leave": (LeaveGroup, self._leave),
             "agent.stop": (StopAgents, self._stop),
             "agent.exempt": (StopAgents, self._exempt),
@@ -271,12 +271,12 @@ class AgentService(Service):
         self._begin_lease(home, member)
         return _built(self._terms(home, member))
 
-    def _restart(self, asked: IncomingRequest, request: Life) -> Any:
+    def _restart(self, asked: IncomingRequest, request: AgentLife) -> Any:
         home, member = self._own(asked, request)
         self._took(home, home.ledger.restart(member.agent, request.cookie, request.where, self._now_us))
         return _built(self._terms(home, member))
 
-    def _renew(self, asked: IncomingRequest, request: Life) -> Any:
+    def _renew(self, asked: IncomingRequest, request: AgentLife) -> Any:
         home, member = self._own(asked, request)
         return _built(self._terms(home, member))
 
@@ -303,7 +303,7 @@ class AgentService(Service):
             self._took(home, home.ledger.result(member, request.result, request.partial, self._now_us))
         return _built(self._terms(home, member))
 
-    def _release(self, asked: IncomingRequest, request: Life) -> None:
+    def _release(self, asked: IncomingRequest, request: AgentLife) -> None:
         home, member = self._own(asked, request)
         self._let_go(home, member)
 
@@ -319,7 +319,7 @@ class AgentService(Service):
         home, member = self._own(asked, request)
         self._took(home, home.ledger.leave(member, request.reason, self._now_us, request.problem))
 
-    def _own(self, asked: IncomingRequest, request: Life) -> tuple[HomeGroup, AgentRecord]:
+    def _own(self, asked: IncomingRequest, request: AgentLife) -> tuple[HomeGroup, AgentRecord]:
         """The agent that a life speaks for, which was heard of by that, and pays for its time."""
         home, member = self._spoken_for(asked.session.principal, request.agent, request.cookie, request.life)
         if request.where:

@@ -84,7 +84,7 @@ class CausalState(Struct, frozen=True, omit_defaults=True):
     epochs: dict[str, int] = {}
 
 
-class Verdict(Enum):
+class OrderVerdict(Enum):
     """What becomes of an event that has arrived."""
 
     PASS = 0
@@ -92,7 +92,7 @@ class Verdict(Enum):
     DROP = 2  # it was given up before: others that followed it were delivered
 
 
-class Arrival(Struct, frozen=True):
+class ChannelArrival(Struct, frozen=True):
     """Events of one first node that arrive together, with what they name."""
 
     node: str
@@ -108,7 +108,7 @@ class Arrival(Struct, frozen=True):
 
 
 class _Held(Struct, Generic[Item]):
-    arrival: Arrival
+    arrival: ChannelArrival
     item: Item
     size: int
     since: float
@@ -160,25 +160,25 @@ class CausalOrder(Generic[Item]):
 
     # Events of others
 
-    def arrive(self, arrival: Arrival, item: Item, size: int, now: float) -> Verdict:
+    def arrive(self, arrival: ChannelArrival, item: Item, size: int, now: float) -> OrderVerdict:
         """Judge what has arrived; what is held is returned by `release` later."""
         mark = arrival.mark
         if arrival.is_volatile and arrival.last <= self._marks.get(mark, 0):
-            return Verdict.DROP
+            return OrderVerdict.DROP
         if mark in self._held and arrival.last <= self._held[mark][-1].arrival.last:
-            return Verdict.DROP  # it comes again, as a commit has failed
+            return OrderVerdict.DROP  # it comes again, as a commit has failed
         self._skip_transient(arrival.names)
         if mark in self._held or self._missing(arrival):
             self.hold(arrival, item, size, now)
-            return Verdict.HOLD
+            return OrderVerdict.HOLD
         self._deliver(arrival)
-        return Verdict.PASS
+        return OrderVerdict.PASS
 
-    def expedite(self, arrival: Arrival) -> None:
+    def expedite(self, arrival: ChannelArrival) -> None:
         """Note events that are delivered at once, though others may be held before them."""
         self._deliver(structs.replace(arrival, node=arrival.node + EXPEDITED, names={}))
 
-    def hold(self, arrival: Arrival, item: Item, size: int, now: float) -> None:
+    def hold(self, arrival: ChannelArrival, item: Item, size: int, now: float) -> None:
         """Hold what was held before the node was started again, too."""
         self._held.setdefault(arrival.mark, deque()).append(_Held(arrival, item, size, now))
         self._count += 1
@@ -212,7 +212,7 @@ class CausalOrder(Generic[Item]):
         self.gaps += len(self._missing(oldest.arrival))
         return oldest
 
-    def _missing(self, arrival: Arrival) -> list[int]:
+    def _missing(self, arrival: ChannelArrival) -> list[int]:
         return [mark for mark, number in arrival.names.items() if self._lacks(mark, number)]
 
     def _lacks(self, mark: int, number: int) -> bool:
@@ -225,7 +225,7 @@ class CausalOrder(Generic[Item]):
                 self._marks[mark] = number
                 self.gaps += 1
 
-    def _deliver(self, arrival: Arrival) -> None:
+    def _deliver(self, arrival: ChannelArrival) -> None:
         mark = arrival.mark
         self._marks[mark] = max(arrival.last, self._marks.get(mark, 0))
         for name, number in arrival.names.items():
@@ -236,7 +236,7 @@ class CausalOrder(Generic[Item]):
         while len(self._marks) > MARKS_MAX:
             del self._marks[next(iter(self._marks))]
 
-    def _follow_epoch(self, arrival: Arrival) -> None:
+    def _follow_epoch(self, arrival: ChannelArrival) -> None:
         before = self._epochs.get(arrival.node, 0)
         if arrival.epoch > before:
             self._epochs[arrival.node] = arrival.epoch

@@ -19,17 +19,17 @@ import msgspec
 from msgspec import Struct
 
 from tidings.channels.causal import (
-    Arrival,
     CausalOrder,
     CausalState,
+    ChannelArrival,
     Marks,
-    Verdict,
+    OrderVerdict,
     decode_names,
     encode_names,
     mark_of,
 )
 from tidings.channels.description import ChannelOrder
-from tidings.channels.sequencer import Join, Leave, Sequencer, SequencerMessage, SequencerState
+from tidings.channels.sequencer import Join, LeaveVoters, Sequencer, SequencerMessage, SequencerState
 from tidings.channels.total import TotalOrder
 from tidings.errors import CodecError
 from tidings.event import Batch
@@ -279,16 +279,16 @@ class Ordering:
         self._report(channel, order.gaps - gaps)
         if not batch.first.is_volatile or order.gaps > gaps:
             self._changed[channel] = None
-        if verdict is Verdict.HOLD:
+        if verdict is OrderVerdict.HOLD:
             broker.count("channel_held", len(batch))
             if held.is_reliable:
                 self._store(channel, held)
             self._look_later()
-        elif verdict is Verdict.DROP:
+        elif verdict is OrderVerdict.DROP:
             broker.count("channel_dropped", len(batch), "order")
-        if verdict is not Verdict.HOLD and held.done is not None:
+        if verdict is not OrderVerdict.HOLD and held.done is not None:
             held.done()
-        return verdict is Verdict.PASS
+        return verdict is OrderVerdict.PASS
 
     def settle(self, channel: str) -> None:
         """Let members have what has waited for what they got last."""
@@ -362,7 +362,7 @@ class Ordering:
         if sequencer.is_leader or sequencer.leader or sequencer.is_voter:
             sequencer.wish(node, is_voter, now)
         elif channel in self._hints:
-            self._outgoing.append((channel, self._hints[channel], (Join if is_voter else Leave)(node)))
+            self._outgoing.append((channel, self._hints[channel], (Join if is_voter else LeaveVoters)(node)))
 
     # Voters
 
@@ -508,11 +508,11 @@ class Ordering:
             self._broker.store(HELD.drop((channel, str(held.number), str(place))))
 
 
-def _arrival(batch: RelayedBatch) -> Arrival:
+def _arrival(batch: RelayedBatch) -> ChannelArrival:
     """Return what is known of a batch; names that are none count for nothing, as they would hold it."""
     first = batch.first
     try:
         names = decode_names(batch.after)
     except CodecError:
         names = {}
-    return Arrival(first.node, first.epoch, first.is_volatile, int(batch.numbers[-1]), names)
+    return ChannelArrival(first.node, first.epoch, first.is_volatile, int(batch.numbers[-1]), names)

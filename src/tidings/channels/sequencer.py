@@ -8,11 +8,11 @@ get events in different orders, whichever nodes die or are cut off.
 
 | message | what it does |
 | --- | --- |
-| Append | the sequencer's entries behind one that the voter has, and up to where they are agreed |
+| AppendEntries | the sequencer's entries behind one that the voter has, and up to where they are agreed |
 | Appended | the voter has stored them; or has others, and asks again from an earlier one |
 | Vote, Voted | a voter whose events were not listed for too long wants to be the sequencer of a new term |
-| Begin | where a new voter begins: behind which entry |
-| Join, Leave | a node has members, or none any more; the sequencer lists new voters, one change at a time |
+| BeginSequence | where a new voter begins: behind which entry |
+| Join, LeaveVoters | a node has members, or none any more; the sequencer lists new voters, one at a time |
 
 Nothing is sent while nothing is to be agreed. Terms, not clocks, decide who is the sequencer. Entries are
 kept until all voters have them, LOG_MAX at most; then nothing is listed until a voter that has not answered
@@ -42,7 +42,7 @@ PART_S = 60.0
 """How long a voter may be silent while entries are kept for it; then it is parted from, if they are many."""
 
 
-class Entry(Struct, frozen=True, array_like=True):
+class SequenceEntry(Struct, frozen=True, array_like=True):
     """An entry of the log: events of one first node up to a number; or, without a mark, new voters."""
 
     term: int
@@ -51,13 +51,13 @@ class Entry(Struct, frozen=True, array_like=True):
     voters: tuple[str, ...] = ()
 
 
-class Append(Struct, frozen=True, array_like=True, tag=1):
+class AppendEntries(Struct, frozen=True, array_like=True, tag=1):
     """Entries behind `before`, whose term is `before_term`; all have those up to `trimmed`."""
 
     term: int
     before: int
     before_term: int
-    entries: tuple[Entry, ...]
+    entries: tuple[SequenceEntry, ...]
     agreed: int
     trimmed: int
 
@@ -85,7 +85,7 @@ class Voted(Struct, frozen=True, array_like=True, tag=4):
     granted: bool
 
 
-class Begin(Struct, frozen=True, array_like=True, tag=5):
+class BeginSequence(Struct, frozen=True, array_like=True, tag=5):
     """The place where a voter begins that has no entries, or lacks some that are kept no more."""
 
     term: int
@@ -102,14 +102,14 @@ class Join(Struct, frozen=True, array_like=True, tag=6):
     hops: int = 0
 
 
-class Leave(Struct, frozen=True, array_like=True, tag=7):
+class LeaveVoters(Struct, frozen=True, array_like=True, tag=7):
     """A node has no members any more."""
 
     node: str
     hops: int = 0
 
 
-SequencerMessage: TypeAlias = Append | Appended | Vote | Voted | Begin | Join | Leave
+SequencerMessage: TypeAlias = AppendEntries | Appended | Vote | Voted | BeginSequence | Join | LeaveVoters
 
 
 class SequencerState(Struct, frozen=True, omit_defaults=True):
@@ -121,7 +121,7 @@ class SequencerState(Struct, frozen=True, omit_defaults=True):
     base_term: int = 0
     voters: tuple[str, ...] = ()  # at the base
     listed: Marks = {}  # at the base
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[SequenceEntry, ...] = ()
     passed: int = 0  # the last entry whose events members have got
 
 
@@ -181,7 +181,7 @@ class Sequencer:
         """The index of the last entry."""
         return self._base + len(self._entries)
 
-    def entry(self, index: int) -> Entry:
+    def entry(self, index: int) -> SequenceEntry:
         """Return an entry that is kept."""
         return self._entries[index - self._base - 1]
 
@@ -194,13 +194,13 @@ class Sequencer:
         for index, entry in enumerate(self._entries, self._base + 1):
             self._note(index, entry)
 
-    def _note(self, index: int, entry: Entry) -> None:
+    def _note(self, index: int, entry: SequenceEntry) -> None:
         if entry.mark < 0:
             self.voters, self._voted_in = entry.voters, index
         else:
             self.listed[entry.mark] = max(entry.last, self.listed.get(entry.mark, 0))
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: SequenceEntry) -> None:
         self._entries.append(entry)
         self._note(self.last, entry)
         self.is_changed = True
@@ -238,7 +238,7 @@ class Sequencer:
         return self.is_leader and self.voters == (self._node,) and not self._entries
 
     def create(self, now: float) -> None:
-        """Begin a channel, of which this node is the first voter."""
+        """BeginSequence a channel, of which this node is the first voter."""
         self._base_voters = (self._node,)
         self._follow_log()
         self._stand(now)
@@ -252,7 +252,7 @@ class Sequencer:
             elif is_voter and node != self._node:
                 self._again(node, now)
         elif self.leader and self.leader != node and hops < HOPS_MAX:
-            self._tell(self.leader, (Join if is_voter else Leave)(node, hops + 1))
+            self._tell(self.leader, (Join if is_voter else LeaveVoters)(node, hops + 1))
         elif not self.leader and self.is_voter and len(self._wishes) < LOG_MAX:
             self._wishes[node] = is_voter  # when there is a sequencer again
 
@@ -278,7 +278,7 @@ class Sequencer:
             voters = tuple(sorted([*others, node] if is_voter else others))
             if not voters:
                 continue
-            self._add(Entry(self.term, voters=voters))
+            self._add(SequenceEntry(self.term, voters=voters))
             self._count(now)
             self._send_all(now)
             return
@@ -296,7 +296,7 @@ class Sequencer:
                     merged.pop()
                 merged.append((mark, last))
         for mark, last in merged[: max(0, LOG_MAX - len(self._entries))]:
-            self._add(Entry(self.term, mark, last))
+            self._add(SequenceEntry(self.term, mark, last))
         if merged:
             self._count(now)
             self._send_all(now)
@@ -332,7 +332,8 @@ class Sequencer:
         one = self._followers.setdefault(node, _Follower(self.last, now))
         if one.following <= self._base:
             self._tell(
-                node, Begin(self.term, self._base, self._base_term, self._base_voters, self._base_listed)
+                node,
+                BeginSequence(self.term, self._base, self._base_term, self._base_voters, self._base_listed),
             )
             one.following = self._base + 1
         start = one.following - self._base - 1
@@ -340,7 +341,7 @@ class Sequencer:
         before = one.following - 1
         about = before, self._term_of(before), entries
         one.asked_at = now
-        self._tell(node, Append(self.term, *about, self.agreed, self._base))
+        self._tell(node, AppendEntries(self.term, *about, self.agreed, self._base))
 
     def _count(self, now: float) -> None:
         """Find the last entry that more than half of the voters have; only one of this term is counted."""
@@ -417,7 +418,7 @@ class Sequencer:
             return
         self._votes, self.leader, self._patience, self._is_urged = None, self._node, None, False
         self._followers = {one: _Follower(self.last + 1, now) for one in self.voters if one != self._node}
-        self._add(Entry(self.term, voters=self.voters))
+        self._add(SequenceEntry(self.term, voters=self.voters))
         self._first = self.last
         self._count(now)
         self._send_all(now)
@@ -426,16 +427,16 @@ class Sequencer:
 
     def hear(self, node: str, message: SequencerMessage, now: float) -> None:
         """Take a message of another node."""
-        if isinstance(message, Join | Leave):
+        if isinstance(message, Join | LeaveVoters):
             self.wish(message.node, isinstance(message, Join), now, message.hops)
             return
         if message.term > self.term:
             self.term, self._voted, self.leader, self._votes = message.term, "", "", None
             self.is_changed = True
         match message:
-            case Append():
+            case AppendEntries():
                 self._hear_entries(node, message)
-            case Begin() if message.term == self.term:
+            case BeginSequence() if message.term == self.term:
                 self._begin_behind(node, message)
             case Vote():
                 self._hear_vote(node, message, now)
@@ -458,7 +459,7 @@ class Sequencer:
             self._is_urged = True
         self._tell(node, Voted(self.term, granted))
 
-    def _hear_entries(self, node: str, message: Append) -> None:
+    def _hear_entries(self, node: str, message: AppendEntries) -> None:
         if message.term < self.term:
             self._tell(node, Appended(self.term, ok=False, last=self.last))
             return
@@ -481,8 +482,8 @@ class Sequencer:
         self._trim(message.trimmed)
         self._tell(node, Appended(self.term, ok=True, last=last))
 
-    def _begin_behind(self, node: str, message: Begin) -> None:
-        """Begin where the sequencer says, if this node has nothing that reaches so far."""
+    def _begin_behind(self, node: str, message: BeginSequence) -> None:
+        """BeginSequence where the sequencer says, if this node has nothing that reaches so far."""
         self.leader = node
         if message.base <= self.last and self.is_voter:
             return

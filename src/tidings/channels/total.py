@@ -14,7 +14,15 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from tidings.channels.causal import HELD_MAX, HELD_SIZE_MAX, HOLD_S, MARKS_MAX, Arrival, Marks, Verdict
+from tidings.channels.causal import (
+    HELD_MAX,
+    HELD_SIZE_MAX,
+    HOLD_S,
+    MARKS_MAX,
+    ChannelArrival,
+    Marks,
+    OrderVerdict,
+)
 from tidings.channels.sequencer import Sequencer
 
 LOST_S = 2.0
@@ -23,7 +31,7 @@ LOST_S = 2.0
 Item = TypeVar("Item")
 
 
-class _Waiting(Struct, Generic[Item]):
+class _Unlisted(Struct, Generic[Item]):
     last: int
     item: Item
     size: int
@@ -45,7 +53,7 @@ class TotalOrder(Generic[Item]):
         self._cut = cut
         self._marks = dict(marks or {})  # what members have got, or need not get
         self._seen = dict(self._marks)  # what has come here, or need not
-        self._held: dict[int, deque[_Waiting[Item]]] = {}
+        self._held: dict[int, deque[_Unlisted[Item]]] = {}
         self._order: deque[tuple[int, int]] = deque()  # in which events came that may not be listed yet
         self._count = self._size = 0
         self.dropped: list[Item] = []
@@ -81,7 +89,7 @@ class TotalOrder(Generic[Item]):
 
     # Events
 
-    def arrive(self, arrival: Arrival, item: Item, size: int) -> Verdict:
+    def arrive(self, arrival: ChannelArrival, item: Item, size: int) -> OrderVerdict:
         """Judge what has arrived, or was sent here; what is held is returned by `release` later."""
         mark, last = arrival.mark, arrival.last
         sequencer = self.sequencer
@@ -90,18 +98,18 @@ class TotalOrder(Generic[Item]):
         if sequencer.is_alone and not self._held:
             sequencer.list_alone(mark, last)
             self._got(mark, last)
-            return Verdict.PASS
+            return OrderVerdict.PASS
         if not (self.is_taking_part or sequencer.is_voter) or last <= self._marks.get(mark, 0):
-            return Verdict.DROP
+            return OrderVerdict.DROP
         if mark in self._held and last <= self._held[mark][-1].last:
-            return Verdict.DROP
+            return OrderVerdict.DROP
         self.hold(arrival, item, size)
-        return Verdict.HOLD
+        return OrderVerdict.HOLD
 
-    def hold(self, arrival: Arrival, item: Item, size: int) -> None:
+    def hold(self, arrival: ChannelArrival, item: Item, size: int) -> None:
         """Hold what was held before the node was started again, too."""
         mark, last = arrival.mark, arrival.last
-        self._held.setdefault(mark, deque()).append(_Waiting(last, item, size))
+        self._held.setdefault(mark, deque()).append(_Unlisted(last, item, size))
         self._order.append((mark, last))
         self._count += 1
         self._size += size

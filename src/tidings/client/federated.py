@@ -58,7 +58,7 @@ class Engagement(NamedTuple):
     is_engaged: bool
 
 
-class _Held(NamedTuple):
+class _HeldEntry(NamedTuple):
     """An entry that was taken and not acknowledged yet."""
 
     holder: Holder
@@ -169,7 +169,7 @@ class FederatedSpace:
         if at is not None:
             return await self._at(at).read(template, timeout_s=timeout_s)
         template = template_of(template)
-        search = _Search(self, lambda space, left_s: space.read(template, timeout_s=left_s), _ignore)
+        search = _FederatedSearch(self, lambda space, left_s: space.read(template, timeout_s=left_s), _ignore)
         return await search.first(timeout_s)
 
     async def take(
@@ -184,11 +184,11 @@ class FederatedSpace:
         where = template_of(template).where
         ends = _ends(timeout_s)
 
-        async def hold(space: Space, left_s: float | None) -> _Held:
-            return _Held(*await space.queue.hold(where, timeout_s=left_s))
+        async def hold(space: Space, left_s: float | None) -> _HeldEntry:
+            return _HeldEntry(*await space.queue.hold(where, timeout_s=left_s))
 
         for _ in range(GET_TRIES_MAX):
-            held = await _Search(self, hold, _Held.give_back).first(_left_s(ends))
+            held = await _FederatedSearch(self, hold, _HeldEntry.give_back).first(_left_s(ends))
             if await acknowledge(held.holder, [held.message]):
                 return found(held.message.event)
         problem = f"{GET_TRIES_MAX} entries went back before they were acknowledged"
@@ -229,7 +229,7 @@ class FederatedSpace:
         return FederatedWatch(self, template_of(template))
 
 
-class _Search(Generic[Found]):
+class _FederatedSearch(Generic[Found]):
     """One call at all spaces of a federated one, side by side: the first result counts, others are undone."""
 
     def __init__(

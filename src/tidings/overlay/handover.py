@@ -34,7 +34,7 @@ from tidings.ids import Origin
 from tidings.overlay.relaying import at_node
 from tidings.overlay.service import Overlay
 from tidings.protocol.arguments import InForce, SubscribeRequest
-from tidings.protocol.arrivals import Announcement, MovedBatch, MovedCursor
+from tidings.protocol.arrivals import ClientAnnouncement, MovedBatch, MovedCursor
 from tidings.protocol.broker import Broker
 from tidings.protocol.cursors import Cursor
 from tidings.protocol.messages import HandedOver
@@ -94,7 +94,7 @@ class Forget(Struct, frozen=True):
     token: str
 
 
-class Arrived(Struct, frozen=True):
+class ClientArrived(Struct, frozen=True):
     """A client is there: the node that it has left need not send it on."""
 
     system: str
@@ -115,11 +115,11 @@ class Handover(Service):
             "link.move": (MoveMessage, self._told),
         }
         self._steps: dict[Step, tuple[Any, Callable[[Any], Any]]] = {
-            "announce": (Announcement, self._announced),
+            "announce": (ClientAnnouncement, self._announced),
             "bring": (Brought, self._brought),
             "finish": (Finish, self._finished),
             "forget": (Forget, self._forgotten),
-            "arrived": (Arrived, self._arrived),
+            "arrived": (ClientArrived, self._arrived),
         }
         broker.arrivals.on_redeemed = self._redeemed
 
@@ -214,7 +214,7 @@ class Handover(Service):
 
     # A client that comes
 
-    def _announced(self, about: Announcement) -> Any:
+    def _announced(self, about: ClientAnnouncement) -> Any:
         """Expect a client; the answer comes when its subscriptions are in force."""
         if self._overlay.is_draining:
             raise MoveRefused(self._broker.name, "it is drained itself")
@@ -247,11 +247,11 @@ class Handover(Service):
     def _forgotten(self, forget: Forget) -> None:
         self._broker.arrivals.end(forget.token)
 
-    def _redeemed(self, about: Announcement) -> None:
+    def _redeemed(self, about: ClientAnnouncement) -> None:
         self._broker.departed.forget(about.origin)  # it has come back
-        self.send(about.by, "arrived", Arrived(about.system, about.epoch, about.source))
+        self.send(about.by, "arrived", ClientArrived(about.system, about.epoch, about.source))
 
-    def _arrived(self, arrived: Arrived) -> None:
+    def _arrived(self, arrived: ClientArrived) -> None:
         self._broker.departed.forget(Origin(arrived.system, arrived.epoch, arrived.source))
 
 
@@ -286,7 +286,7 @@ class Departure:
         reading = [found for name in names if (found := session.reading(name)) is not None]
         cursors = [consumer.cursor for _, consumer in reading]
         self._left = reading
-        about = Announcement(
+        about = ClientAnnouncement(
             self._token,
             session.principal.user,
             session.origin.system or "",

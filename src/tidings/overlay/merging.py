@@ -99,7 +99,7 @@ class Merging:
 
     def __init__(self) -> None:
         self._rows: dict[int, Unit | _Row] = {}  # by the hash of what is common; a unit that is alone
-        self._dirty: dict[int, dict[_Run, None]] = {}  # by level, the number of an attribute
+        self._dirty: dict[int, dict[_MergedRun, None]] = {}  # by level, the number of an attribute
         self._emitted: list[Emitted] = []
 
     def __bool__(self) -> bool:
@@ -153,7 +153,7 @@ class Merging:
                 return
         self._emitted.append(Emitted(unit, False))
 
-    def _touch(self, *runs: _Run) -> None:
+    def _touch(self, *runs: _MergedRun) -> None:
         for run in runs:
             self._dirty.setdefault(run.row.level, {})[run] = None
 
@@ -188,7 +188,7 @@ class Merging:
                 del self._rows[row.key]
 
 
-class _Run:
+class _MergedRun:
     """Units that follow each other in a row; `outcome` is what was made of them at last."""
 
     __slots__ = ("outcome", "row", "units")
@@ -224,7 +224,7 @@ class _Row:
         self.example = unit
         self.size = 0
         self._starts: list[Span] = [()]  # before all others
-        self._runs = [_Run(self)]
+        self._runs = [_MergedRun(self)]
         for run in self.add(unit, span):
             run.outcome = dict.fromkeys(run.units.values())  # it has passed already
 
@@ -242,7 +242,7 @@ class _Row:
         """Whether the run that has this place has no room."""
         return len(self._runs[self._place(span)].units) >= CROWD_MAX
 
-    def add(self, unit: Unit, span: Span) -> list[_Run]:
+    def add(self, unit: Unit, span: Span) -> list[_MergedRun]:
         """Put a unit into a place that is free; return the runs that change."""
         self.size += 1
         place = self._place(span)
@@ -250,13 +250,13 @@ class _Row:
         if not _begins_run(span):
             run.units[span] = unit
             return [run]
-        made = _Run(self)
+        made = _MergedRun(self)
         made.units = {span: unit} | {one: run.units.pop(one) for one in list(run.units) if one > span}
         self._starts.insert(place + 1, span)
         self._runs.insert(place + 1, made)
         return [run, made]
 
-    def remove(self, span: Span) -> list[_Run]:
+    def remove(self, span: Span) -> list[_MergedRun]:
         """Free a place; return the runs that change."""
         self.size -= 1
         place = self._place(span)

@@ -91,7 +91,7 @@ def _found(batch: Any, leaf: Leaf) -> Any:
 # Code that runs for each batch
 
 
-class Converter:
+class RowConverter:
     """Makes pieces of events of the batches of one task, numbered from 1 on."""
 
     def __init__(self, shape: Shape, where: str = "") -> None:

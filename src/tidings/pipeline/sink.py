@@ -31,7 +31,7 @@ from tidings.event.header import DELIVERIES
 from tidings.event.values import check_type
 from tidings.ids import new_system
 from tidings.pipeline.connect import CONNECT_S_MAX, connect, naming_node
-from tidings.pipeline.encode_rows import Converter
+from tidings.pipeline.encode_rows import RowConverter
 from tidings.pipeline.options import IN_SQL, NodeReach, check_use, option_error, reach_of
 from tidings.pipeline.shape import Shape, shape_of
 from tidings.protocol.arguments import NAME_LENGTH_MAX
@@ -140,7 +140,7 @@ class SinkWork:
             The names under which they are staged.
         """
         attempt = new_system(os.urandom)
-        converter = Converter(self._shape, _partition())
+        converter = RowConverter(self._shape, _partition())
         with self._reached() as node, Ahead(node, self.run, attempt) as ahead:
             for piece in converter.pieces(iterator):
                 ahead.stage(piece)

@@ -23,7 +23,7 @@ from tidings.placing.messages import (
     send,
 )
 from tidings.placing.placement import MOVED, Placement
-from tidings.placing.places import Places
+from tidings.placing.places import Placements
 from tidings.placing.results import AGAIN_S
 from tidings.protocol.broker import Broker
 from tidings.replies import Deferred, failed, ignore
@@ -42,7 +42,7 @@ class Handing:
         broker: Broker,
         overlay: Overlay,
         patterns: PatternService,
-        places: Places,
+        places: Placements,
         look_at: Callable[[float], None],
     ) -> None:
         self._broker = broker

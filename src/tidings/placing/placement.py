@@ -49,7 +49,7 @@ TOO_MANY_MATCHES = "too many matches wait"
 Phase = Literal["here", "offered", "handing", "away", "fetching", "gathering", "returning"]
 
 
-class PlaceRecord(Struct, frozen=True):
+class PlacementRecord(Struct, frozen=True):
     """The stored record of a placement; `asker` is the standing pattern of a client here, if it is one."""
 
     phase: Phase
@@ -78,7 +78,7 @@ class HeldRecord(Struct, frozen=True):
     rows: tuple[HeldRow, ...]
 
 
-PLACES: RecordKind[tuple[str], PlaceRecord] = RecordKind("place", PlaceRecord)
+PLACES: RecordKind[tuple[str], PlacementRecord] = RecordKind("place", PlacementRecord)
 RESULTS: RecordKind[tuple[str, str], ResultRecord] = RecordKind("place-result", ResultRecord)
 HELD: RecordKind[tuple[str, str], HeldRecord] = RecordKind("place-held", HeldRecord)
 
@@ -125,13 +125,13 @@ class Placement:
         self.incoming_results: dict[int, bytes] = {}
 
     @property
-    def record(self) -> PlaceRecord:
+    def record(self) -> PlacementRecord:
         """What is stored of it."""
         watch, about = self.watch, (self.phase, self.moves, self.at)
         if not isinstance(watch, PlacedWatch):
             asker = watch.key if isinstance(watch, StoredWatch) else None
-            return PlaceRecord(*about, asker, self.had, self.next)
-        return PlaceRecord(
+            return PlacementRecord(*about, asker, self.had, self.next)
+        return PlacementRecord(
             *about,
             had=self.had,
             next=self.next,

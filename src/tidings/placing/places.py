@@ -27,7 +27,7 @@ from tidings.placing.placement import (
     Phase,
     PlacedWatch,
     Placement,
-    PlaceRecord,
+    PlacementRecord,
 )
 from tidings.protocol.broker import Broker
 from tidings.store.interface import DropRecord, Operation
@@ -48,7 +48,7 @@ class _Kept(Struct, frozen=True):
     next: int
 
 
-class Places:
+class Placements:
     """Placements of a node; `on_found` is called with each that has found something for another node."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Places:
                 self.begun(watch)
         self._patterns.set_alarm()
 
-    def _reopened(self, id: str, record: PlaceRecord) -> Placement | None:
+    def _reopened(self, id: str, record: PlacementRecord) -> Placement | None:
         """Return a placement of the last life; None if its pattern is not there any more."""
         if record.asker is not None:
             watch: PatternWatch | None = self._patterns.standing(record.asker)

@@ -13,7 +13,7 @@ from tidings.errors import Disconnected, Refused, TidingsError
 from tidings.overlay.service import Overlay
 from tidings.placing.messages import PIECE_SIZE, FoundResults, is_unknown, passed_on, send
 from tidings.placing.placement import OUTBOX_MAX, TOO_MANY_MATCHES, Placement
-from tidings.placing.places import Places
+from tidings.placing.places import Placements
 from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest
 from tidings.replies import Deferred
@@ -28,9 +28,9 @@ class Returning:
     def __init__(self, broker: Broker, overlay: Overlay) -> None:
         self._broker = broker
         self._overlay = overlay
-        self._places: Places
+        self._places: Placements
 
-    def join(self, places: Places, end_there: Any) -> None:
+    def join(self, places: Placements, end_there: Any) -> None:
         """Work for these placements."""
         self._places, self._end_there = places, end_there
 

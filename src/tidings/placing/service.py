@@ -33,7 +33,7 @@ from tidings.patterns.watching import PatternWatch
 from tidings.placing.handing import Handing
 from tidings.placing.messages import ComputeRequest, FoundResults, MovedState, NamedPlacement
 from tidings.placing.placement import OUTBOX_MAX, OWNER, PlacedWatch, Placement, check_state
-from tidings.placing.places import Places
+from tidings.placing.places import Placements
 from tidings.placing.results import Returning
 from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest, Service
@@ -56,7 +56,7 @@ class Placing(Service):
         self._overlay = overlay
         self._patterns = patterns
         self._returning = Returning(broker, overlay)
-        self._places = places = Places(broker, patterns, entropy, self._returning.tell_later)
+        self._places = places = Placements(broker, patterns, entropy, self._returning.tell_later)
         self._handing = Handing(broker, overlay, patterns, places, self._look_at)
         self._returning.join(places, self._handing.end_there)
         places.restore()

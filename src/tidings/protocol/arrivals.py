@@ -105,7 +105,7 @@ class MovedCursor(Struct, frozen=True):
         return is_same and options.moves <= self.moves and cursor.consumer is None
 
 
-class Announcement(Struct, frozen=True):
+class ClientAnnouncement(Struct, frozen=True):
     """A client that is to come: who it is, how far it has counted, and its subscriptions."""
 
     token: str
@@ -189,7 +189,7 @@ class Gathering(EventSink):
             self.lost += len(gone)
 
 
-class _Waiting:
+class _Gatherer:
     """A subscription, or a cursor, that gathers until its client, or all that it brings, is here."""
 
     def __init__(
@@ -216,7 +216,7 @@ class _Waiting:
             self._broker.exchange.unsubscribe(self.subscription)
 
 
-class _WaitingCursor(_Waiting):
+class _WaitingCursor(_Gatherer):
     """A durable subscription on its way here."""
 
     def __init__(
@@ -284,7 +284,7 @@ class _Reserved(Cursor):
         """The same."""
 
 
-class _WaitingSubscription(_Waiting):
+class _WaitingSubscription(_Gatherer):
     """A subscription whose client is on its way here."""
 
     def __init__(self, broker: Broker, wanted: SubscribeRequest, principal: Principal) -> None:
@@ -312,11 +312,11 @@ class _WaitingSubscription(_Waiting):
             consumer.miss(gathering.lost, "slow")
 
 
-class Arrival:
+class ClientArrival:
     """A client that is on its way to this node."""
 
     def __init__(
-        self, broker: Broker, about: Announcement, principal: Principal, end: Callable[[str], None]
+        self, broker: Broker, about: ClientAnnouncement, principal: Principal, end: Callable[[str], None]
     ) -> None:
         """`end` is called with its name, if the client does not come in time."""
         self._broker = broker
@@ -401,14 +401,14 @@ class Arrivals:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._arrivals: dict[str, Arrival] = {}
-        self.on_redeemed: Callable[[Announcement], None] | None = None
+        self._arrivals: dict[str, ClientArrival] = {}
+        self.on_redeemed: Callable[[ClientAnnouncement], None] | None = None
         """Called when a client has come that was announced."""
 
     def __len__(self) -> int:
         return len(self._arrivals)
 
-    def open(self, about: Announcement) -> Arrival:
+    def open(self, about: ClientAnnouncement) -> ClientArrival:
         """Expect a client; MoveRefused or NotAllowed if this node will not have it."""
         name, broker = self._broker.name, self._broker
         if len(self._arrivals) >= ARRIVALS_MAX:
@@ -425,7 +425,7 @@ class Arrivals:
                 self.end(options_in(cursor.options).arriving)  # of an attempt that was interrupted
             elif cursor is not None:
                 broker.cursors.end(cursor)
-        arrival = self._arrivals[about.token] = Arrival(broker, about, principal, self.end)
+        arrival = self._arrivals[about.token] = ClientArrival(broker, about, principal, self.end)
         self._prolong(arrival)
         broker.count("arrivals")
         return arrival
@@ -440,7 +440,7 @@ class Arrivals:
             raise NotAllowed(f"there is no user {user!r} at node {self._broker.name!r}")
         return principal
 
-    def get(self, token: str) -> Arrival:
+    def get(self, token: str) -> ClientArrival:
         """Return the arrival of this name; MoveRefused if there is none."""
         arrival = self._arrivals.get(token)
         if arrival is None:
@@ -448,7 +448,7 @@ class Arrivals:
         self._prolong(arrival)
         return arrival
 
-    def _prolong(self, arrival: Arrival) -> None:
+    def _prolong(self, arrival: ClientArrival) -> None:
         """Give a client more time to come."""
         self._broker.timers.at(self._broker.now + ARRIVAL_S, arrival.give_up)
 
@@ -458,7 +458,7 @@ class Arrivals:
         if arrival is not None:
             arrival.close()
 
-    def redeem(self, cookie: str, origin: Origin, user: str) -> Arrival:
+    def redeem(self, cookie: str, origin: Origin, user: str) -> ClientArrival:
         """Return the arrival of a client that is here; MoveRefused for a cookie that is not its own.
 
         It can be shown once. The cookie of another stays valid, for that one.

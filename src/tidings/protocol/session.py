@@ -58,7 +58,7 @@ from tidings.replies import Deferred
 from tidings.steps import Steps
 
 if TYPE_CHECKING:
-    from tidings.protocol.arrivals import Arrival
+    from tidings.protocol.arrivals import ClientArrival
     from tidings.protocol.broker import Broker
 
 WINDOW = 4 << 20
@@ -117,7 +117,7 @@ class Session(SessionWorker, IncomingStream):
         self.received_at = now  # when bytes have come, be it a part of a frame only
         self._subscriptions: Subscriptions = Subscriptions(self)
         self.repeated = 0  # up to this counter its client may have sent events to another node
-        self.arrival: Arrival | None = None  # what waits for it here, if it has moved to this node
+        self.arrival: ClientArrival | None = None  # what waits for it here, if it has moved to this node
 
     @property
     def channels(self) -> Collection[str]:

@@ -43,7 +43,7 @@ from tidings.steps import PAUSE, Steps
 from tidings.store.interface import Durable
 
 if TYPE_CHECKING:
-    from tidings.protocol.arrivals import Arrival
+    from tidings.protocol.arrivals import ClientArrival
     from tidings.protocol.session import Session
 
 FILTER_AT_ONCE = 8_192
@@ -220,7 +220,7 @@ class Subscriptions:
 
     def _claim(
         self,
-        arrival: Arrival,
+        arrival: ClientArrival,
         wanted: SubscribeRequest,
         subscription: NodeSubscription,
         consumer: WaitingConsumer,
