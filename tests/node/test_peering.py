@@ -114,6 +114,16 @@ def test_a_node_that_is_not_who_it_should_be_is_told_nothing(tmp_path: Path) -> 
     run(work())
 
 
+def found_near(node: Node, name: str, address: str) -> None:
+    """A node says on the network that it is there."""
+    node.driver.do(address, node.driver.core.peering.found, name, address)
+
+
+def gone_from(node: Node, name: str) -> None:
+    """It is not found any more."""
+    node.driver.do(name, node.driver.core.peering.gone, name)
+
+
 def test_whoever_is_found_without_a_certificate_is_no_peer() -> None:
     async def work() -> None:
         async with (
@@ -121,7 +131,7 @@ def test_whoever_is_found_without_a_certificate_is_no_peer() -> None:
             running(name="home") as home,
             visitor(home) as ann,
         ):
-            home.found("kitchen", kitchen.addresses[0])
+            found_near(home, "kitchen", kitchen.addresses[0])
             found = await wait_error(ann, "kitchen", "it has shown no certificate")
             assert found["state"] == "candidate"
             assert not any(session.is_let_in for session in kitchen.driver.broker.sessions)
@@ -250,14 +260,14 @@ def test_what_is_found_is_a_peer_once_its_certificate_says_so(tmp_path: Path) ->
             running(**settings(here, "home")) as home,
             visitor(home) as ann,
         ):
-            home.found("kitchen", tls(kitchen))
-            home.found("pantry", tls(kitchen))
+            found_near(home, "kitchen", tls(kitchen))
+            found_near(home, "pantry", tls(kitchen))
             await wait_state(ann, "kitchen", "there")
             liar = await wait_error(ann, "pantry", "certificate is that of 'kitchen'")
             assert liar["state"] == "candidate"
             assert (await ann.ask("get", queue="jobs@pantry")).error is not None
-            home.gone("pantry")
-            home.gone("kitchen")
+            gone_from(home, "pantry")
+            gone_from(home, "kitchen")
             status = (await ann.ask("status")).result
             assert [one["name"] for one in status["peers"]] == ["kitchen"]
 

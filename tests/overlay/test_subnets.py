@@ -12,6 +12,7 @@ from overlay.real import Line
 
 from tidings.errors import ConfigError
 from tidings.node.discovery import FoundNode
+from tidings.node.finding import Finding
 from tidings.node.server import Node
 from tidings.node.settings import load
 
@@ -65,16 +66,17 @@ def test_real_nodes_of_a_subnet_have_one_coordinator_and_the_next_takes_over() -
 
 def announce(one: Node, other: Node) -> None:
     """Let two nodes find each other as multicast DNS would; the first knows the other's address already."""
-    one._taken_near(FoundNode(other.name, other.driver.broker.node, other.addresses[0]))
-    other._found_near(FoundNode(one.name, one.driver.broker.node, one.addresses[0]))
+    assert one.finding is not None and other.finding is not None  # noqa: PT018  # both look for others
+    one.finding._taken_near(FoundNode(other.name, other.driver.broker.node, other.addresses[0]))
+    other.finding._found_near(FoundNode(one.name, one.driver.broker.node, one.addresses[0]))
 
 
 def test_nodes_that_are_found_on_the_network_and_are_linked_are_one_subnet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def no_multicast(_node: Node, _port: int) -> None: ...
+    async def no_multicast(_finding: Finding) -> None: ...
 
-    monkeypatch.setattr(Node, "_discover", no_multicast)
+    monkeypatch.setattr(Finding, "_discover", no_multicast)
 
     async def work() -> None:
         settings = {name: {"mdns": True, "subnet": "auto"} for name in "abc"} | {"d": {"mdns": True}}

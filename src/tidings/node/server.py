@@ -21,7 +21,7 @@ from tidings.log.segments import SealedFiles
 from tidings.node import compiled, logs, metrics
 from tidings.node.assembly import Archiving, CoreSettings, NodeService
 from tidings.node.concepts import load_taxonomy
-from tidings.node.config import AUTO, NodeConfig, check_host, parse_targets
+from tidings.node.config import AUTO, NodeConfig, check_host
 from tidings.node.driver import Driver, SteadyClock
 from tidings.node.http import PLAIN_TEXT, HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
@@ -43,11 +43,9 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from tidings.adhoc.settings import AdhocSettings
-    from tidings.node.beacons import Beacons
-    from tidings.node.discovery import Discovery, FoundNode
+    from tidings.node.finding import Finding
     from tidings.node.gateway.main import GatewayProcess
     from tidings.node.guard import Guard
-    from tidings.node.ring_port import RingPort
     from tidings.node.sealing import SealingProcess
     from tidings.security.signing import CertificateProofs
 
@@ -90,9 +88,7 @@ class Node:
         self._phase: Phase = "starting"
         self._guard: Guard | None = None  # where there is security
         self._database: SharedDatabase | None = None  # where nodes share queues
-        self._discovery: Discovery | None = None  # where others are looked for
-        self._ring: RingPort | None = None  # the same, while there is no link
-        self._beacons: Beacons | None = None  # where hosts are met by chance
+        self.finding: Finding | None = None  # where others are looked for, or met by chance
         self._proofs: CertificateProofs | None = None  # where these are strangers
         self._gateway: GatewayProcess | None = None  # where sensor networks may speak
         self._sealing: SealingProcess | None = None  # where the log is sealed
@@ -295,12 +291,8 @@ class Node:
             await self._serve_metrics(config.http_port)
         for server in self._servers:
             await server.start_serving()
-        if config.mdns:
-            await self._discover(int(self.addresses[0].rpartition(":")[2]))
-        if config.search_hops:
-            await self._search(int(self.addresses[0].rpartition(":")[2]))
-        if config.adhoc:
-            await self._meet(int(self.addresses[0].rpartition(":")[2]))
+        if config.mdns or config.search_hops or config.adhoc:
+            await self._find()
         if config.sensor_port is not None or self._seals:
             home = await self._make_way_in()
             if config.sensor_port is not None:
@@ -328,7 +320,15 @@ class Node:
         await self._listen_tcp(config.tcp_port)
         for server in self._servers:
             await server.start_serving()
-        await self._meet(int(self.addresses[0].rpartition(":")[2]))
+        await self._find()
+
+    async def _find(self) -> None:
+        """Look for other nodes, in the ways that the settings say."""
+        from tidings.node.finding import Finding
+
+        port = int(self.addresses[0].rpartition(":")[2])
+        self.finding = Finding(self.driver, self.config, port, self._guard is not None)
+        await self.finding.start()
 
     async def _start_gateway(self, home: Path) -> None:
         """Run the gateway as a child."""
@@ -375,76 +375,6 @@ class Node:
         """The addresses for sensor networks, each with its transport."""
         return [] if self._gateway is None else self._gateway.addresses
 
-    async def _discover(self, port: int) -> None:
-        """Say on the network that the node is there, and look at others who say so."""
-        from tidings.node.discovery import Discovery
-
-        broker = self.driver.broker
-        configured = [peer.name for peer in self.driver.core.registry]
-        self._discovery = Discovery(
-            broker.name,
-            broker.node,
-            port,
-            self._found_near,
-            self.gone,
-            host=self.config.host,
-            configured=configured,
-            on_taken=self._taken_near,
-        )
-        await self._discovery.start()
-
-    def _found_near(self, found: FoundNode) -> None:
-        self.found(found.name, found.address)
-        self.driver.do(found.address, self.driver.core.overlay.found_near, found.name, found.node)
-
-    def _taken_near(self, found: FoundNode) -> None:
-        """A node on the network has the name of a peer: it is that peer, if it is at the same address."""
-        peer = self.driver.core.registry.find(found.name)
-        if peer is not None and peer.address == found.address:
-            self.driver.do(found.address, self.driver.core.overlay.found_near, found.name, found.node)
-
-    async def _search(self, port: int) -> None:
-        """Look for others by multicast, ring by ring, while the node has no link."""
-        from tidings.node.ring_port import RingPort
-
-        core, broker = self.driver.core, self.driver.broker
-        about = broker.name, broker.node, port, self.config.search_hops
-        self._ring = RingPort(
-            *about,
-            lambda: any(neighbour.is_up for neighbour in core.overlay),
-            self.found,
-            self.gone,
-            host=self.config.host,
-            configured=[peer.name for peer in core.registry],
-        )
-        await self._ring.start()
-
-    async def _meet(self, port: int) -> None:
-        """Send beacons, and look at those of others."""
-        from tidings.adhoc.beacons import Beacon
-        from tidings.node.beacons import Beacons
-
-        broker, adhoc, config = self.driver.broker, self.driver.core.adhoc, self.config
-        assert adhoc is not None
-        is_secured = self._guard is not None
-        beacon = Beacon(broker.name, broker.node, port, "tidings+tls" if is_secured else "tidings")
-
-        def hear(data: bytes, sender: str, port: int) -> None:
-            self.driver.do(sender, adhoc.hear, data, sender, is_secured, port)
-
-        self._beacons = Beacons(beacon, config.adhoc_beacon_s, hear)
-        adhoc.send_datagram = self._beacons.send
-        await self._beacons.start(config.host, config.adhoc_port, parse_targets(config.adhoc_to or ""))
-
-    def found(self, name: str, address: str) -> None:
-        """A node says on the network that it is there."""
-        self.driver.do(address, self.driver.core.peering.found, name, address)
-
-    def gone(self, name: str) -> None:
-        """Forget a candidate that is not found any more."""
-        self.driver.do(name, self.driver.core.peering.gone, name)
-        self.driver.do(name, self.driver.core.overlay.found_near, name, "")
-
     def _make_own_port(self) -> Port:
         """Make a port for a connection that only the owner of the node can open."""
         return Port(self.driver, self._connections_max, is_own=True)
@@ -484,12 +414,8 @@ class Node:
             await unix.close()
         if self._private is not None:
             self._private.close()
-        if self._ring is not None:
-            self._ring.close()
-        if self._discovery is not None:
-            await self._discovery.close()
-        if self._beacons is not None:
-            self._beacons.close()
+        if self.finding is not None:
+            await self.finding.close()
         if self._database is not None:
             await self._database.close()
         await self.driver.close()
