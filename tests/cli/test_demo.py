@@ -195,8 +195,8 @@ def test_with_three_nodes_the_mayor_at_one_end_makes_sensors_at_the_other_go_on(
     assert (witness.last.nodes, witness.last.links_up) == (3, 2)
     assert summary.missing == []
     assert (summary.nodes, summary.sensors_left_on) == (3, 0)
-    # The last reading may have been on its way when it was counted.
-    assert summary.relayed >= 2 * summary.readings_logged > 0, "each reading crosses two links"
+    # The last readings may be on their way when they are counted; over one link alone there would be fewer.
+    assert summary.relayed > witness.last.published > 0, "readings cross two links"
     assert summary.readings_logged > 0
 
 

@@ -16,6 +16,7 @@ from node.secured import Secured
 from node.test_metrics import fetch
 
 from tidings.node.config import NodeConfig
+from tidings.node.finding import Finding
 from tidings.node.main import Notifier
 from tidings.node.server import Node
 
@@ -47,12 +48,12 @@ def test_a_node_with_security_tells_everybody_that_it_is_ready(tmp_path: Path) -
 def test_a_node_is_healthy_but_not_ready_before_all_ports_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[tuple[int, str]] = []
 
-    async def look(node: Node, _port: int) -> None:
-        """Called in the place of what follows the HTTP port."""
-        found.extend([await page(node, "/healthz"), await page(node, "/readyz")])
-
     async def scenario() -> None:
-        monkeypatch.setattr(Node, "_discover", look)
+        async def look(_finding: Finding) -> None:
+            """Called in the place of what follows the HTTP port."""
+            found.extend([await page(node, "/healthz"), await page(node, "/readyz")])
+
+        monkeypatch.setattr(Finding, "_discover", look)
         node = Node(NodeConfig(port=0, http_port=0, mdns=True, compiled=False))
         await node.start()
         await node.close()

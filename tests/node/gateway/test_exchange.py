@@ -48,7 +48,10 @@ def test_what_subscribers_want_is_asked_of_the_sensors_and_arrives() -> None:
                 assert ended == {"unsubscribe": {"sensing-id": "n", "sensors": [{"name": "2"}]}}
                 network.say({"deregister": {"sensing-id": "n", "sensors": [{"name": "1"}]}})
             async with bus.subscribe("type = 'kind3'"):
-                assert (await network.hear())["subscribe"]["sensors"] == [{"name": "3"}]
+                heard = await network.hear()
+                if "unsubscribe" in heard:  # the node was quicker with the end of the last subscription
+                    heard = await network.hear()
+                assert heard["subscribe"]["sensors"] == [{"name": "3"}]
                 network.say({"unregister": {"sensing-id": "n"}}, sensing("n", 7, type="kind3"))
                 network.say(b"[]\n")
                 assert "error" in await network.hear()  # the connection stays when the last sensor is gone
