@@ -13,7 +13,7 @@ Up to the numbers from which on a subscription is in force there, this node has 
 delivers it; from there on the other one has. What both have is told apart by the numbers of first nodes. The
 client has said all that it had to say before it asks, so its counter is all that is left to hand over.
 
-The messages go from node to node along the tree. If any step fails, the other node is told to forget the
+The messages go from node to node along the tree. If any step fails, this node has the other forget the
 client, and the client stays.
 """
 

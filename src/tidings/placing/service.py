@@ -165,8 +165,6 @@ class Placing(Service):
             if placement.phase in ("offered", "handing", "away"):
                 if sides - {placement.at} or not self._leads_to(placement.at):
                     self._gather(placement)
-                elif placement.phase == "handing" and placement.at not in sides:
-                    pass
             elif placement.phase == "here":
                 self._aim(placement, sides, now)
             if placement.phase == "fetching":

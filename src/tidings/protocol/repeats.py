@@ -1,6 +1,6 @@
 """Events that their publisher sends again at another node, as its own may have died before it has answered.
 
-Two nodes may have taken such an event in, so it has two numbers: it is told by who has counted it, and its
+Two nodes may have taken such an event in, so it has two numbers: it is known by who has counted it, and its
 counter. The second node knows which counters the client had sent to the first one, and marks these events as
 *repeats*, on all hops. Each node keeps of every publisher how far its events have come here, by whichever
 first node, and which repeats have come; so of the two whichever comes second is not delivered to its clients.
