@@ -12,6 +12,8 @@ from tidings.store.interface import RecordKind
 
 TYPES_MAX = 1_000
 """Types of events that a channel may name."""
+CHANNELS_MAX = 100_000
+"""Channels in which a node takes part."""
 
 ChannelDelivery = Literal["transient", "reliable"]
 """Whether events are stored until all members have them."""

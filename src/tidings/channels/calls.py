@@ -1,0 +1,114 @@
+"""What a node asks others about channels: neighbours, a node far away, and all that can be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from tidings.channels.description import ChannelPlace, ChannelQuery, FoundChannels
+from tidings.channels.requests import ChannelOperations, FindChannels, TellChannel
+from tidings.errors import Disconnected
+from tidings.overlay.neighbours import Neighbour
+from tidings.overlay.service import Overlay
+from tidings.protocol.broker import Broker
+from tidings.protocol.service import IncomingRequest
+from tidings.replies import Deferred, failed, gathered, ignore
+
+FIND_S = 10.0
+"""How long a neighbour may take to answer for all nodes behind it; then they are missing."""
+TOLD_HOPS_MAX = 100
+"""Links over which a message to another node of a channel goes."""
+
+
+class ChannelCalls:
+    """Requests to other nodes; `places` returns what this node has of a search, so many links away."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        overlay: Overlay,
+        places: Callable[[ChannelQuery, int], list[ChannelPlace]],
+        hear: Callable[[str, str, bytes], None],
+    ) -> None:
+        """`hear` takes a message of another node to this one: the channel, the node, and what it says."""
+        self._broker = broker
+        self._overlay = overlay
+        self._places = places
+        self._hear = hear
+        self.operations: ChannelOperations = {
+            "link.channel.find": (FindChannels, self._find_behind),
+            "link.channel.tell": (TellChannel, self._told_by),
+        }
+
+    # Searching
+
+    def find(self, query: ChannelQuery) -> Deferred[FoundChannels]:
+        """Search this node and all others that can be reached."""
+        return self._search(query, None, 0).map(self._compared)
+
+    def _compared(self, found: FoundChannels) -> FoundChannels:
+        """Name the nodes that were not asked: behind cut links, or as the tree was changing its shape."""
+        topology, asked = self._overlay.topology, set(found.nodes)
+        missing = [node for node in topology.tree.nodes if node not in asked]
+        return structs.replace(found, missing=sorted(missing))
+
+    def _find_behind(self, asked: IncomingRequest, request: FindChannels) -> Deferred[Any]:
+        """The same for a neighbour: at this node, and at those behind it."""
+        node = self._overlay.linking.caller(asked.session).node
+        return self._search(request.query, node, request.hops + 1).map(msgspec.to_builtins)
+
+    def _search(self, query: ChannelQuery, asking: str | None, hops: int) -> Deferred[FoundChannels]:
+        own = self._broker.node
+        here = self._places(query, hops)
+        others = [one for one in self._overlay.neighbours.in_tree if one.node != asking]
+        arguments = msgspec.to_builtins(FindChannels(query, hops))
+        replies = [self._ask_behind(one, arguments) for one in others]
+
+        def join(found: list[FoundChannels]) -> FoundChannels:
+            places = here + [place for one in found for place in one.places]
+            return FoundChannels(places, [own, *(node for one in found for node in one.nodes)])
+
+        return gathered(replies).map(join)
+
+    def _ask_behind(self, neighbour: Neighbour, arguments: dict[str, Any]) -> Deferred[FoundChannels]:
+        """Ask a neighbour for what it and the nodes behind it know; without an answer that is nothing."""
+        reply: Deferred[FoundChannels] = Deferred()
+
+        def answered(answer: Any) -> None:
+            try:
+                reply.resolve(msgspec.convert(answer, FoundChannels))
+            except msgspec.ValidationError:
+                reply.resolve(FoundChannels())
+
+        asked = self.ask(neighbour.node, "link.channel.find", arguments)
+        asked.then(answered, lambda _error: reply.resolve(FoundChannels()))
+        self._overlay.later(FIND_S, lambda: reply.resolve(FoundChannels()))
+        return reply
+
+    def ask(self, node: str, operation: str, arguments: dict[str, Any]) -> Deferred[Any]:
+        """Send a request to a neighbour."""
+        neighbour = self._overlay.neighbours.get(node)
+        if neighbour is None or neighbour.link is None or not neighbour.is_up:
+            return failed(Disconnected(f"the link to {node!r} is not there"))
+        asked = neighbour.link.connection.request(operation, arguments, "fail")
+        neighbour.link.flush()
+        return asked
+
+    # Messages
+
+    def tell(self, request: TellChannel) -> None:
+        """Send a message on the way to a node, or take it; it may be lost."""
+        if request.to == self._broker.node:
+            self._hear(request.channel, request.sender, request.body)
+            return
+        step = self._overlay.topology.way(request.to)
+        if step is not None and request.hops < TOLD_HOPS_MAX:
+            passed = structs.replace(request, hops=request.hops + 1)
+            self.ask(step, "link.channel.tell", structs.asdict(passed)).then(ignore, ignore)
+
+    def _told_by(self, asked: IncomingRequest, request: TellChannel) -> None:
+        self._overlay.linking.caller(asked.session)
+        self.tell(request)

@@ -1,0 +1,143 @@
+"""What clients ask of the channels of a node: to create, find, list and delete them."""
+
+from __future__ import annotations
+
+from base64 import b32encode
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from tidings.channels.calls import ChannelCalls
+from tidings.channels.description import (
+    CHANNELS_MAX,
+    TYPES_MAX,
+    ChannelDescription,
+    ChannelQuery,
+    FoundChannels,
+)
+from tidings.channels.ordering import Ordering
+from tidings.channels.requests import ChannelOperations, CreateChannel, NamedChannel
+from tidings.channels.trees import ChannelTrees
+from tidings.errors import ChannelAmbiguous, ChannelExists, ChannelNotFound, Refused
+from tidings.overlay.service import Overlay
+from tidings.protocol.arguments import NAME_LENGTH_MAX, check_readable
+from tidings.protocol.broker import Broker
+from tidings.protocol.service import IncomingRequest
+from tidings.replies import Deferred, resolved
+
+ID_SIZE = 15
+"""Random bytes in the id of a channel, and in a reference: none can be guessed."""
+
+
+class ChannelRequests:
+    """Requests of clients; `entropy` returns random bytes, `end` ends a channel here and at the others."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        overlay: Overlay,
+        calls: ChannelCalls,
+        trees: ChannelTrees,
+        ordering: Ordering,
+        entropy: Callable[[int], bytes],
+        end: Callable[[str], None],
+    ) -> None:
+        self._broker = broker
+        self._overlay = overlay
+        self._calls = calls
+        self._trees = trees
+        self._ordering = ordering
+        self._entropy = entropy
+        self._end = end
+        self.operations: ChannelOperations = {
+            "channel.create": (CreateChannel, self._create),
+            "channel.find": (ChannelQuery, self._find),
+            "channel.list": (ChannelQuery, self._list),
+            "channel.delete": (NamedChannel, self._delete),
+        }
+
+    def _create(self, asked: IncomingRequest, request: CreateChannel) -> Deferred[Any]:
+        asked.session.principal.check_manage()
+        name = request.name
+        if not 0 < len(name) <= NAME_LENGTH_MAX or "@" in name:
+            raise Refused("protocol", f"a channel's name has 1 to {NAME_LENGTH_MAX} characters and no @")
+        check_readable(name, "the name of a channel")
+        if len(request.types) > TYPES_MAX:
+            raise Refused("limit", f"a channel has at most {TYPES_MAX} types")
+        if len(self._trees) >= CHANNELS_MAX:
+            raise Refused("limit", f"a node takes part in at most {CHANNELS_MAX} channels")
+        if request.private:
+            return resolved(self._begin(request))
+
+        def found(channels: FoundChannels) -> Any:
+            if channels.places:
+                raise ChannelExists(name, f"it exists at node {channels.places[0].channel.node!r}")
+            return self._begin(request)
+
+        return self._calls.find(ChannelQuery(name)).map(found)
+
+    def _begin(self, request: CreateChannel) -> Any:
+        reference = self._token() if request.private else ""
+        about = request.delivery, request.types, reference, request.order
+        channel = ChannelDescription(self._token(), request.name, self._broker.name, *about)
+        self._trees.create(channel)
+        self._ordering.create(channel.id, channel.order)
+        return msgspec.to_builtins(channel)
+
+    def _token(self) -> str:
+        return b32encode(self._entropy(ID_SIZE)).decode().lower()
+
+    def _find(self, _asked: IncomingRequest, query: ChannelQuery) -> Deferred[Any]:
+        """Return the one channel of a name, or of a reference."""
+
+        def one(found: FoundChannels) -> Any:
+            channels = {place.channel.id: place.channel for place in found.places}
+            name = query.name or query.reference or query.id
+            if not channels:
+                names = sorted(map(self._named, found.missing))
+                missing = f"; not reached: {', '.join(names)}" if names else ""
+                raise ChannelNotFound(name, f"there is no such channel{missing}")
+            if len(channels) > 1:
+                nodes = ", ".join(sorted(f"{one.name}@{one.node}" for one in channels.values()))
+                raise ChannelAmbiguous(name, f"several channels have this name: {nodes}")
+            (channel,) = channels.values()
+            return msgspec.to_builtins(channel)
+
+        return self._calls.find(query).map(one)
+
+    def _list(self, _asked: IncomingRequest, query: ChannelQuery) -> Deferred[Any]:
+        """Return all channels that a search finds, with the nodes that take part and their members."""
+
+        def listed(found: FoundChannels) -> list[Any]:
+            channels: dict[str, dict[str, Any]] = {}
+            for place in found.places:
+                about = msgspec.to_builtins(place.channel)
+                del about["reference"]
+                one = channels.setdefault(place.channel.id, {**about, "members": {}})
+                one["members"][self._named(place.node)] = place.members
+            return sorted(channels.values(), key=lambda one: (one["name"], one["id"]))
+
+        return self._calls.find(query).map(listed)
+
+    def _named(self, node: str) -> str:
+        """Return the name of a node, its id if it has none."""
+        if node == self._broker.node:
+            return self._broker.name
+        return self._overlay.topology.name_of(node) or node
+
+    def _delete(self, asked: IncomingRequest, request: NamedChannel) -> Deferred[None]:
+        """Delete a channel in which this node takes part, or another."""
+        asked.session.principal.check_manage()
+        if self._trees.get(request.channel) is not None:
+            self._end(request.channel)
+            return resolved(None)
+
+        def found(channels: FoundChannels) -> None:
+            if not channels.places:
+                raise ChannelNotFound(request.channel, "there is no such channel")
+            step = self._overlay.topology.way(channels.places[0].node)
+            if step is not None:
+                self._calls.ask(step, "link.channel.delete", {"channel": request.channel})
+
+        return self._calls.find(ChannelQuery(id=request.channel)).map(found)

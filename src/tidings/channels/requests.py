@@ -1,0 +1,65 @@
+"""What clients and neighbour nodes ask of the channels of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from tidings.channels.description import (
+    ChannelDelivery,
+    ChannelDescription,
+    ChannelOrder,
+    ChannelQuery,
+)
+from tidings.protocol.service import IncomingRequest
+
+ChannelOperations = Mapping[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]]
+"""What clients and neighbours may ask for: by name, the arguments and who does it."""
+
+
+class CreateChannel(Struct, frozen=True):
+    """The arguments of `channel.create`."""
+
+    name: str
+    delivery: ChannelDelivery = "transient"
+    types: tuple[str, ...] = ()
+    private: bool = False
+    order: ChannelOrder = "fifo"
+
+
+class NamedChannel(Struct, frozen=True):
+    """The arguments of operations on one channel."""
+
+    channel: str
+
+
+class JoinChannel(Struct, frozen=True):
+    """The arguments of `link.channel.join`: the nodes that lie behind the one asked, and take part.
+
+    `marks`: how far an ordered channel has come at the caller; `sequencer`: a node that may know it.
+    """
+
+    channel: ChannelDescription
+    towards: tuple[str, ...]
+    through: bool = False
+    marks: bytes = b""
+    sequencer: str = ""
+
+
+class TellChannel(Struct, frozen=True):
+    """The arguments of `link.channel.tell`: a message of a node to another that takes part in a channel."""
+
+    channel: str
+    sender: str
+    to: str
+    body: bytes
+    hops: int = 0
+
+
+class FindChannels(Struct, frozen=True):
+    """The arguments of `link.channel.find`; `hops` are the links that lie between who asks and the caller."""
+
+    query: ChannelQuery
+    hops: int = 0
