@@ -113,7 +113,17 @@ def test_every_field_of_a_description_can_be_asked_for(tidings: Commands) -> Non
             "--persistent",
         ),
         *("--keep", "--priorities", "--priority", "2", "--ageing-s", "60", "--expiry", "--ttl-s", "3600"),
-        *("--lease-s-max", "7200", "--max-messages", "10", "--bind", "type = 'job'", "--passive"),
+        *(
+            "--lease-s-max",
+            "7200",
+            "--max-messages",
+            "10",
+            "--max-bytes",
+            "100000",
+            "--bind",
+            "type = 'job'",
+            "--passive",
+        ),
         *("--redelivery-s", "5", "--deliveries-max", "3", "--compress", "--retry-s", "1,5", "--rate", "9"),
     )
     (told,) = tidings.told("create", "jobs", *options)
@@ -132,6 +142,7 @@ def test_every_field_of_a_description_can_be_asked_for(tidings: Commands) -> Non
         "ttl_s": 3600.0,
         "lease_s_max": 7200.0,
         "max_messages": 10,
+        "max_bytes": 100_000,
         "bind": "type = 'job'",
         "passive": True,
         "redelivery_s": 5.0,

@@ -49,7 +49,7 @@ class Deliveries:
             queue = self._queues.find(name)
             check_length(carried.raw)
             self._queues.check_size(queue.name)
-            queue.check_room()
+            queue.check_room_for(carried.raw)
             queue.put(carried.raw, origin, undo=False, plan=queue.schedule.plan(carried.raw))
         except NotAllowed:
             return "rights"  # it is not said whether there is such a queue

@@ -85,6 +85,7 @@ WISH = {
     "ttl_s": (float, option("The default ttl_s of messages.")),
     "lease_s_max": (float, option("The longest ttl_s; a longer one is shortened.")),
     "max_messages": (int, option("The most messages that it accepts.")),
+    "max_bytes": (int, option("The most bytes that its messages hold.")),
     "passive": (bool, option("--passive", "Create no demand for events.")),
     "redelivery_s": (float, option(REDELIVERY, min=0.0)),
     "deliveries_max": (int, option(DELIVERIES, min=0)),

@@ -47,6 +47,7 @@ class QueueOptions(TypedDict, total=False):
     ttl_s: float | None
     lease_s_max: float | None
     max_messages: int | None
+    max_bytes: int | None
     bind: Filter | str | None
     passive: bool
     redelivery_s: float | None

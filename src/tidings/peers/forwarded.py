@@ -229,9 +229,10 @@ class Forwarded(Service):
                 session.check_put(granted, batch, row)
                 check_length(raw)
                 self._manager.check_size(queue.name)
-                queue.check_room()
+                more = parts if row == rows.start else ()
+                queue.check_room_for(raw, more)
                 plan = queue.schedule.plan(raw)
-                queue.put(raw, batch.origin, parts if row == rows.start else (), plan=plan)
+                queue.put(raw, batch.origin, more, plan=plan)
             except (UserError, Refused) as error:
                 errors[row] = error
         return errors

@@ -244,7 +244,7 @@ class Transmission(Service):
     def _put(self, session: Session, queue: MessageQueue, raw: bytes, batch: Batch) -> QueuedMessage:
         check_length(raw)
         self._manager.check_size(queue.name)
-        queue.check_room()
+        queue.check_room_for(raw)
         if queue.kind.persistent:
             self._broker.accept_stored(session)
         else:

@@ -180,6 +180,8 @@ def completed(wanted: Description) -> Description:
     description = checked(wanted, True, {TYPE: True})
     if description.bind is not None:
         raise QueueError(wanted.name, "a queue of several nodes can't be bound: bind one of a node")
+    if description.max_bytes is not None:
+        raise QueueError(wanted.name, "a queue in a database has no max_bytes: give max_messages")
     if not description.keep:
         raise QueueError(wanted.name, "a queue in a database is kept: keep=False")
     if description.compress:

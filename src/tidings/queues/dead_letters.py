@@ -101,9 +101,9 @@ class DeadLetters:
             if queue is None:
                 continue
             check(queue)
-            queue.check_room()
             values = {name: value for name, value in letter.values.items() if name not in MARKS}
             raw = event_bytes(replace(letter, values=values))
+            queue.check_room_for(raw, dead.parts_of(number))
             queue.put(raw, letter.origin, dead.parts_of(number), undo=False, plan=queue.schedule.plan(raw))
             dead.drop(number)
             replayed += 1
@@ -160,13 +160,14 @@ class DeadLetters:
 
     def _put(self, answers: MessageQueue, report: Event) -> None:
         broker = self._manager.broker
+        own = broker.own(report)
+        raw = event_bytes(own)
         try:
-            answers.check_room()
+            answers.check_room_for(raw)
         except QueueFull:
             broker.count("dropped", reason="report")
         else:
-            own = broker.own(report)
-            answers.put(event_bytes(own), own.origin, undo=False)
+            answers.put(raw, own.origin, undo=False)
 
 
 def letter_of(message: QueuedMessage, queue: str, reason: str, deliveries: int) -> bytes:

@@ -61,6 +61,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     ttl_s: Seconds | None = None  # of messages that name none
     lease_s_max: Seconds | None = None  # a longer ttl is shortened
     max_messages: Count | None = None
+    max_bytes: Count | None = None  # that its messages hold, about 400 each beside the event
     bind: str | None = None  # publications that match this filter are put into the queue
     passive: bool = False  # the binding takes what flows and asks for nothing
     redelivery_s: Patience | None = REDELIVERY_S
@@ -77,6 +78,7 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     delayed: int = 0  # those that are not yet due
     groups: int = 0  # of the messages that have one
     waiting: int = 0
+    bytes: int = 0  # that its messages hold, where max_bytes is set
     full: bool = False  # set where the counts don't show it, as they count only what a client may get
     node: str = ""  # the name of the node that has it; empty if it is in no node, or that has no name
     is_away: bool = False  # that node is not there: this is what was known of the queue, if anything
@@ -86,6 +88,8 @@ class Description(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     def is_full(self) -> bool:
         """Whether a further message would be refused."""
         held = self.messages + self.in_flight + self.delayed
+        if self.max_bytes is not None and self.bytes >= self.max_bytes:
+            return True
         return self.full or (self.max_messages is not None and held >= self.max_messages)
 
     @property
@@ -124,7 +128,7 @@ class QueueSearch(Struct, frozen=True):
     """As `read_fields` returns them."""
 
 
-COUNTED = ("messages", "in_flight", "delayed", "groups", "waiting")
+COUNTED = ("messages", "in_flight", "delayed", "groups", "waiting", "bytes")
 """The fields that say how a queue stands."""
 REPORTED = frozenset(("maker", "id", "alias_of", *COUNTED, "full", "node", "is_away", "promise"))
 """The fields that a node reports, and nobody asks for."""

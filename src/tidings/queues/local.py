@@ -83,7 +83,7 @@ class LocalQueue:
                 session.check_put(granted, batch, row)
             check_length(raw)
             self._manager.check_size(queue.name)
-            queue.check_room()
+            queue.check_room_for(raw)
             plan = None
             if is_planned or (events is not None and events[row].header is not None):
                 plan = queue.schedule.plan(raw)

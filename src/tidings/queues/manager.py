@@ -449,7 +449,7 @@ class BoundQueue(EventSink):
                 continue
             try:
                 self._manager.check_size(queue.name)
-                queue.check_room()
+                queue.check_room_for(event)
             except QueueFull as error:
                 letter = QueuedMessage(0, event, batch.origin)
                 self._manager.dead_letters.bury(queue, letter, error.problem, 0, is_sent_again)

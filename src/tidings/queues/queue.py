@@ -30,6 +30,7 @@ from tidings.queues import serving
 from tidings.queues.description import Description, encode
 from tidings.queues.inflight import InFlight, ReaderKey
 from tidings.queues.message import (
+    BYTES_EACH,
     Expiry,
     MessagePart,
     QueuedMessage,
@@ -73,6 +74,8 @@ class MessageQueue:
         self.in_transactions: dict[int, InFlight] = {}  # those of them that transactions hold
         self.shelf: Shelf[int, QueuedMessage] = Shelf(sight, distinct=True)
         self.locks = Locks()
+        self.bytes = 0
+        """About how many bytes its messages hold, with those in flight."""
         self.is_closed = False
         self.target: LocalQueue | None = None  # what the service uses of it
         self._manager = manager
@@ -121,6 +124,7 @@ class MessageQueue:
             delayed=len(self.schedule.delayed),
             groups=len(self.schedule.groups or ()),
             waiting=len(self.waiting),
+            bytes=0 if self.description.max_bytes is None else self.bytes,
         )
 
     def status(self) -> dict[str, str | int | float]:
@@ -145,11 +149,26 @@ class MessageQueue:
 
     # Putting
 
-    def check_room(self, count: int = 1) -> None:
-        """Raise QueueFull if there is no room for so many messages more."""
+    def check_room(self, count: int = 1, size: int = 0) -> None:
+        """Raise QueueFull if there is no room for so many messages and bytes more, with nothing displaced."""
         if self.description.expiry:
             self.sweep()
         self.kind.check_room(self, count)
+        self.kind.check_bytes(self, size)
+
+    def check_room_for(self, raw: bytes, parts: Sequence[bytes] = ()) -> None:
+        """Raise QueueFull if there is no room for an event; `parts` are more of its body."""
+        if self.description.expiry:
+            self.sweep()
+        self.kind.check_room_for(self, raw, BYTES_EACH + len(raw) + sum(map(len, parts)))
+
+    def size_of(self, message: QueuedMessage) -> int:
+        """About how many bytes a message holds, with the further parts of its body."""
+        return message.size + sum(len(part) for _, part in self._parts.get(message.number, ()))
+
+    def _grow(self, size: int) -> None:
+        self.bytes += size
+        self._manager.grow(size)
 
     def put(
         self,
@@ -161,7 +180,7 @@ class MessageQueue:
     ) -> QueuedMessage:
         """Take an event in, for which there is room; `parts` are more of its body, and `plan` its plan."""
         manager = self._manager
-        self.kind.make_room(self)
+        self.kind.make_room_for(self, raw, BYTES_EACH + len(raw) + sum(map(len, parts)))
         raw = completed(self.description, raw)
         message = QueuedMessage(manager.numbers.next(self._broker.wall), raw, origin)
         operations = self.kind.put(message)
@@ -170,13 +189,13 @@ class MessageQueue:
         mark = manager.keep(operations, partial(self._unput, message) if undo else None)
         if undo:
             manager.fresh[message.number] = mark  # a volatile one too: nobody has it before that is certain
-        manager.grow(message.size)
+        self._grow(message.size)
         self._add(message, plan)
         return message
 
     def _put_parts(self, message: QueuedMessage, parts: Sequence[bytes]) -> list[Operation]:
         numbered = [(self._manager.numbers.next(self._broker.wall), part) for part in parts]
-        self._manager.grow(self._add_parts(message.number, numbered))
+        self._grow(self._add_parts(message.number, numbered))
         return [one for number, part in numbered for one in self.kind.put_part(message, number, part)]
 
     def _add_parts(self, number: int, parts: list[MessagePart]) -> int:
@@ -191,7 +210,8 @@ class MessageQueue:
             self._returned[message.number] = abs(deliveries)
         if deliveries < 0:
             self._lost.add(message.number)
-        self._manager.grow(message.size + self._add_parts(message.number, parts))
+        self._grow(message.size + self._add_parts(message.number, parts))
+        self.kind.restored(message)
         ttl_s = self._expiry.ttl_s(message)
         self._expire_at(message.number, self._broker.deadline(message.number / 1e6 + ttl_s, ttl_s))
         if not self.schedule.restore(message, deliveries):
@@ -486,7 +506,7 @@ class MessageQueue:
                 delay_s = pause_s(self.description.retry_s, message.number, held.delivery)
             if delay_s:
                 later = self.schedule.pause(message, delay_s)
-                self._manager.grow(later.size - message.size)
+                self._grow(later.size - message.size)
                 message = later
             if counts or held.is_noted or delay_s:
                 self._manager.keep(self.kind.revise(message, self._returned.get(message.number, 0)))
@@ -531,7 +551,7 @@ class MessageQueue:
     def _numbers_of(self, message: QueuedMessage) -> list[int]:
         """The numbers of a message that goes, and of its further parts, which go with it."""
         parts = self._parts.pop(message.number, [])
-        self._manager.grow(-message.size - sum(len(part) for _, part in parts))
+        self._grow(-message.size - sum(len(part) for _, part in parts))
         return [message.number, *(number for number, _ in parts)]
 
     def is_loose(self, number: int) -> bool:
@@ -558,14 +578,15 @@ class MessageQueue:
         else:
             return  # it was thrown away since
         self._expiry.cancel(message.number)
-        self._numbers_of(message)
+        self.kind.gone(self._numbers_of(message))
         if self.schedule.groups is not None:
             self.schedule.leave(message.number)
 
     def _unfinish(self, held: InFlight, parts: list[MessagePart], expires_at: float) -> None:
         """Undo a removal: the transaction that held the message is undone, and it is in its place."""
         message = held.message
-        self._manager.grow(message.size + self._add_parts(message.number, parts))
+        self._grow(message.size + self._add_parts(message.number, parts))
+        self.kind.restored(message)
         self._expire_at(message.number, expires_at)
         self.schedule.rejoin(message)
         self._return(held, True, "was taken in a transaction that could not be stored")
@@ -609,6 +630,7 @@ class MessageQueue:
         event = message.event
         event = replace(event, header=replace(event.header or EMPTY_HEADER, ttl_s=ttl_s))
         renewed = QueuedMessage(number, event_bytes(event), message.origin)
+        self._grow(renewed.size - message.size)
         self.shelf.remove(number)
         self.shelf.add(number, renewed, self.kind.place(renewed))
         self._manager.keep(self.kind.revise(renewed, self._returned.get(number, 0)))

@@ -174,8 +174,16 @@ class OpenTransaction:
     def check_room(self) -> None:
         """Raise QueueFull if a queue has no room for what was put into it."""
         taken = Counter(held.queue for held in self.held.values())
+        freed: Counter[MessageQueue] = Counter()
+        for held in self.held.values():
+            freed[held.queue] += held.queue.size_of(held.message)
         for queue, pending in self._shelves.items():
-            queue.check_room(len(pending) - taken[queue])
+            size = sum(_size(message, parts) for into, message, parts in self.puts if into is queue)
+            queue.check_room(len(pending) - taken[queue], size - freed[queue])
+
+
+def _size(message: QueuedMessage, parts: Sequence[bytes]) -> int:
+    return message.size + sum(map(len, parts))
 
 
 class Locks:

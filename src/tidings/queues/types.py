@@ -12,7 +12,8 @@ node has differ in what they keep. To make another, derive from one of them and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 PRIORITY_SHIFT = 58
 """Bits of a place below the priority; numbers are microseconds, and have fewer until the year 11000."""
+_LAST = 1 << PRIORITY_SHIFT
+"""Above all numbers."""
 _NOBODY = Origin()
 
 
@@ -58,11 +61,28 @@ class Volatile:
     def make_room(self, queue: MessageQueue) -> None:
         """Called before a message is put, for which there is room as `check_room` has it."""
 
+    def make_room_for(self, queue: MessageQueue, raw: bytes, size: int) -> None:
+        """As `make_room`, for a type that looks at the event; `size` is what the message will hold."""
+        self.make_room(queue)
+
     def check_room(self, queue: MessageQueue, count: int) -> None:
         """Raise QueueFull if there would be no room for so many messages; nothing is changed by asking."""
         most = self.description.max_messages
         if most is not None and queue.size + count > most:
             raise QueueFull(queue.name, f"it holds {queue.size} of at most {most} messages")
+
+    def check_bytes(self, queue: MessageQueue, size: int) -> None:
+        """Raise QueueFull if there would be no room for so many bytes; nothing is changed by asking."""
+        most = self.description.max_bytes
+        if most is not None and queue.bytes + size > most:
+            raise QueueFull(
+                queue.name, f"it holds {queue.bytes} of at most {most} bytes, and has no {size} left"
+            )
+
+    def check_room_for(self, queue: MessageQueue, raw: bytes, size: int) -> None:
+        """Raise QueueFull if there would be no room for this event; nothing is changed by asking."""
+        self.check_room(queue, 1)
+        self.check_bytes(queue, size)
 
     def put(self, message: QueuedMessage) -> Sequence[Operation]:
         """Return the operations that store a new message."""
@@ -71,6 +91,9 @@ class Volatile:
     def put_part(self, message: QueuedMessage, number: int, part: bytes) -> Sequence[Operation]:
         """Return the operations that store a further part of its body, which has a number of its own."""
         return ()
+
+    def restored(self, message: QueuedMessage) -> None:
+        """Called with a message that was stored, or whose removal was undone, before it has its place."""
 
     def revise(self, message: QueuedMessage, deliveries: int) -> Sequence[Operation]:
         """Return the operations for a message that has changed, or has come back after so many deliveries."""
@@ -112,6 +135,89 @@ class Sqlite(Volatile):
         return StoredMessage(message.number, self.key, *sender, deliveries, message.raw, 0, compress, passed)
 
 
+Rank = tuple[bool, int, int]
+"""The place of a message among those that are displaced: the lowest goes first."""
+
+
+class VolatileBuffer(Volatile):
+    """A full queue displaces: transient messages go first, then those of low priority, then the oldest.
+
+    A message that would itself be the first to go is refused. A transaction displaces nothing.
+    """
+
+    name = "volatile-buffer"
+
+    def __init__(self, key: int, description: Description) -> None:
+        super().__init__(key, description)
+        self._ranks: list[Rank] = []
+        self._by_number: dict[int, Rank] = {}
+        self.on_gone: Callable[[int], None] = lambda _number: None
+        """Called with each message that goes, for whatever reason."""
+
+    def place(self, message: QueuedMessage) -> int:
+        """Return the place of a message: the first is the one displaced last, of equals the oldest."""
+        is_lasting, priority, number = _rank(message)
+        return (not is_lasting) << PRIORITY_SHIFT + 4 | (PRIORITY_MAX - priority) << PRIORITY_SHIFT | number
+
+    def check_room_for(self, queue: MessageQueue, raw: bytes, size: int) -> None:
+        """Raise QueueFull if better messages fill the queue."""
+        self._displaced(queue, raw, size)
+
+    def make_room_for(self, queue: MessageQueue, raw: bytes, size: int) -> None:
+        """Drop what the event displaces."""
+        for number in self._displaced(queue, raw, size):
+            queue.drop(number)
+
+    def _displaced(self, queue: MessageQueue, raw: bytes, size: int) -> list[int]:
+        """The messages that must go for an event; QueueFull if better ones would have to."""
+        own, gone = _rank(QueuedMessage(_LAST, raw, None)), list[int]()
+        count, held = queue.size + 1, queue.bytes + size
+        for rank in self._ranks:
+            if self._fits(count, held) or rank > own:
+                break
+            if rank[-1] in queue.shelf:
+                gone.append(rank[-1])
+                count, held = count - 1, held - queue.size_of(queue.shelf[rank[-1]])
+        if not self._fits(count, held):
+            raise QueueFull(queue.name, f"it has no room for {size} bytes without displacing better messages")
+        return gone
+
+    def _fits(self, count: int, held: int) -> bool:
+        most, bytes_max = self.description.max_messages, self.description.max_bytes
+        return (most is None or count <= most) and (bytes_max is None or held <= bytes_max)
+
+    def put(self, message: QueuedMessage) -> Sequence[Operation]:
+        """Rank it."""
+        self.restored(message)
+        return super().put(message)
+
+    def restored(self, message: QueuedMessage) -> None:
+        """Rank it again."""
+        rank = self._by_number[message.number] = _rank(message)
+        insort(self._ranks, rank)
+
+    def gone(self, numbers: Sequence[int]) -> Sequence[Operation]:
+        """Rank them no longer."""
+        for number in numbers:
+            rank = self._by_number.pop(number, None)
+            if rank is not None:
+                del self._ranks[bisect_left(self._ranks, rank)]
+                self.on_gone(number)
+        return super().gone(numbers)
+
+
+def _rank(message: QueuedMessage) -> Rank:
+    seen = sight(message)
+    return seen.delivery != "transient", seen.priority, message.number
+
+
+class Buffer(VolatileBuffer, Sqlite):
+    """As `volatile-buffer`, in the node's database."""
+
+    name = "buffer"
+    persistent = True
+
+
 def load_types(names: str) -> list[type[Volatile]]:
     """The types named as `module:Class`, with commas between; UserError for what is none."""
     return [_load_type(name.strip()) for name in names.split(",") if name.strip()]
@@ -128,5 +234,5 @@ def _load_type(name: str) -> type[Volatile]:
     return kind
 
 
-TYPES: dict[str, type[Volatile]] = {kind.name: kind for kind in (Volatile, Sqlite)}
+TYPES: dict[str, type[Volatile]] = {kind.name: kind for kind in (Volatile, Sqlite, VolatileBuffer, Buffer)}
 """The types that every node has."""
