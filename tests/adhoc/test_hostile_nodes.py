@@ -109,7 +109,7 @@ def test_an_event_that_is_none_is_counted_and_put_nowhere():
     for number, raw in enumerate((b"junk", pack(b"\x90", None), pack(b"", None), _raw(n=1) + b"x"), 1):
         _say(hosts, _copy(_message(number, raw=raw, size=len(raw))))
     assert hosts.got("a", "jobs") == []
-    assert hosts.tally("a", "undelivered", "event") == 4
+    assert hosts.tally("a", "refused", "event") == 4
 
 
 def test_a_message_larger_than_the_buffer_is_refused_at_its_sender_and_at_a_carrier():

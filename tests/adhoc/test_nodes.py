@@ -223,7 +223,8 @@ def test_two_hosts_that_meet_for_seconds_exchange_the_best_first():
     hosts.run(1.5)
     hosts._part("a", "b")
     hosts.run(10.0)
-    carried = [decode_event(unpack(one.message.raw).raw)["n"] for one in hosts["b"].core.adhoc.host.buffer]
+    buffer = hosts["b"].core.adhoc.host.buffer
+    carried = [decode_event(unpack(buffer.raw_of(one)).raw)["n"] for one in buffer]
     assert carried[:2] == [21, 20]
     assert len(carried) < 10
 

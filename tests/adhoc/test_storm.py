@@ -59,7 +59,7 @@ class _Storm:
         arrived = [one["n"] for name in NAMES for one in self.hosts.got(name, "jobs")]
         assert len(arrived) == len(set(arrived))
         held = {
-            decode_event(unpack(replica.message.raw).raw)["n"]
+            decode_event(unpack(self.hosts[name].core.adhoc.buffer.raw_of(replica)).raw)["n"]
             for name in NAMES
             for replica in self.hosts[name].core.adhoc.host.buffer
         }

@@ -7,11 +7,11 @@ none.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator
 
 from tidings.adhoc.messages import MessageId, Replica
+from tidings.queues.displacing import DisplacementOrder, RoomLimits
 from tidings.timers import Timers
 
 Rank = tuple[bool, int, int, MessageId]
@@ -32,7 +32,7 @@ class ReplicaBuffer:
         self.size = 0  # bytes
         self.sizes: Counter[str] = Counter()  # bytes by sender
         self._replicas: dict[MessageId, Replica] = {}
-        self._ranks: list[Rank] = []
+        self._order: DisplacementOrder[Rank] = DisplacementOrder()
         self._expiry: Timers[MessageId] = Timers()
         self._arrivals = 0
 
@@ -49,10 +49,19 @@ class ReplicaBuffer:
         """The replica of a message, None if it is not here."""
         return self._replicas.get(id)
 
+    def raw_of(self, replica: Replica) -> bytes:
+        """Return the bytes of a replica's message."""
+        return replica.message.raw
+
     @property
     def ids(self) -> tuple[MessageId, ...]:
         """The ids of all, oldest first."""
         return tuple(self._replicas)
+
+    @property
+    def held(self) -> int:
+        """Bytes that count against the limit."""
+        return self.size
 
     @property
     def free(self) -> float:
@@ -73,42 +82,37 @@ class ReplicaBuffer:
         """Take a replica in; those that it displaces, or None if it is refused and nothing has changed."""
         assert replica.id not in self._replicas
         replica.arrival = self._arrivals + 1
-        displaced = self._room_for(replica)
-        if displaced is None:
+        limits = RoomLimits(self.messages_max, self.bytes_max)
+        count, size = len(self._replicas) + 1, self.size + replica.size
+        ranks = self._order.displaced(
+            rank(replica), count, size, limits, lambda one: self._replicas[one[-1]].size
+        )
+        if ranks is None:
             return None
+        displaced = [self._replicas[one[-1]] for one in ranks]
         for gone in displaced:
             self.remove(gone.id)
+        self._order.add(rank(replica))
+        self._add(replica)
+        return displaced
+
+    def _add(self, replica: Replica) -> None:
         self._arrivals += 1
         self._replicas[replica.id] = replica
-        insort(self._ranks, rank(replica))
         self.size += replica.size
         self.sizes[replica.id.system] += replica.size
         self._expiry.at(replica.expires_at, replica.id)
-        return displaced
-
-    def _room_for(self, replica: Replica) -> list[Replica] | None:
-        """The replicas that must go for this one; None if a better one would have to."""
-        count, size = len(self._replicas) + 1, self.size + replica.size
-        own, gone = rank(replica), []
-        for worst in self._ranks:
-            if self._fits(count, size):
-                break
-            if worst > own:
-                return None
-            gone.append(self._replicas[worst[-1]])
-            count, size = count - 1, size - gone[-1].size
-        return gone if self._fits(count, size) else None
-
-    def _fits(self, count: int, size: int) -> bool:
-        return (self.messages_max is None or count <= self.messages_max) and (
-            self.bytes_max is None or size <= self.bytes_max
-        )
 
     def remove(self, id: MessageId) -> Replica | None:
         """Take a replica out; None if it is not here."""
+        replica = self._forget(id)
+        if replica is not None:
+            self._order.remove(rank(replica))
+        return replica
+
+    def _forget(self, id: MessageId) -> Replica | None:
         replica = self._replicas.pop(id, None)
         if replica is not None:
-            del self._ranks[bisect_left(self._ranks, rank(replica))]
             self.size -= replica.size
             self.sizes[replica.id.system] -= replica.size
             if self.sizes[replica.id.system] <= 0:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tidings.errors import CodecError, EventError
 from tidings.event import Event
+from tidings.event.header import EMPTY_HEADER
 from tidings.event.wire import array_head, check
 from tidings.ids import NUMBER_MAX, ForwardedOrigin, Origin, check_system
 from tidings.queues.message import event_bytes
@@ -72,10 +73,16 @@ def unpack(data: bytes) -> CarriedEvent:
     return carried
 
 
-def without_report(event: Event) -> bytes:
-    """Return an event on the wire that asks for no report: it is its first host that reports."""
+def without_report(event: Event, is_lasting: bool) -> bytes:
+    """Return an event on the wire that asks for no report: it is its first host that reports.
+
+    One on which a report is asked for is carried as a lasting one: it displaces others.
+    """
     values = {name: value for name, value in event.values.items() if name != "report"}
-    return event_bytes(replace(event, values=values))
+    header = event.header or EMPTY_HEADER
+    if is_lasting and header.delivery == "transient":
+        header = replace(header, delivery="reliable")
+    return event_bytes(replace(event, values=values, header=header if event.header or is_lasting else None))
 
 
 def asking_only(event: Event) -> bytes:

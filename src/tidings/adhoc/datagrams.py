@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from tidings.adhoc.effects import AdhocEffect
 from tidings.adhoc.frames import AdhocFrame, CopyFrame, NewsFrame, decode_frame, encode_frame
 from tidings.adhoc.host import AdhocHost
@@ -68,8 +70,9 @@ class DatagramCopies:
         """Return the datagrams for a host whose beacon has come, the best first."""
         sent: list[bytes] = []
         for replica in sorted(self._replicas(recipient), key=urgency)[:AT_ONCE]:
+            message = replace(replica.message, raw=self._host.buffer.raw_of(replica))
             copy = CopyFrame(
-                replica.message, replica.left_s(now), tuple(sorted(replica.pending)), 0, replica.hops + 1
+                message, replica.left_s(now), tuple(sorted(replica.pending)), 0, replica.hops + 1
             )
             data = encode_frame(copy)
             tries = self._for[recipient][replica.id] + 1

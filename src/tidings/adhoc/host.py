@@ -87,12 +87,14 @@ class AdhocHost:
         meeting_bytes: float = inf,
         heard_max: int = IDS_MAX,
         salts: Callable[[], bytes] | None = None,
+        check: Callable[[CarriedMessage], str] = lambda _message: "",
     ) -> None:
         """`ids` numbers the messages of this host, and its system is the host's name.
 
         `origin_bytes` are carried for one other sender at most, `meeting_bytes` are taken from another host,
         and given to it, in one meeting; `heard_max` acknowledgements of one frame are looked at.
         With `salts`, which returns random bytes for each meeting, many ids are not listed but sketched.
+        `check` returns why nobody could make use of a message of another host, '' if somebody can.
         """
         assert ids.origin.system is not None
         self.name = ids.origin.system
@@ -114,6 +116,7 @@ class AdhocHost:
         self._origin_bytes = origin_bytes
         self._meeting_bytes = meeting_bytes
         self._heard_max = heard_max
+        self._check = check
         self._sketches = None if salts is None else SketchSteps(self, salts)
         self.partial = PartialMessages()
         self._acknowledged_to: dict[str, int] = {}
@@ -412,17 +415,19 @@ class AdhocHost:
 
     def _copy(self, meeting: Meeting, replica: Replica, copies: int, now: float) -> CopyFrame:
         message, offset = replica.message, meeting.begun.get(replica.id, 0)
+        raw = self.buffer.raw_of(replica)
         if not 0 <= offset < message.size:
             offset = 0
         end = offset + CHUNK
-        if len(message.raw) > end:  # the rest follows, unless something better comes
+        if len(raw) > end:  # the rest follows, unless something better comes
             meeting.begun[replica.id] = end
             meeting.offer((replica,))
         else:
             meeting.has.add(replica.id)
             meeting.copies[replica.id] = copies
-        if offset or len(message.raw) > end:
-            message = replace(message, raw=message.raw[offset:end])
+        part = raw[offset:end]
+        if part is not message.raw:
+            message = replace(message, raw=part)
         meeting.bytes_sent += len(message.raw)
         return CopyFrame(
             message, replica.left_s(now), tuple(sorted(replica.pending)), copies, replica.hops + 1, offset
@@ -494,7 +499,7 @@ class AdhocHost:
             return problem
         if not self._proofs.verify(message.id.system, message.signed, message.proof):
             return "forged"
-        return ""
+        return self._check(message)
 
     def _take_delivery(
         self, message: CarriedMessage, hops: int, expires_at: float, now: float

@@ -130,6 +130,7 @@ class StoredReplica(Struct, frozen=True, array_like=True):
     expires: float
     copies: int
     hops: int
+    number: int = 0  # of its message in the queue; 0 where that was stored as records
 
 
 def refusal(message: CarriedMessage) -> str | None:

@@ -1,7 +1,7 @@
 """What a host stores, so that it carries on after a restart: replicas, ids that were had, acknowledgements.
 
-A replica is one small record that changes and, for the bytes of its message, records that do not; a record
-has a limit. Moments are stored as those of the wall clock, and become moments of the steady one when they are
+The messages are in a queue (`queued_buffer.py`), and what the host knows of its replica is a small record
+beside. Moments are stored as those of the wall clock, and become moments of the steady one when they are
 read: nothing lives longer than its life, whatever the clock has been set to meanwhile.
 """
 
@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.adhoc.host import AdhocHost
-from tidings.adhoc.messages import TTL_S_MAX, CarriedMessage, MessageId, Replica, StoredReplica
+from tidings.adhoc.messages import TTL_S_MAX, MessageId, Replica, StoredReplica
+from tidings.adhoc.queued_buffer import QueuedReplicas, check_carried
 from tidings.adhoc.ring import RingEntry
 from tidings.adhoc.seen_ids import SeenIdsRecord
 from tidings.ids import parse_id
@@ -34,7 +35,7 @@ class HostRecord(Struct, frozen=True):
 
 
 class MessagePart(Struct, frozen=True, array_like=True):
-    """A part of the bytes of a message."""
+    """A part of the bytes of a message, as they were stored before they were in a queue."""
 
     raw: bytes
 
@@ -111,9 +112,10 @@ def next_epoch(broker: Broker) -> int:
 class HostStore:
     """Stores what changes at a host with the commits of its node, and restores it."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, buffer: QueuedReplicas) -> None:
         self._broker = broker
-        self._parts: dict[MessageId, int] = {}  # how many records the bytes of a message have
+        self._buffer = buffer
+        self._kept: set[MessageId] = set()  # replicas that have a record
         self._ring: deque[RingEntry] = deque()  # those that are stored, oldest first
         self._partial: dict[MessageId, tuple[int, int]] = {}  # records and bytes of those that came in part
 
@@ -128,25 +130,21 @@ class HostStore:
 
     def keep(self, replica: Replica) -> None:
         """Store a replica that is new or has changed."""
-        id, message = str(replica.id), replica.message
-        if replica.id not in self._parts:
-            parts = [message.raw[at : at + PART_SIZE] for at in range(0, len(message.raw), PART_SIZE)]
-            self._parts[replica.id] = len(parts)
-            self._store(PARTS.set((id, str(at)), MessagePart(raw)) for at, raw in enumerate(parts))
         head = StoredReplica(
-            replace(message, raw=b""),
+            replica.message,
             tuple(sorted(replica.pending)),
             self._wall(replica.expires_at),
             replica.copies,
             replica.hops,
+            self._buffer.number_of(replica.id),
         )
-        self._broker.store(REPLICAS.set((id,), head))
+        self._kept.add(replica.id)
+        self._broker.store(REPLICAS.set((str(replica.id),), head))
 
     def drop(self, id: MessageId) -> None:
         """Store a replica no longer."""
-        count = self._parts.pop(id, None)
-        if count is not None:
-            self._store(PARTS.drop((str(id), str(at))) for at in range(count))
+        if id in self._kept:
+            self._kept.remove(id)
             self._broker.store(REPLICAS.drop((str(id),)))
 
     def follow_partial(self, host: AdhocHost) -> None:
@@ -215,35 +213,50 @@ class HostStore:
             self._broker.store(RING.drop((text, recipient)))  # it is stored again under its new number
         self.follow_ring(host)
         self._restore_partial(host)
-        parts = PARTS.taken(state)
-        for (text,), stored in REPLICAS.taken(state).items():
-            self._restore(host, text, stored, parts)
-        for key in parts:  # of messages whose replica is gone
-            broker.store(PARTS.drop(key))
+        self._restore_replicas(host)
 
-    def _restore(
-        self,
-        host: AdhocHost,
-        text: str,
-        stored: StoredReplica,
-        parts: dict[tuple[str, str], MessagePart],
-    ) -> None:
-        raws: list[bytes] = []
-        while (part := parts.pop((text, str(len(raws))), None)) is not None:
-            raws.append(part.raw)
-        message: CarriedMessage = replace(stored.message, raw=b"".join(raws))
-        self._parts[message.id] = len(raws)
-        now = self._broker.now
+    def _restore_replicas(self, host: AdhocHost) -> None:
+        state, buffer = self._broker.state, self._buffer
+        known, numbers = REPLICAS.taken(state), dict.fromkeys(buffer.stored)
+        for stored in sorted(known.values(), key=lambda one: one.number):
+            reason = self._restore(stored, numbers)
+            if reason:
+                self._broker.store(REPLICAS.drop((str(stored.message.id),)))
+                host.tallies["dropped", reason] += 1
+        buffer.drop(list(numbers))  # of which nothing is known
+        for replica in buffer.shrink():
+            host.tallies["dropped", "displaced"] += 1
+            self.drop(replica.id)
+        self._store(PARTS.drop(key) for key in PARTS.taken(state))
+
+    def _restore(self, stored: StoredReplica, numbers: dict[int, None]) -> str:
+        """Know a replica again; why not, '' if it is. `numbers` loses that of its message."""
+        message, now = stored.message, self._broker.now
         expires_at = self._broker.deadline(stored.expires, message.ttl_s)
-        is_whole = len(message.raw) == message.size
+        if expires_at <= now:
+            return "expired"
         replica = Replica(message, set(stored.pending), expires_at, now, stored.copies, stored.hops)
-        reason = "expired" if expires_at <= now else "" if is_whole else "damaged"
-        if not reason:
-            displaced = host.buffer.put(replica)
-            reason = "displaced" if displaced is None else ""  # the buffer was made smaller
-            for other in displaced or ():
-                host.tallies["dropped", "displaced"] += 1
-                self.drop(other.id)
-        if reason:
-            host.tallies["dropped", reason] += 1
-            self.drop(message.id)
+        if not stored.number:
+            return self._take_over(replica)
+        if stored.number not in numbers:
+            return "damaged"
+        del numbers[stored.number]
+        self._kept.add(replica.id)
+        self._buffer.take(replica, stored.number)
+        return ""
+
+    def _take_over(self, replica: Replica) -> str:
+        """Put a message into the queue whose bytes were stored in parts."""
+        parts, raws = PARTS.known(self._broker.state), list[bytes]()
+        while (part := parts.get((str(replica.id), str(len(raws))))) is not None:
+            raws.append(part.raw)
+        replica.message = message = replace(replica.message, raw=b"".join(raws))
+        if len(message.raw) != message.size or check_carried(message):
+            return "damaged"
+        displaced = self._buffer.put(replica)
+        if displaced is None:
+            return "displaced"  # the buffer was made smaller
+        for gone in displaced:
+            self.drop(gone.id)
+        self.keep(replica)
+        return ""

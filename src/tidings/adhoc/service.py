@@ -18,7 +18,6 @@ from typing import Any
 from msgspec import Struct
 
 from tidings.adhoc.beacons import FoundHost, HeardBeacons, is_beacon, read_beacon
-from tidings.adhoc.buffer import ReplicaBuffer
 from tidings.adhoc.carried_events import pack, without_report
 from tidings.adhoc.datagrams import DatagramCopies
 from tidings.adhoc.deliveries import Deliveries, SenderReports
@@ -26,11 +25,12 @@ from tidings.adhoc.effects import DeliverMessage, DropReplica, ReportOutcome, Se
 from tidings.adhoc.frames import decode_frame
 from tidings.adhoc.host import AdhocHost
 from tidings.adhoc.link_meetings import FrameRequest, LinkMeetings
-from tidings.adhoc.messages import CarriedMessage, MessageId
+from tidings.adhoc.messages import CarriedMessage, MessageId, Replica
 from tidings.adhoc.messaging import NEWS, QUEUE, AdhocMessaging, ForwardMessage, MessagingEffect, SendOptions
 from tidings.adhoc.paths import NodePaths
 from tidings.adhoc.proofs import Unsigned
 from tidings.adhoc.queue_backend import HOST_NAME, AdhocQueues
+from tidings.adhoc.queued_buffer import QueuedReplicas, check_carried
 from tidings.adhoc.records import SEEN_GAPS_MAX, HostStore, next_epoch
 from tidings.adhoc.registry import HeldPlace, PlaceRegistry
 from tidings.adhoc.ring import AcknowledgementRing
@@ -109,6 +109,8 @@ class AdhocService(Service):
         self._overlay = overlay
         self._settings = settings
         self.paths = NodePaths(peering.registry, overlay.topology)
+        self.buffer = QueuedReplicas(queues, settings.buffer_bytes)
+        self.buffer.on_purged = self._purged
         self.host = self._make_host(settings, entropy)
         self.messaging = AdhocMessaging(self.host, self.paths.is_linked)
         self.meetings = LinkMeetings(broker, self.host, settings.rate, overlay.later)
@@ -116,7 +118,7 @@ class AdhocService(Service):
         self.beacons = HeardBeacons(broker.name, broker.node, settings.beacon_s)
         self._deliveries = Deliveries(queues)
         self._reports = SenderReports(queues)
-        self._store = HostStore(broker)
+        self._store = HostStore(broker, self.buffer)
         self.send_datagram: Callable[[bytes, tuple[str, int] | None], None] = lambda _data, _target: None
         """Sends a datagram to an address, or to all in reach; the driver sets it."""
         self._posted: deque[tuple[int, bytes, tuple[str, int] | None]] = deque()  # behind these marks
@@ -154,7 +156,7 @@ class AdhocService(Service):
         return AdhocHost(
             ids,
             strategy_type(settings.strategy)(name),
-            ReplicaBuffer(bytes_max=settings.buffer_bytes),
+            self.buffer,
             ring=AcknowledgementRing(ACKNOWLEDGEMENTS_MAX),
             seen=SeenIds(gaps_max=SEEN_GAPS_MAX),
             proofs=proofs,
@@ -163,6 +165,7 @@ class AdhocService(Service):
             meeting_bytes=settings.meeting_bytes,
             heard_max=ACKNOWLEDGEMENTS_MAX,
             salts=lambda: entropy(SALT_SIZE),
+            check=check_carried,
         )
 
     # Beacons
@@ -275,7 +278,7 @@ class AdhocService(Service):
             priority=event.priority,
             reliability=event.reliability,
         )
-        raw = pack(without_report(event), event.origin)
+        raw = pack(without_report(event, options["persistent"]), event.origin)
         message = self.host.compose((host,), raw, destination=QUEUE + queue, **options)
         self._reports.watch(message, f"{queue}@{host}", event, message.ttl_s)
         self.do(self.host.send(message, self._broker.now))
@@ -351,6 +354,12 @@ class AdhocService(Service):
             self.host.tallies["undelivered", problem] += 1
         return not problem
 
+    def _purged(self, replica: Replica) -> None:
+        """A client has thrown away what this node carries."""
+        self.host.tallies["dropped", "purged"] += 1
+        self._store.drop(replica.id)
+        self._datagrams.drop(replica)
+
     def _wake(self, now: float) -> None:
         self.do(self.host.wake(now))
 
@@ -398,7 +407,7 @@ class AdhocService(Service):
                 "strategy": host.strategy.name,
                 "signed": self._settings.proofs is not None,
                 "messages": len(host.buffer),
-                "bytes": host.buffer.size,
+                "bytes": host.buffer.held,
                 "bytes_max": host.buffer.bytes_max,
                 "acknowledgements": len(host.ring),
                 "awaited": len(host.awaited),

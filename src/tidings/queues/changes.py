@@ -309,7 +309,7 @@ def read_batch(events: bytes, origin: Origin | None) -> tuple[Batch, Sequence[in
 
 def _may_get(session: Session, queue: MessageQueue, number: int) -> bool:
     """Whether a client may get a message that is on the shelf; nobody takes from a transmission queue."""
-    if queue.name.startswith(TRANSMISSION):
+    if queue.name.startswith(TRANSMISSION) or queue.kind.is_own:
         return False
     try:
         return queue.shows(number, session.allow("get", queue.name))

@@ -36,6 +36,8 @@ TRANSMISSION = "to:"
 
 DEAD = "tidings.dead"
 """The queue of the dead letters."""
+CARRIED = "tidings.carried"
+"""The queue of what a node carries for hosts that meet by chance."""
 
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]

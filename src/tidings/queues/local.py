@@ -112,7 +112,7 @@ class LocalQueue:
     ) -> Any:
         """Take or read messages, now or later; the readers answer."""
         if wanted.action == "take":
-            if self.is_transmission:
+            if self.is_transmission or self.queue.kind.is_own:
                 problem = "its messages go to another node, each once: they can be read only"
                 raise QueueError(self.address, problem)
             if transaction is not None:

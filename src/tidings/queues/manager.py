@@ -12,7 +12,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from tidings.errors import QueueError, QueueExists, QueueFull, QueueNotFound, Refused
+from tidings.errors import NotAllowed, QueueError, QueueExists, QueueFull, QueueNotFound, Refused
 from tidings.event import Batch
 from tidings.event.relayed import RelayedBatch
 from tidings.exchange import EventSink, Need, NodeSubscription, Positions, Rows
@@ -240,6 +240,8 @@ class QueueManager:
             self._unname(name)
             return None
         queue = self.find(address)
+        if queue.kind.is_own:
+            raise NotAllowed(f"{queue.name!r} is the node's own: it can be purged, and not deleted")
         if queue.binding is not None:
             self.broker.exchange.unsubscribe(queue.binding)
         self.begin(queue.close())

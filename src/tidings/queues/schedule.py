@@ -195,7 +195,7 @@ class Schedule:
         self._queue = queue
         self._broker = broker
         # Elsewhere messages are delayed where they go, or were before they died.
-        self._is_used = not (queue.name.startswith(TRANSMISSION) or queue.name == DEAD)
+        self._is_used = not (queue.name.startswith(TRANSMISSION) or queue.name == DEAD or queue.kind.is_own)
 
     def __len__(self) -> int:
         return len(self.delayed) + self.behind

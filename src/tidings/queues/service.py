@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidings.errors import NotAllowed, QueueAmbiguous, QueueNotFound
+from tidings.errors import NotAllowed, QueueAmbiguous, QueueError, QueueNotFound
 from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.protocol.access import not_allowed
@@ -23,7 +23,7 @@ from tidings.protocol.service import IncomingRequest, Service, WatchEnding
 from tidings.protocol.session import Session
 from tidings.queues import arguments
 from tidings.queues.changes import Changes
-from tidings.queues.description import DEAD, Description
+from tidings.queues.description import CARRIED, DEAD, Description
 from tidings.queues.getting import QueueReaders, check_possible, filter_of
 from tidings.queues.local import described
 from tidings.queues.manager import QueueManager
@@ -86,6 +86,9 @@ class QueueService(Service):
         for backend in self.manager.backends:
             if wanted.type and wanted.type in backend.types:
                 return backend.create(wanted)
+        kind = self.manager.types.get(wanted.type)
+        if (kind is not None and kind.is_own) or wanted.name == CARRIED:
+            raise QueueError(wanted.name, "such a queue is made by the node, if it meets hosts by chance")
         wanted = replace(wanted, maker="")
         if wanted.bind is not None:
             wanted = self._bound(asked.session, wanted, Filter(wanted.bind))

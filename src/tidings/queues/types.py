@@ -12,15 +12,15 @@ node has differ in what they keep. To make another, derive from one of them and 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
-from tidings.errors import QueueFull, UserError
+from tidings.errors import NotAllowed, QueueFull, UserError
 from tidings.event.header import PRIORITY_MAX
 from tidings.ids import ForwardedOrigin, Origin
 from tidings.queues.description import Description
+from tidings.queues.displacing import DisplacementOrder, RoomLimits
 from tidings.queues.message import QueuedMessage, sight, stored_epoch
 from tidings.store.interface import Dequeue, Enqueue, Operation, Revise, StoredMessage
 
@@ -39,6 +39,8 @@ class Volatile:
 
     name: ClassVar[str] = "volatile"
     persistent: ClassVar[bool] = False
+    is_own: ClassVar[bool] = False
+    """Whether only the node puts messages in and takes them out; clients may read."""
 
     def __init__(self, key: int, description: Description) -> None:
         self.key = key
@@ -135,10 +137,6 @@ class Sqlite(Volatile):
         return StoredMessage(message.number, self.key, *sender, deliveries, message.raw, 0, compress, passed)
 
 
-Rank = tuple[bool, int, int]
-"""The place of a message among those that are displaced: the lowest goes first."""
-
-
 class VolatileBuffer(Volatile):
     """A full queue displaces: transient messages go first, then those of low priority, then the oldest.
 
@@ -149,8 +147,8 @@ class VolatileBuffer(Volatile):
 
     def __init__(self, key: int, description: Description) -> None:
         super().__init__(key, description)
-        self._ranks: list[Rank] = []
-        self._by_number: dict[int, Rank] = {}
+        self._order: DisplacementOrder[BufferRank] = DisplacementOrder()
+        self._ranks: dict[int, BufferRank] = {}
         self.on_gone: Callable[[int], None] = lambda _number: None
         """Called with each message that goes, for whatever reason."""
 
@@ -165,26 +163,33 @@ class VolatileBuffer(Volatile):
 
     def make_room_for(self, queue: MessageQueue, raw: bytes, size: int) -> None:
         """Drop what the event displaces."""
-        for number in self._displaced(queue, raw, size):
+        for _, _, number in self._displaced(queue, raw, size):
             queue.drop(number)
 
-    def _displaced(self, queue: MessageQueue, raw: bytes, size: int) -> list[int]:
-        """The messages that must go for an event; QueueFull if better ones would have to."""
-        own, gone = _rank(QueuedMessage(_LAST, raw, None)), list[int]()
-        count, held = queue.size + 1, queue.bytes + size
-        for rank in self._ranks:
-            if self._fits(count, held) or rank > own:
-                break
-            if rank[-1] in queue.shelf:
-                gone.append(rank[-1])
-                count, held = count - 1, held - queue.size_of(queue.shelf[rank[-1]])
-        if not self._fits(count, held):
-            raise QueueFull(queue.name, f"it has no room for {size} bytes without displacing better messages")
+    def _displaced(self, queue: MessageQueue, raw: bytes, size: int) -> list[BufferRank]:
+        own, shelf = _rank(QueuedMessage(_LAST, raw, None)), queue.shelf
+
+        def size_of(rank: BufferRank) -> int | None:
+            return queue.size_of(shelf[rank[-1]]) if rank[-1] in shelf else None
+
+        limits = RoomLimits(self.description.max_messages, self.description.max_bytes)
+        gone = self._order.displaced(own, queue.size + 1, queue.bytes + size, limits, size_of)
+        if gone is None:
+            problem = f"it has no room for {size} bytes without displacing better messages"
+            raise QueueFull(queue.name, problem)
         return gone
 
-    def _fits(self, count: int, held: int) -> bool:
-        most, bytes_max = self.description.max_messages, self.description.max_bytes
-        return (most is None or count <= most) and (bytes_max is None or held <= bytes_max)
+    def excess(self, queue: MessageQueue) -> list[int]:
+        """Return the messages that must go since the limits were made smaller."""
+        gone: list[int] = []
+        size = queue.bytes
+        limits = RoomLimits(self.description.max_messages, self.description.max_bytes)
+        for number in (rank[-1] for rank in self._order if rank[-1] in queue.shelf):
+            if limits.fit(queue.size - len(gone), size):
+                break
+            gone.append(number)
+            size -= queue.size_of(queue.shelf[number])
+        return gone
 
     def put(self, message: QueuedMessage) -> Sequence[Operation]:
         """Rank it."""
@@ -193,20 +198,24 @@ class VolatileBuffer(Volatile):
 
     def restored(self, message: QueuedMessage) -> None:
         """Rank it again."""
-        rank = self._by_number[message.number] = _rank(message)
-        insort(self._ranks, rank)
+        rank = self._ranks[message.number] = _rank(message)
+        self._order.add(rank)
 
     def gone(self, numbers: Sequence[int]) -> Sequence[Operation]:
         """Rank them no longer."""
         for number in numbers:
-            rank = self._by_number.pop(number, None)
+            rank = self._ranks.pop(number, None)
             if rank is not None:
-                del self._ranks[bisect_left(self._ranks, rank)]
+                self._order.remove(rank)
                 self.on_gone(number)
         return super().gone(numbers)
 
 
-def _rank(message: QueuedMessage) -> Rank:
+BufferRank = tuple[bool, int, int]
+"""The place of a message among those that are displaced: the lowest goes first."""
+
+
+def _rank(message: QueuedMessage) -> BufferRank:
     seen = sight(message)
     return seen.delivery != "transient", seen.priority, message.number
 
@@ -215,6 +224,38 @@ class Buffer(VolatileBuffer, Sqlite):
     """As `volatile-buffer`, in the node's database."""
 
     name = "buffer"
+    persistent = True
+
+
+class VolatileCarried(VolatileBuffer):
+    """The buffer of messages that a node carries for hosts that meet by chance; clients may read it."""
+
+    name = "volatile-carried"
+    is_own = True
+
+    def __init__(self, key: int, description: Description) -> None:
+        super().__init__(key, description)
+        self.is_open = False
+        """Whether the node itself is about to put."""
+
+    def check_room(self, queue: MessageQueue, count: int) -> None:
+        """Refuse a transaction."""
+        self._check_own(queue)
+
+    def check_room_for(self, queue: MessageQueue, raw: bytes, size: int) -> None:
+        """Raise QueueFull if better messages fill the queue, and NotAllowed for any but the node."""
+        self._check_own(queue)
+        super().check_room_for(queue, raw, size)
+
+    def _check_own(self, queue: MessageQueue) -> None:
+        if not self.is_open:
+            raise NotAllowed(f"{queue.name!r} has what this node carries: put into the queue of a host")
+
+
+class Carried(VolatileCarried, Buffer):
+    """As `volatile-carried`, in the node's database."""
+
+    name = "carried"
     persistent = True
 
 
@@ -234,5 +275,7 @@ def _load_type(name: str) -> type[Volatile]:
     return kind
 
 
-TYPES: dict[str, type[Volatile]] = {kind.name: kind for kind in (Volatile, Sqlite, VolatileBuffer, Buffer)}
+TYPES: dict[str, type[Volatile]] = {
+    kind.name: kind for kind in (Volatile, Sqlite, VolatileBuffer, Buffer, VolatileCarried, Carried)
+}
 """The types that every node has."""
