@@ -5,14 +5,11 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import pytest
-from effort import IS_SOAK
 from guarantees.peered import run_within
 from node.peers import running
 
 from benchmarks.overlay_rolling import NODES, RollingCheck, RollingNodes, checked, restart_all
 from benchmarks.overlay_rolling import running as all_running
-from tidings.overlay import waiting
 
 RATE = 100.0
 """Events a second, of all publishers together."""
@@ -30,11 +27,7 @@ class NodesInLoop(RollingNodes):
         await self._running.pop(number).aclose()  # type: ignore[attr-defined]
 
 
-@pytest.mark.skipif(not IS_SOAK, reason="a matter of the long run")
-def test_a_rolling_restart_loses_doubles_and_reorders_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(waiting, "HELD_S", 600.0)  # a slow machine is no reason to leave early
+def test_a_rolling_restart_loses_doubles_and_reorders_nothing(tmp_path: Path) -> None:
     nodes = NodesInLoop(tmp_path, has_compiled=False)
     checks: list[RollingCheck] = []
 

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,8 +57,6 @@ ANSWER_S_MAX = 10.0
 """How long a node may take to answer a command."""
 LINE_LENGTH_MAX = 4_096
 """Characters of an invitation on standard input."""
-CLIENTS_S = 5.0
-"""How long clients that may leave a drained node are waited for."""
 LOOK_S = 0.05
 """How often a command looks whether a node has ended."""
 
@@ -352,17 +349,14 @@ async def drain(
 
 
 async def _drained(bus: Bus, timeout_s: float, tell: Callable[[str], Any] | None) -> dict[str, Any]:
-    """Drain a node until it is done and its clients have left, or the time is over; how far it came."""
-    ends_at, line, leaves_at = time.monotonic() + timeout_s, "", inf
+    """Drain a node until it is done, or the time is over; how far it came."""
+    ends_at, line = time.monotonic() + timeout_s, ""
     while True:
         progress = await bus.drain_node(timeout_s=ANSWER_S_MAX)
-        now = time.monotonic()
         if tell is not None and _drain_line(progress) != line:
             line = _drain_line(progress)
             tell(line)
-        leaves_at = min(leaves_at, now + CLIENTS_S) if progress["done"] else inf
-        are_gone = not progress["clients"] or not progress["places"] or now >= leaves_at
-        if now >= ends_at or (progress["done"] and are_gone):
+        if progress["done"] or time.monotonic() >= ends_at:
             return progress
         await asyncio.sleep(LOOK_S)
 
@@ -370,7 +364,8 @@ async def _drained(bus: Bus, timeout_s: float, tell: Callable[[str], Any] | None
 def _drain_line(progress: dict[str, Any]) -> str:
     between = ", ".join(map(word, progress["between"]))
     passing = f"events pass between {between}" if between else "nothing passes through it"
-    return f"{passing}; {progress['kept']} positions are kept; {progress['clients']} clients"
+    clients = f"{progress['clients']} clients, {progress.get('leaving', 0)} of them leaving"
+    return f"{passing}; {progress['kept']} positions are kept; {clients}"
 
 
 async def _ask_to_stop(place: str, own: RunningNode | None) -> None:

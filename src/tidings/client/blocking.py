@@ -499,8 +499,9 @@ class Bus(Root[AsyncBus]):
         """Take the node out of its network before it stops, and return how far that is; call it until `done`.
 
         `between` names the neighbours between which events still pass through it, `kept` counts positions
-        that others have not confirmed, `clients` those that are connected. Once nothing passes through it
-        clients go to neighbours, save those with durable subscriptions. Takes the right to manage everything.
+        that others have not confirmed, `clients` those that are connected, `leaving` those of them that are
+        waited for. Once nothing passes through it clients go to neighbours, each when all other nodes have
+        what it has sent, save those with durable subscriptions. Takes the right to manage everything.
         """
         return self._runner.run(self._inner.drain_node(timeout_s=timeout_s))
 

@@ -581,8 +581,9 @@ class Bus(BusQueues, BusChannels, BusAdhoc, BusGroups):
         """Take the node out of its network before it stops, and return how far that is; call it until `done`.
 
         `between` names the neighbours between which events still pass through it, `kept` counts positions
-        that others have not confirmed, `clients` those that are connected. Once nothing passes through it
-        clients go to neighbours, save those with durable subscriptions. Takes the right to manage everything.
+        that others have not confirmed, `clients` those that are connected, `leaving` those of them that are
+        waited for. Once nothing passes through it clients go to neighbours, each when all other nodes have
+        what it has sent, save those with durable subscriptions. Takes the right to manage everything.
         """
         told: dict[str, Any] = await self._link.call("node.drain", {}, timeout_s)
         return told

@@ -1,9 +1,9 @@
 """Draining: how a node is taken out of its network before it stops, so that no other node waits for it.
 
 Its links count as lost, so the tree goes round it, and its neighbours make links to each other where there is
-no other way. When nothing passes through it any more it sends its clients the addresses of other nodes: they
-leave when it has accepted what they sent. Those with durable subscriptions stay, as their places are stored
-here.
+no other way. When nothing passes through it any more it sends its clients the addresses of other nodes:
+they leave when all other nodes have what they sent (`protocol/leaving.py`). Those with durable subscriptions
+stay, as their places are stored here.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from tidings.protocol.session import Session
 
 PLACES_MAX = 8
 """Addresses that a client is sent."""
+LEAVE_S = 5.0
+"""How long clients that may leave are waited for, from when other nodes have all that is kept for them."""
 
 
 class Draining:
@@ -40,6 +42,7 @@ class Draining:
         self._linking = linking
         self._is_of_use = is_of_use
         self._notified: set[Session] = set()
+        self._clear_since: float | None = None  # since when nothing passes, and nothing is kept for others
         self.has_begun = False
 
     def look(self, asking: Session) -> dict[str, Any]:
@@ -56,13 +59,24 @@ class Draining:
                     session.post(encode(Notice("drain", 0, {"places": places})))
             self._notified = set(clients)
         names = sorted(self._topology.name_of(one) or one for one in between)
+        is_clear = not passes and not kept
+        leaving = self._leaving(is_clear)
         return {
             "between": names if passes else [],
             "kept": kept,
             "clients": len(clients),
+            "leaving": leaving,
             "places": places,
-            "done": not passes and not kept,
+            "done": is_clear and not leaving,
         }
+
+    def _leaving(self, is_clear: bool) -> int:
+        """Return how many clients were sent elsewhere and may go, and are waited for."""
+        now = self._broker.now
+        self._clear_since = (now if self._clear_since is None else self._clear_since) if is_clear else None
+        if self._clear_since is not None and now >= self._clear_since + LEAVE_S:
+            return 0  # they wait for something else, or do not understand the notice
+        return sum(not one.has_place for one in self._notified)
 
     def places(self) -> list[str]:
         """Return the addresses of neighbours, at which clients may go on: those in the tree first."""

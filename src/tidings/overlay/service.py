@@ -440,7 +440,7 @@ class Overlay(Service):
         behind = self.topology.behind(neighbour.node) or {neighbour.node}
         return sorted(self.topology.name_of(node) or node for node in behind)
 
-    def _wait_held(self, _asked: IncomingRequest, request: HeldRequest) -> Deferred[None]:
+    def _wait_held(self, _asked: IncomingRequest, request: HeldRequest) -> Deferred[bool | None]:
         """Wait until all that was published here so far is held by the neighbours that want it, or by all."""
         return self._holding.wait(self._broker.position, request, self.later)
 

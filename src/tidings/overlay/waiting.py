@@ -26,7 +26,7 @@ from tidings.protocol.arguments import InForce
 from tidings.replies import Deferred, gathered
 
 HELD_S = 15.0
-"""How long a client of a node that is to stop waits at most until all others have what it has sent."""
+"""How long a client waits at most for the answer whether all other nodes have what it has sent."""
 ANSWER_S = 20.0
 """How long a neighbour may take to answer for all that lies behind it; then it is missing."""
 
@@ -122,7 +122,10 @@ class Settling:
 
 
 class HeldRequest(Struct, frozen=True):
-    """The arguments of `held`: whether all nodes are meant that want it, for as long as HELD_S at most."""
+    """The arguments of `held`: whether all nodes are meant that want it.
+
+    Then it is answered after HELD_S at the latest, with whether all have it.
+    """
 
     by_all: bool = False
 
@@ -133,16 +136,16 @@ class Holding:
     def __init__(self, cursors: Callable[[], Iterable[LinkCursor]], level: int) -> None:
         self._cursors = cursors
         self._level = level
-        self._waiting: list[tuple[int, int, Deferred[None]]] = []  # position, level
+        self._waiting: list[tuple[int, int, Deferred[bool | None]]] = []  # position, level
 
-    def wait(self, position: int, request: HeldRequest, later: Later) -> Deferred[None]:
+    def wait(self, position: int, request: HeldRequest, later: Later) -> Deferred[bool | None]:
         """Return a reply that comes when all up to this position is held."""
-        reply: Deferred[None] = Deferred()
+        reply: Deferred[bool | None] = Deferred()
         self._waiting.append((position, -1 if request.by_all else self._level, reply))
 
         def give_up() -> None:
             if not reply.is_over:
-                reply.resolve(None)
+                reply.resolve(False)
 
         if request.by_all:
             later(HELD_S, give_up)

@@ -32,6 +32,7 @@ from tidings.protocol.calls import Call, Calls, OnCut, ended_anyway
 from tidings.protocol.client_move import ClientMove
 from tidings.protocol.frames import encode, read_frame
 from tidings.protocol.keepalive import KeepAlive
+from tidings.protocol.leaving import Leaving
 from tidings.protocol.messages import (
     VERSION,
     Accepted,
@@ -127,14 +128,15 @@ class Connection(KeepAlive):
         self.cookie = ""  # by which the node to which it moves knows it
         self._move: ClientMove | None = None
         self._was_sent_back = False  # the node to which it was handed over will not have it
-        self._held_asked: str | None = (
-            ""  # the session on which it has asked whether other nodes have what it has sent
-        )
         self.parting = ""  # why the node has ended the last connection, until it has done something for us
         self._origin = ids.origin
         self._name = name
         self._says = says or (lambda: ("", ""))  # for nodes that do not ask who a client is
         self._calls = Calls()
+        held = {"by_all": True}
+        self._leaving = Leaving(
+            self.publications, lambda: self._ask("held", held, "fail"), self._go_behind_published
+        )
         self._numbers = 0  # of subscriptions and advertisements
         self._streams_made = 0
         self._subscriptions: dict[int, ClientSubscription] = {}
@@ -552,19 +554,25 @@ class Connection(KeepAlive):
     def places(self) -> list[str]:
         """Addresses of other nodes at which it may go on, as its own is to stop, or has handed it over.
 
-        A client with a durable subscription that was not handed over stays: its place is stored at that node,
-        and waits for it there.
+        A client that is bound and was not handed over stays.
         """
-        return [] if self._is_bound and not self.cookie else self.elsewhere
+        return [] if self.is_bound else self.elsewhere
 
     @property
     def refuges(self) -> list[str]:
         """Addresses of other nodes at which it may go on while its own can't be reached."""
-        return [] if self._is_bound else self.others
+        return [] if self._has_place else self.others
 
     @property
-    def _is_bound(self) -> bool:
-        """Whether something is stored for it at the node."""
+    def is_bound(self) -> bool:
+        """Whether it waits for its node if that is gone.
+
+        Its place in a durable subscription is stored there, or other nodes may lack what it has sent.
+        """
+        return not self.cookie and (self._has_place or self._leaving.is_bound)
+
+    @property
+    def _has_place(self) -> bool:
         return any(one.wanted.durable for one in self._subscriptions.values())
 
     def _go_on_leaving(self) -> None:
@@ -575,19 +583,10 @@ class Connection(KeepAlive):
             self._go_elsewhere()
 
     def _go_elsewhere(self) -> None:
-        """Part from a node that is to stop, when other nodes have what was sent to it.
-
-        Otherwise what is published elsewhere from then on could overtake it.
-        """
-        if self.places and self.is_up and not len(self._calls):
-            self.publications.is_held = True
-            if self.publications.is_settled and not self.is_given_up:
-                if self.publications.accepted and self._held_asked != self.session:
-                    self._held_asked = self.session
-                    call = self._ask("held", {"by_all": True}, "fail")
-                    call.then(lambda _none: None, lambda _error: None)  # then it is tried again
-                    return
-                self.leave("the node is to stop")
+        """Part from a node that is to stop, when other nodes have what was sent to it."""
+        may_leave = self.is_up and not len(self._calls) and not self.is_given_up
+        if self.elsewhere and may_leave and not self._has_place and self._leaving.go_on():
+            self.leave("the node is to stop")
 
     def _reversed(self, message: Reverse, _events: bytes) -> None:
         if self.reverse is None:

@@ -577,6 +577,11 @@ class Session(SessionWorker, IncomingStream):
         return self._subscriptions.reading(name)
 
     @property
+    def has_place(self) -> bool:
+        """Whether a place of the client is stored here: that of a durable subscription."""
+        return self._subscriptions.has_place
+
+    @property
     def unsent(self) -> dict[int, int]:
         """Events that wait for the client's credit, by the number of its subscription."""
         return self._subscriptions.unsent

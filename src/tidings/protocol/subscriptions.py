@@ -373,6 +373,11 @@ class Subscriptions:
         return None
 
     @property
+    def has_place(self) -> bool:
+        """Whether a place of the client is stored here: that of a durable subscription."""
+        return any(isinstance(one, StoredConsumer) for one in self._consumers.values())
+
+    @property
     def unsent(self) -> dict[int, int]:
         """Events that wait for the client's credit, by the number of its subscription."""
         waiting = {

@@ -100,21 +100,22 @@ class Link(Carrier):
         self._task = self._loop.create_task(self._run(dial, reach), name="tidings connection")
 
     async def _run(self, dial: ConnectTo, reach: Callable[[str], ConnectTo] | None) -> None:
-        """Dial again and again, until that is hopeless."""
+        """Dial again and again, until that is hopeless: another node only if nothing binds it to its own."""
         ways = deque([dial])
+        has_refuges = False
         while not self._has_failed():
             try:
                 await ways[0](self)
-            except Hopeless as error:
-                self._despair(error)
-                ways.rotate(-1)
-            except (OSError, TidingsError) as error:
-                self._trouble = str(error) or type(error).__name__
-                ways.rotate(-1)
+            except (Hopeless, OSError, TidingsError) as error:
+                self._note_trouble(error)
+                if has_refuges or not self.core.is_bound:
+                    ways.rotate(-1)
                 if reach is not None and self._is_due_elsewhere():
+                    has_refuges = bool(self.core.refuges)
                     ways = deque([*_reached(reach, self.core.refuges), *ways])
             else:
                 await self._is_gone.wait()
+                has_refuges = False
                 if reach is not None and self.core.places:
                     ways = deque([*_reached(reach, self.core.places), dial])
             if self._has_failed():
@@ -131,11 +132,14 @@ class Link(Carrier):
             self._gone_at = inf
         return is_due
 
-    def _despair(self, hopeless: Hopeless) -> None:
-        """Give up, unless the node was reached once: then it may be repaired, and is waited for."""
-        self._trouble = str(hopeless)
-        if not self.core.node:
-            self.core.close(hopeless.error)
+    def _note_trouble(self, error: Exception) -> None:
+        """Note why a node can't be reached; give up if that is hopeless, and none was reached before.
+
+        One that was reached may be repaired, and is waited for.
+        """
+        self._trouble = str(error) or type(error).__name__
+        if isinstance(error, Hopeless) and not self.core.node:
+            self.core.close(error.error)
 
     def _has_failed(self) -> bool:
         """Whether the core wants no further connection; then all waits end with an error."""
