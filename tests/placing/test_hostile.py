@@ -11,7 +11,7 @@ from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from overlay.network import Network
-from placing.test_line import AB, at, line, publish, spans
+from placing.line import AB, at, line, publish, spans
 
 from tidings import Pattern
 from tidings.errors import Refused, TidingsError

@@ -2,52 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from math import inf
-from typing import Any
-
-from overlay.network import App, Listening, Network
-
-from tidings.event import Event
-
-AB = "a[type = 'A'] THEN b[type = 'B'] WITHIN 300 s BY k LATE 0 s"
-LATER = "a[type = 'A'] THEN b[type = 'B'] WITHIN 300 s BY k LATE 60 s"
-
-
-def line(**settings: Any) -> Network:
-    return Network(("n1", "n2"), ("n2", "n3"), offers_all=False, reroute_s=inf, **settings)
-
-
-def at(type: str, second: float, k: str = "x", **values: Any) -> Event:
-    time = datetime(2026, 5, 1, tzinfo=UTC) + timedelta(seconds=second)
-    return Event(type, {"k": k, **values}, time=time, delivery="reliable")
-
-
-def publish(app: App, *events: Event) -> None:
-    for event in events:
-        app.connection.publish(event)
-    app.pump()
-
-
-def spans(listening: Listening) -> list[tuple[str, float, float]]:
-    """The key, start and end of each match."""
-    begin = datetime(2026, 5, 1, tzinfo=UTC)
-    return [
-        (one["k"], (one["start"] - begin).total_seconds(), (one.time - begin).total_seconds())
-        for one in listening.got
-    ]
-
-
-def where(net: Network) -> str:
-    """The node that has the state of the only pattern."""
-    found = [
-        name
-        for name in net.names
-        for one in net[name].core.placing.placements
-        if one.phase in ("here", "offered")
-    ]
-    assert len(found) == 1, found
-    return found[0]
+from overlay.network import Network
+from placing.line import AB, LATER, at, line, publish, spans, where
 
 
 def test_a_pattern_is_evaluated_at_the_node_of_its_sources_and_only_matches_travel() -> None:

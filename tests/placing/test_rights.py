@@ -7,18 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from node.peers import run
 from overlay.real import Line, allow
 
 from tidings import Pattern
 from tidings.client import Bus
+from tidings.patterns import traffic
 
 AB = Pattern("a[type = 'air'] THEN b[type = 'alarm'] WITHIN 5 min BY k RETURN a.n, b.n")
 TYPES = "type IN ('air', 'alarm')"
 
 
-def secured(home: Path, rules: dict[str, str]) -> Line:
-    settings: dict[str, dict[str, Any]] = {name: {"offers": "declared"} for name in "abc"}
+def secured(home: Path, rules: dict[str, str], offers: str = "declared") -> Line:
+    settings: dict[str, dict[str, Any]] = {name: {"offers": offers} for name in "abc"}
     return Line("a", "b", "c", home=home, users={"a": ["ann"], "c": ["cleo"]}, rules=rules, settings=settings)
 
 
@@ -73,6 +75,36 @@ def test_what_a_node_may_not_publish_is_no_step_of_patterns_that_it_evaluates_fo
         few = allow("c", ["publish"], "n < 5") + allow("c", ["subscribe", "manage"])
         async with secured(tmp_path, {"b": few + allow("a")}) as line:
             assert await first_match(line, GIVEN) == (1, 2)
+
+    run(work())
+
+
+def test_a_node_that_may_not_have_all_events_is_given_no_pattern_that_needs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "EVENTS_MIN", 4)
+    monkeypatch.setattr(traffic, "WINDOW_S", 0.0)
+    few = allow("b", ["subscribe"], "n < 5") + allow("b", ["publish", "manage"]) + allow("ann")
+
+    async def work() -> None:
+        async with secured(tmp_path, {"a": few}, "all") as line:
+            cleo, ann = await line.bus("c", "cleo"), await line.bus("a", "ann")
+            async with ann.subscribe(AB) as matches:
+                await line.wait_wanted(at="c", of="b")
+                (there,) = line["a"].driver.core.placing.placements
+                await publish(cleo, *[("air", n) for n in range(20)], ("alarm", 1))
+                assert (await anext(matches))["b.n"] == 1
+                assert not there.at
+                line.places["a"].write_access(allow("b") + allow("ann"))
+                line["a"].reload()
+                while not there.at:
+                    await publish(cleo, ("air", 1))
+                line.places["a"].write_access(few)
+                line["a"].reload()
+                while there.at:
+                    await asyncio.sleep(0)
+                await publish(cleo, ("alarm", 2))
+                assert (await anext(matches))["b.n"] == 2
 
     run(work())
 

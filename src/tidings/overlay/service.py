@@ -436,6 +436,10 @@ class Overlay(Service):
         self._work()
         return joined(own, asked)
 
+    def settled(self, neighbour: Neighbour) -> Deferred[None]:
+        """Return a reply that comes when a neighbour has confirmed all that is stored for it by now."""
+        return self._settling.wait(neighbour)
+
     def _names_behind(self, neighbour: Neighbour) -> list[str]:
         behind = self.topology.behind(neighbour.node) or {neighbour.node}
         return sorted(self.topology.name_of(node) or node for node in behind)

@@ -27,6 +27,7 @@ from tidings.patterns.matcher import Matcher, decode_key, encode_key
 from tidings.patterns.pattern import Pattern
 from tidings.patterns.reporting import TIMEOUT, MatchSummary, late_event, match_event, summary_of
 from tidings.patterns.runs import Row, RunOutcome
+from tidings.patterns.traffic import Traffic
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Notice
@@ -104,6 +105,9 @@ class PatternPlacer(Protocol):
     def held(self, watch: PatternWatch, before: int) -> None:
         """Store the events that a watch holds, or none; so many were held before."""
 
+    def weigh(self, watch: PatternWatch) -> None:
+        """It has used enough events to compare from where they come."""
+
 
 class PatternWatch(EventSink):
     """A pattern at work."""
@@ -124,6 +128,7 @@ class PatternWatch(EventSink):
         self.is_holding = False  # its state is elsewhere, and will come
         self.is_frozen = False  # its state goes elsewhere: what comes is used there
         self.is_listening = False
+        self.traffic = Traffic()
 
     def allow(self, granted: list[Filter]) -> None:
         """Let each step have the events of its filter; each is indexed by itself."""
@@ -179,12 +184,16 @@ class PatternWatch(EventSink):
                     self._hold(lifted, unused)
                 elif batch.is_late or self._is_new(lifted):
                     self._use(lifted, now, unused)
+            self.traffic.note(batch.via if isinstance(batch, RelayedBatch) else "", len(rows), now)
         found: list[FoundMatch] = []
         if not self.is_holding:
             self._advance(now, found, unused)
         if found or unused:
             found.sort(key=lambda one: one[1].end_us)
+            self.traffic.find(len(found))
             self.tell(found, unused)
+        if self.traffic.is_due and self._service.placer is not None:
+            self._service.placer.weigh(self)
 
     def _lift(self, batch: Batch, row: int, positions: Positions, own: str) -> HeldRow:
         event, pattern, epoch = batch[row], self.pattern, 0
@@ -252,6 +261,7 @@ class PatternWatch(EventSink):
         """Keep what comes until the state is here."""
         self.is_holding, self.is_frozen = True, False
         self.listen()
+        self.traffic.clear()
 
     def let_go(self) -> None:
         """Forget the state, which is elsewhere now; what comes is no concern of this node."""
@@ -268,6 +278,7 @@ class PatternWatch(EventSink):
         self.is_holding = self.is_frozen = False
         self.matcher.reset(watermark_us, broker.now)
         self.seen = dict(seen)
+        self.traffic.clear()
         held, self.held = self.held, []
         unused: list[UnusedRow] = []
         for one in held:

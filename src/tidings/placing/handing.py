@@ -59,6 +59,15 @@ class Handing:
         steps = placement.watch.granted
         return tuple(str(step if granted is None else step & granted) for step in steps)
 
+    def may_have_all(self, placement: Placement, neighbour: Neighbour) -> bool:
+        """Whether a neighbour may have all events of the steps from here, and publish all from there."""
+        rights = rights_of(self._broker, neighbour)
+        try:
+            grants = [rights.grant(kind) for kind in ("subscribe", "publish")]
+        except NotAllowed:
+            return False
+        return all(one is None or one.covers(step) for one in grants for step in placement.watch.granted)
+
     def _ask(self, placement: Placement, neighbour: Neighbour, is_there: bool) -> Deferred[Any]:
         """Offer a pattern, or say once more what it is."""
         try:
@@ -67,10 +76,12 @@ class Handing:
             return failed(error)
         passive = placement.watch.subscription.passive
         about = str(placement.watch.pattern), placement.sent, passive, placement.lasting, is_there
-        return send(neighbour, "link.compute", ComputeRequest(placement.id, *about))
+        operation = "link.compute.all" if placement.gives_all and not is_there else "link.compute"
+        return send(neighbour, operation, ComputeRequest(placement.id, *about))
 
-    def offer(self, placement: Placement, neighbour: Neighbour) -> None:
-        placement.phase, placement.at = "offered", neighbour.node
+    def offer(self, placement: Placement, neighbour: Neighbour, gives_all: bool = False) -> None:
+        """Offer a pattern to a neighbour; `gives_all`: it is to have the events of this side as well."""
+        placement.phase, placement.at, placement.gives_all = "offered", neighbour.node, gives_all
 
         def ready(_none: Any) -> None:
             if placement.phase == "offered" and placement.at == neighbour.node:
@@ -224,10 +235,18 @@ class Handing:
             self._places.is_due = True
             return
 
-        def known(_none: Any = None) -> None:
+        def recall(_none: Any = None) -> None:
+            placement.is_settling = False
             if placement.phase == "fetching":
                 call = send(neighbour, "link.compute.recall", NamedPlacement(placement.id))
                 call.then(ignore, partial(self._not_given, placement))
+
+        def known(_none: Any = None) -> None:
+            if placement.gives_all and neighbour.is_in_tree:
+                placement.is_settling = True  # what came before this node held events is used there
+                self._overlay.settled(neighbour).then(recall)
+            else:
+                recall()
 
         if neighbour.is_in_tree:
             neighbour.announcer.barrier().then(known)

@@ -16,13 +16,13 @@ from tidings.patterns.matcher import KEYS_MAX
 from tidings.patterns.pattern import Pattern
 from tidings.patterns.service import PatternService
 from tidings.placing.handing import Handing
-from tidings.placing.messages import ComputeRequest, MovedState, NamedPlacement
+from tidings.placing.messages import ComputeRequest, MovedState, NamedPlacement, send
 from tidings.placing.placement import OUTBOX_MAX, OWNER, PlacedWatch, Placement, check_state
 from tidings.placing.places import Placements
 from tidings.placing.results import Returning
 from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest
-from tidings.replies import Deferred
+from tidings.replies import Deferred, ignore
 
 PLACED_MAX = 500
 """Patterns that all other nodes together may hand to this one."""
@@ -49,7 +49,13 @@ class Hosting:
         self._returning = returning
         self._gather = gather
 
-    def compute(self, asked: IncomingRequest, request: ComputeRequest) -> Deferred[None] | None:
+    def compute_all(self, asked: IncomingRequest, request: ComputeRequest) -> Deferred[None] | None:
+        """A neighbour hands a pattern on, and gives the events of its side as well."""
+        return self.compute(asked, request, takes_all=True)
+
+    def compute(
+        self, asked: IncomingRequest, request: ComputeRequest, takes_all: bool = False
+    ) -> Deferred[None] | None:
         """A neighbour hands a pattern on, or asks whether it is still here."""
         neighbour = self._overlay.linking.caller(asked.session)
         placement = self._places.by_id.get(request.id)
@@ -69,19 +75,41 @@ class Hosting:
             self._places.forget(placement)
         if sum(bool(one.delegator) for one in self._places) >= PLACED_MAX:
             raise Refused("limit", f"other nodes have at most {PLACED_MAX} patterns at this one")
-        return self._begin(neighbour, pattern, request)
+        return self._begin(neighbour, pattern, request, takes_all)
 
-    def _begin(self, neighbour: Neighbour, pattern: Pattern, request: ComputeRequest) -> Deferred[None]:
-        rights = rights_of(self._broker, neighbour)
-        granted = [rights.reach(Filter(step)) for step in request.steps]
+    def _begin(
+        self, neighbour: Neighbour, pattern: Pattern, request: ComputeRequest, takes_all: bool
+    ) -> Deferred[None]:
+        granted = self._reached(neighbour, request.steps)
+        if takes_all and list(map(str, granted)) != list(request.steps):
+            raise Refused("not-allowed", "a node that may not have all events gets none by a pattern")
         for filter in granted:
             self._broker.exchange.unindexed.check(f"{OWNER}/{neighbour.node}", filter)
         watch = PlacedWatch(self._patterns, request.id, pattern, request.steps, granted)
         watch.is_holding, watch.subscription.passive = True, request.passive
-        placement = self._places.placed(request.id, neighbour.node, request.lasting, watch)
+        about = request.id, neighbour.node, request.lasting, takes_all
+        placement = self._places.placed(*about, watch)
         self._places.turn(placement, "gathering", "")
         placement.ready, placement.ready_at = Deferred(), self._broker.position
+        if takes_all:
+            self._announce(placement, neighbour)
         return placement.ready
+
+    def _announce(self, placement: Placement, neighbour: Neighbour) -> None:
+        """Have the delegator know what is wanted from its side."""
+        placement.is_announcing = True
+
+        def known(_none: None) -> None:
+            placement.is_announcing = False
+            self.look_ready()
+
+        neighbour.announcer.barrier().then(known, ignore)
+        self._overlay.finish_tick()  # the filters go at once
+
+    def _reached(self, neighbour: Neighbour, steps: tuple[str, ...]) -> list[Filter]:
+        """Return the filters of steps, as far as a neighbour may subscribe to them."""
+        rights = rights_of(self._broker, neighbour)
+        return [rights.reach(Filter(step)) for step in steps]
 
     def _change_steps(self, placement: Placement, steps: tuple[str, ...]) -> None:
         watch = placement.watch
@@ -97,8 +125,10 @@ class Hosting:
         """Let a pattern of another node have what that may subscribe to by the current rules."""
         neighbour = self._overlay.neighbours.get(placement.delegator)
         if neighbour is not None:
-            rights = rights_of(self._broker, neighbour)
-            self._patterns.allow(watch, [rights.reach(Filter(one)) for one in steps], watch.subscription.user)
+            granted = self._reached(neighbour, steps)
+            self._patterns.allow(watch, granted, watch.subscription.user)
+            if placement.takes_all and list(map(str, granted)) != list(steps):
+                self.give_back(placement)
 
     def look_ready(self) -> None:
         """Answer those that have all events from before this node began to hold them."""
@@ -106,9 +136,24 @@ class Hosting:
             if placement.ready is not None:
                 neighbour = self._overlay.neighbours.get(placement.delegator)
                 cursor = None if neighbour is None else neighbour.cursor
-                if cursor is not None and cursor.confirmed(0) >= placement.ready_at:
+                has_all = cursor is not None and cursor.confirmed(0) >= placement.ready_at
+                if has_all and not placement.is_announcing:
                     placement.ready.resolve(None)
                     placement.ready = None
+
+    # Giving back
+
+    def give_back(self, placement: Placement) -> None:
+        """Ask the delegator to take a pattern back."""
+        neighbour = self._overlay.neighbours.get(placement.delegator)
+        send(neighbour, "link.compute.back", NamedPlacement(placement.id)).then(ignore, ignore)
+
+    def given_back(self, asked: IncomingRequest, named: NamedPlacement) -> None:
+        """A neighbour gives back a pattern that was handed to it with the events of this side."""
+        neighbour, placement = self._overlay.linking.caller(asked.session), self._places.by_id.get(named.id)
+        if placement is None or placement.at != neighbour.node or not placement.gives_all:
+            raise Refused("not-found", "this pattern is not wanted any more")
+        self._gather(placement)
 
     def take_state(self, asked: IncomingRequest, moved: MovedState) -> None:
         """The state of a pattern comes, from the node that has handed it on or to which it was handed."""

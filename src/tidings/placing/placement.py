@@ -64,6 +64,8 @@ class PlacementRecord(Struct, frozen=True):
     passive: bool = False
     watermark_us: int | None = None
     seen: Seen = {}
+    takes_all: bool = False
+    gives_all: bool = False
 
 
 class ResultRecord(Struct, frozen=True):
@@ -106,6 +108,8 @@ class Placement:
         self.lasting = lasting
         self.phase: Phase = "here"
         self.at = ""  # the node to which it is handed, or was offered
+        self.takes_all = False  # here it has events from the side of the delegator, too
+        self.gives_all = False  # there it has events from the side of this node, too
         self.moves = 0
         self.had = 0  # the last result that the client has got
         self.next = 1  # number of the next result
@@ -117,6 +121,8 @@ class Placement:
         self.asked = 0  # how often it was offered by the delegator
         self.ready: Deferred[None] | None = None  # when the delegator has all from before this position
         self.ready_at = 0
+        self.is_announcing = False  # to the delegator what is wanted from its side, which is not in force yet
+        self.is_settling = False  # its other node is to have all from before it is asked for the state
         self.is_wanted_back = False
         self.is_telling = self.is_sending = False
         self.cut_at = 0.0  # since when its other node can't be reached; 0: it can
@@ -130,7 +136,7 @@ class Placement:
         watch, about = self.watch, (self.phase, self.moves, self.at)
         if not isinstance(watch, PlacedWatch):
             asker = watch.key if isinstance(watch, StoredWatch) else None
-            return PlacementRecord(*about, asker, self.had, self.next)
+            return PlacementRecord(*about, asker, self.had, self.next, gives_all=self.gives_all)
         return PlacementRecord(
             *about,
             had=self.had,
@@ -141,6 +147,8 @@ class Placement:
             passive=watch.subscription.passive,
             watermark_us=watch.marks.watermark_us,
             seen=watch.marks.seen,
+            takes_all=self.takes_all,
+            gives_all=self.gives_all,
         )
 
     @property

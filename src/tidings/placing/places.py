@@ -68,6 +68,7 @@ class Placements:
         self._before: deque[tuple[int, Placement, _Kept]] = deque()
         self._awaiting: deque[tuple[int, Callable[[], None]]] = deque()  # by mark, what follows its commit
         self.due: dict[Placement, None] = {}  # to be handed on, or back, when the tick ends
+        self.busy: dict[Placement, None] = {}  # with enough events to compare from where they come
         self.is_due = False  # to look where all should be
 
     def __iter__(self) -> Iterator[Placement]:
@@ -91,6 +92,7 @@ class Placements:
                 continue
             placement.phase, placement.at, placement.moves = record.phase, record.at, record.moves
             placement.had, placement.next = record.had, record.next
+            placement.gives_all = record.gives_all
             for key in sorted((key for key in held if key[0] == id), key=lambda key: int(key[1])):
                 placement.watch.held += held.pop(key).rows
                 placement.held_records = int(key[1]) + 1
@@ -114,16 +116,15 @@ class Placements:
     def _reopened(self, id: str, record: PlacementRecord) -> Placement | None:
         """Return a placement of the last life; None if its pattern is not there any more."""
         if record.asker is not None:
-            watch: PatternWatch | None = self._patterns.standing(record.asker)
-            return None if watch is None else self.enter(Placement(id, watch, lasting=True))
+            standing = self._patterns.standing(record.asker)
+            return None if standing is None else self.enter(Placement(id, standing, lasting=True))
         granted = [Filter(step) for step in record.steps]
         about = Pattern(record.pattern), record.steps, granted, record.watermark_us
-        placed = self.placed(id, record.delegator, True, PlacedWatch(self._patterns, id, *about))
-        watch = placed.watch
+        watch = PlacedWatch(self._patterns, id, *about)
+        placed = self.placed(id, record.delegator, True, record.takes_all, watch)
         watch.seen = dict(record.seen)
         watch.subscription.passive = record.passive
         for key, state in self._patterns.foreign_keys.pop((OWNER, id), {}).items():
-            assert isinstance(watch, PlacedWatch)
             watch.reopen(key, state)
         return placed
 
@@ -132,13 +133,16 @@ class Placements:
         self._kept[placement] = self._now(placement)
         return placement
 
-    def placed(self, id: str, delegator: str, lasting: bool, watch: PlacedWatch) -> Placement:
-        """Enter a pattern of another node."""
+    def placed(
+        self, id: str, delegator: str, lasting: bool, takes_all: bool, watch: PlacedWatch
+    ) -> Placement:
+        """Enter a pattern of another node, from whose side it takes events as well, or none."""
         subscription = watch.subscription
-        subscription.but_from = delegator
+        subscription.but_from = "" if takes_all else delegator
         subscription.user = subscription.owner = f"{OWNER}/{delegator}"
         self._patterns.enter(watch)
         placement = watch.placement = Placement(id, watch, delegator, lasting)
+        placement.takes_all = takes_all
         watch.on_found = partial(self._on_found, placement)
         watch.on_keep = partial(self.keep, placement)
         return self.enter(placement)
@@ -199,6 +203,7 @@ class Placements:
         self.of.pop(placement.watch, None)
         self._kept.pop(placement, None)
         self.due.pop(placement, None)
+        self.busy.pop(placement, None)
         self._before = deque(one for one in self._before if one[1] is not placement)
         watch = placement.watch
         if placement.lasting:

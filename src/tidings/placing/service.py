@@ -71,6 +71,8 @@ class Placing(Service):
         overlay.routing.on_tree = on_tree
         self.operations = {
             "link.compute": (ComputeRequest, hosting.compute),
+            "link.compute.all": (ComputeRequest, hosting.compute_all),
+            "link.compute.back": (NamedPlacement, hosting.given_back),
             "link.compute.state": (MovedState, hosting.take_state),
             "link.compute.recall": (NamedPlacement, hosting.recalled),
             "link.compute.found": (FoundResults, self._returning.take),
@@ -113,6 +115,16 @@ class Placing(Service):
                 self._hosting.allow(placement, watch, watch.asked_steps)
             elif placement.phase in ("handing", "away", "fetching"):
                 self._handing.check(placement)
+            if placement.gives_all and placement.phase in ("offered", "handing", "away"):
+                neighbour = self._overlay.neighbours.get(placement.at)
+                if neighbour is not None and not self._handing.may_have_all(placement, neighbour):
+                    self._gather(placement)
+
+    def weigh(self, watch: PatternWatch) -> None:
+        """It has used enough events to compare from where they come."""
+        placement = self._places.of.get(watch)
+        if placement is not None:
+            self._places.busy[placement] = None
 
     # Where a pattern should be
 
@@ -122,7 +134,8 @@ class Placing(Service):
         sides = {
             one.node
             for one in self._overlay.neighbours.in_tree
-            if one.node != placement.delegator and any(map(one.wants.is_offered, steps))
+            if (one.node != placement.delegator or placement.takes_all)
+            and any(map(one.wants.is_offered, steps))
         }
         if any(map(self._overlay.routing.spreading.is_offered, steps)):
             sides.add("")
@@ -137,7 +150,10 @@ class Placing(Service):
         if offer is None:
             return
         for placement in self._places:
-            is_elsewhere = node not in (placement.delegator, placement.at) or not node
+            if placement.gives_all:
+                continue  # it is heard there
+            is_behind = node == placement.delegator and not placement.takes_all
+            is_elsewhere = not node or not (is_behind or node == placement.at)
             if is_elsewhere and any(offer.overlaps(step) for step in placement.watch.granted):
                 self._gather(placement)
 
@@ -159,14 +175,26 @@ class Placing(Service):
                 self._handing.end_there(placement)
                 self._places.forget(placement)
                 continue
-            sides = self._sides(placement)
             if placement.phase in ("offered", "handing", "away"):
-                if sides - {placement.at} or not self._leads_to(placement.at):
+                if self._is_misplaced(placement):
                     self._gather(placement)
             elif placement.phase == "here":
-                self._aim(placement, sides, now)
+                self._aim(placement, self._sides(placement), now)
             if placement.phase == "fetching":
-                self._handing.give_up(placement, now)
+                self._see_fetched(placement, now)
+
+    def _is_misplaced(self, placement: Placement) -> bool:
+        """Whether a pattern lacks events where it is, or goes, or its matches do not come from there."""
+        if not self._leads_to(placement.at):
+            return True
+        return not placement.gives_all and bool(self._sides(placement) - {placement.at})
+
+    def _see_fetched(self, placement: Placement, now: float) -> None:
+        """Wait no longer for what can't come over a link that is not in the tree any more, or is cut."""
+        if placement.is_settling and not self._leads_to(placement.at):
+            placement.is_settling = False
+            self._handing.ask_back(placement)
+        self._handing.give_up(placement, now)
 
     def _leads_to(self, node: str) -> bool:
         neighbour = self._overlay.neighbours.get(node)
@@ -181,13 +209,35 @@ class Placing(Service):
         if target != placement.target:
             placement.target, placement.since = target, now
         neighbour = self._overlay.neighbours.get(target) if target else None
-        if neighbour is None:
+        if neighbour is None or target == placement.delegator:
             return
         moment = max(placement.since + SETTLE_S, placement.refused_until.get(target, 0.0))
         if now < moment:
             self._look_at(moment)
         elif neighbour.is_up and all(one.has_offered for one in self._overlay.neighbours.in_tree):
             self._handing.offer(placement, neighbour)
+
+    def _balance(self, placement: Placement) -> None:
+        """Hand a pattern towards the side from which most of its events come, or back there."""
+        watch, now = placement.watch, self._broker.now
+        asker, keys = placement.delegator, watch.matcher.partial
+        side = watch.traffic.heaviest(asker, keys, now) if placement.phase == "here" else None
+        neighbour = self._overlay.neighbours.get(side) if side else None
+        if neighbour is None or placement.is_wanted_back or not self._is_open(placement):
+            return
+        if neighbour.node == placement.delegator:
+            self._hosting.give_back(placement)
+        elif (
+            self._leads_to(neighbour.node)
+            and neighbour.is_up
+            and now >= placement.refused_until.get(neighbour.node, 0.0)
+            and self._handing.may_have_all(placement, neighbour)
+        ):
+            self._handing.offer(placement, neighbour, gives_all=True)
+
+    def _is_open(self, placement: Placement) -> bool:
+        """Whether a pattern has events from all sides here, so that another node can have them as well."""
+        return not placement.delegator or placement.takes_all
 
     def _look_at(self, moment: float) -> None:
         self._broker.timers.by(moment, self._wake)
@@ -230,6 +280,9 @@ class Placing(Service):
 
     def finish_tick(self) -> None:
         """Hand on what is ready to go, and look where all should be."""
+        busy, self._places.busy = self._places.busy, {}
+        for placement in busy:
+            self._balance(placement)
         while self._places.is_due:
             self._places.is_due = False
             self._look()
