@@ -3,6 +3,7 @@
 import pytest
 from adhoc.hosts import held, host, meet, send
 
+from tidings.adhoc.frames import CopyFrame
 from tidings.adhoc.strategies import STRATEGIES, strategy_type
 from tidings.errors import UserError
 
@@ -131,3 +132,42 @@ def test_a_budget_never_gives_its_last_copy_away():
     replica.copies = 1
     assert meet(one, two).copies() == []
     assert held(one) == ["m"]
+
+
+def test_a_budget_gives_no_copy_to_a_carrier_that_would_have_to_displace_another():
+    one, two = host("a", "budget"), host("b", "budget", messages_max=2)
+    for name in ("m", "n", "o"):
+        send(one, name, "x")
+    send(two, "own", "y")
+    assert meet(one, two).copies() == ["own", "m"]
+    assert held(two) == ["own", "m"]
+    assert two.tallies["dropped", "displaced"] == 0
+
+
+def test_a_budget_delivers_to_a_recipient_that_has_no_room():
+    one, two = host("a", "budget"), host("b", "budget", messages_max=0)
+    send(one, "m", "b")
+    meet(one, two)
+    assert two.got == ["m"]
+
+
+def test_a_budget_counts_the_meetings_only_that_last_for_a_message():
+    one = host("a", "budget")
+    for at in range(100):
+        one.strategy.meet(f"p{at % 10}", 100.0 * at)
+    whole = one.strategy.rate(9_900.0)
+    for _ in range(96):
+        one.strategy.begin_copy()
+    for _ in range(46):
+        one.strategy.end_copy()
+    assert one.strategy.rate(9_900.0) == pytest.approx(whole / 2)
+    assert one.strategy.needed(0.9, 1_000.0, 9_900.0) == 5
+
+
+def test_a_copy_that_was_cut_was_begun_and_has_not_ended():
+    one, two = host("a", "budget"), host("b", "budget")
+    send(one, "m", "x")
+    meet(one, two, stop=lambda frame: isinstance(frame, CopyFrame))
+    assert (one.strategy._begun, one.strategy._ended) == (1, 0)
+    meet(one, two)
+    assert (one.strategy._begun, one.strategy._ended) == (2, 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from math import inf
 
 from tidings.adhoc.messages import MessageId, Replica
 from tidings.queues.displacing import DisplacementOrder, RoomLimits
@@ -72,6 +73,12 @@ class ReplicaBuffer:
         if self.messages_max is not None:
             shares.append(1 - len(self._replicas) / self.messages_max if self.messages_max else 0.0)
         return min(shares)
+
+    @property
+    def room(self) -> tuple[float, float]:
+        """How many messages, and how many bytes, it may take before it displaces; inf without a limit."""
+        messages = inf if self.messages_max is None else max(0, self.messages_max - len(self._replicas))
+        return messages, inf if self.bytes_max is None else max(0, self.bytes_max - self.held)
 
     @property
     def wake_at(self) -> float:

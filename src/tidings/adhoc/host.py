@@ -100,7 +100,7 @@ class AdhocHost:
         self.name = ids.origin.system
         self.strategy = strategy
         self.buffer = buffer
-        strategy.free_share = lambda: buffer.free
+        strategy.free_share, strategy.room = lambda: buffer.free, lambda: buffer.room
         self._proofs = Unsigned() if proofs is None else proofs
         self.ring = AcknowledgementRing() if ring is None else ring
         self.seen = SeenIds() if seen is None else seen
@@ -408,7 +408,8 @@ class AdhocHost:
             replica = self.buffer.get(id)
             if replica is None or replica.expires_at <= now:
                 continue
-            copies = self.strategy.share(replica, peer, now)
+            is_last = replica.pending == {peer}  # which carries it no further
+            copies = 0 if is_last else self.strategy.share(replica, peer, now)
             if copies > 0 or peer in replica.pending:
                 return self._copy(meeting, replica, copies, now)
         return None
@@ -416,6 +417,9 @@ class AdhocHost:
     def _copy(self, meeting: Meeting, replica: Replica, copies: int, now: float) -> CopyFrame:
         message, offset = replica.message, meeting.begun.get(replica.id, 0)
         raw = self.buffer.raw_of(replica)
+        if replica.id not in meeting.tried:
+            meeting.tried.add(replica.id)
+            self.strategy.begin_copy()
         if not 0 <= offset < message.size:
             offset = 0
         end = offset + CHUNK
@@ -520,6 +524,7 @@ class AdhocHost:
         if copies is None:
             self.tallies["refused", "receipt"] += 1
             return
+        self.strategy.end_copy()
         if frame.acknowledgement is not None and frame.acknowledgement.id == frame.id:
             self._hear(meeting.peer, (frame.acknowledgement,), now, effects)
         replica = self.buffer.get(frame.id)

@@ -39,6 +39,7 @@ class Meeting:
         self.acknowledged_to = 0  # number in the ring up to which it was sent acknowledgements
         self.is_confirmed = False  # whether it has these
         self.offered: tuple[MessageId, ...] = ()  # ids of the first step
+        self.tried: set[MessageId] = set()  # of which a copy was begun to be sent
         self.copies: dict[MessageId, int] = {}  # of copies whose receipt has not come
         self.bytes_received = self.bytes_sent = 0  # of messages
         self.salt = b""  # of hashes, if the two do not list their ids

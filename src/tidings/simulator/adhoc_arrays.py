@@ -17,6 +17,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tidings.adhoc.messages import TTL_S_MAX
+from tidings.adhoc.strategies.budget import COPIES_FIRST, COPIES_MAX, FREE_MIN
 from tidings.adhoc.strategies.prophet import AGEING, FIRST, INHERITED, UNIT_S
 from tidings.adhoc.strategies.spray import COPIES
 from tidings.errors import UserError
@@ -24,14 +26,15 @@ from tidings.matching.instructions import count_zeros
 from tidings.simulator.contacts import ContactTrace
 
 Array = NDArray[Any]
-KINDS: Final = {"direct": 0, "epidemic": 1, "acknowledged": 2, "spray": 3, "prophet": 4}
+KINDS: Final = {"direct": 0, "epidemic": 1, "acknowledged": 2, "spray": 3, "prophet": 4, "budget": 5}
 """The strategies that arrays know."""
-_DIRECT, _EPIDEMIC, _ACKNOWLEDGED, _SPRAY, _PROPHET = range(5)
+_DIRECT, _EPIDEMIC, _ACKNOWLEDGED, _SPRAY, _PROPHET, _BUDGET = range(6)
 NEVER: Final = -1
 CELLS_MAX = 500_000_000
 """Messages times hosts."""
 
 _AGEING, _FIRST, _INHERITED, _UNIT_S = AGEING, FIRST, INHERITED, UNIT_S
+_COPIES_MAX, _FREE_MIN = COPIES_MAX, FREE_MIN
 
 
 @njit(nogil=True, cache=True)
@@ -118,18 +121,21 @@ def _share(kind: int, copies: int, is_likelier: bool) -> int:
     """How many copies a carrier gets."""
     if kind in (_EPIDEMIC, _ACKNOWLEDGED):
         return 1
-    if kind == _SPRAY:
+    if kind in (_SPRAY, _BUDGET):
         return copies // 2
     return 1 if kind == _PROPHET and is_likelier else 0
 
 
 @njit(nogil=True, cache=True)
 def _give(
-    kind: int, giver: int, taker: int, step: int, room: int, senders: Array, recipients: Array, wanted: Array,
-    copies: Array, arrivals: Array, counts: Array, heard: Array, theirs: Array, expected: Array,
-    delivered: Array, moved: Array,
+    kind: int, giver: int, taker: int, step: int, room: int, left_s: float, free: int, senders: Array,
+    recipients: Array, wanted: Array, copies: Array, counted_s: Array, arrivals: Array, counts: Array,
+    heard: Array, theirs: Array, expected: Array, delivered: Array, moved: Array,
 ) -> None:  # fmt: skip
-    """Give one host what it lacks of another's, those for it first, then in the order of their arrival."""
+    """Give one host what it lacks of another's, those for it first, then in the order of their arrival.
+
+    `free` is for how many messages the taker had room when the two met.
+    """
     messages = len(senders)
     order = np.empty(messages, np.int64)
     ranks = np.empty(messages, np.int64)
@@ -150,15 +156,18 @@ def _give(
                 delivered[message] = step
                 moved[1] += 1
             moved[0] += 1
-            if kind in (_ACKNOWLEDGED, _DIRECT):
+            if kind in (_ACKNOWLEDGED, _DIRECT, _BUDGET):
                 heard[taker, message] = heard[giver, message] = True
                 copies[giver, message] = 0
                 counts[giver] -= 1
             continue
         far = recipients[message]
+        if kind == _BUDGET:
+            _renew(giver, message, left_s, room, copies, counted_s, counts)
         share = _share(kind, copies[giver, message], theirs[far] > expected[giver, far])
-        if share < 1:
+        if share < 1 or (kind == _BUDGET and room >= 0 and free < 1):
             continue
+        free -= 1
         moved[0] += 1
         if room == 0 or senders[message] == taker:
             continue
@@ -166,11 +175,23 @@ def _give(
             _displace(taker, copies, arrivals, counts)
         moved[1] += 1
         copies[taker, message] = share
+        counted_s[taker, message] = left_s
         counts[taker] += 1
         moved[2] += 1
         arrivals[taker, message] = moved[2]
-        if kind == _SPRAY:
+        if kind in (_SPRAY, _BUDGET):
             copies[giver, message] -= share
+
+
+@njit(nogil=True, cache=True)
+def _renew(
+    host: int, message: int, left_s: float, room: int, copies: Array, counted_s: Array, counts: Array
+) -> None:
+    """Budget: double the copies when half of the life is gone that was left, if there is room."""
+    is_free = room < 0 or 1.0 - counts[host] / room >= _FREE_MIN
+    if left_s <= counted_s[host, message] / 2 and is_free:
+        counted_s[host, message] = left_s
+        copies[host, message] = min(2 * copies[host, message], _COPIES_MAX)
 
 
 @njit(nogil=True, cache=True)
@@ -210,11 +231,12 @@ def _hear(one: int, other: int, recipients: Array, copies: Array, counts: Array,
 @njit(nogil=True, cache=True)
 def _spread(
     kind: int, steps: Array, pairs: Array, hosts: int, step_s: float, room: int, first_copies: int,
-    senders: Array, recipients: Array, delivered: Array, moved: Array,
+    ttl_s: float, senders: Array, recipients: Array, delivered: Array, moved: Array,
 ) -> None:  # fmt: skip
     messages = len(senders)
     copies = np.zeros((hosts, messages), np.int32)
     arrivals = np.zeros((hosts, messages), np.int64)
+    counted_s = np.full((hosts, messages), ttl_s)
     counts = np.zeros(hosts, np.int64)
     heard = np.zeros((hosts, messages), np.bool_)
     met_at = np.full((hosts, hosts), -np.inf)
@@ -238,6 +260,7 @@ def _spread(
         while end < len(steps) and steps[end] == steps[begin]:
             end += 1
         now = steps[begin] * step_s
+        left_s = ttl_s - (now - steps[0] * step_s)
         for _ in range(hosts):
             before = moved[1]
             for at in range(begin, end):
@@ -245,17 +268,20 @@ def _spread(
                 if kind == _PROPHET:
                     _meet(now, one, other, 1.5 * step_s, met_at, expected, aged_at, theirs_one, theirs_other)
                     met_at[one, other] = now
-                if kind in (_ACKNOWLEDGED, _DIRECT):
+                free_one, free_other = room - counts[one], room - counts[other]
+                if kind in (_ACKNOWLEDGED, _DIRECT, _BUDGET):
                     _hear(one, other, recipients, copies, counts, heard)
                 for message in range(messages):
                     is_known = copies[other, message] > 0 or senders[message] == other
                     is_had = recipients[message] == other and delivered[message] != NEVER
                     wanted[message] = not is_known and not is_had and copies[one, message] > 0
                     wanted_back[message] = copies[one, message] == 0 and copies[other, message] > 0
-                _give(kind, other, one, steps[at], room, senders, recipients, wanted_back, copies, arrivals,
-                      counts, heard, theirs_other, expected, delivered, moved)  # fmt: skip
-                _give(kind, one, other, steps[at], room, senders, recipients, wanted, copies, arrivals,
-                      counts, heard, theirs_one, expected, delivered, moved)  # fmt: skip
+                _give(kind, other, one, steps[at], room, left_s, free_one, senders, recipients,
+                      wanted_back, copies, counted_s, arrivals, counts, heard, theirs_other, expected,
+                      delivered, moved)  # fmt: skip
+                _give(kind, one, other, steps[at], room, left_s, free_other, senders, recipients,
+                      wanted, copies, counted_s, arrivals, counts, heard, theirs_one, expected,
+                      delivered, moved)  # fmt: skip
             if moved[1] == before:
                 break
         begin = end
@@ -280,9 +306,9 @@ def spread(
         raise UserError(f"{len(senders)} messages at {hosts} hosts: at most {CELLS_MAX} in all")
     delivered = np.full(len(senders), NEVER, np.int64)
     moved = np.zeros(3, np.int64)  # copies sent, copies that have changed something, arrivals
-    first = copies if strategy == "spray" else 1
+    first = {"spray": copies, "budget": COPIES_FIRST}.get(strategy, 1)
     _spread(
         KINDS[strategy], trace.steps, trace.pairs, hosts, trace.step_s, -1 if room is None else room, first,
-        senders, recipients, delivered, moved,
+        TTL_S_MAX, senders, recipients, delivered, moved,
     )  # fmt: skip
     return delivered, int(moved[0])

@@ -9,6 +9,7 @@ purge replicas. One object serves one host. A strategy of your own derives from 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import ClassVar
 
 from tidings.adhoc.messages import Replica
@@ -27,6 +28,8 @@ class ReplicationStrategy:
         self.host = host
         self.free_share: Callable[[], float] = lambda: 1.0
         """The share of the host's buffer that is free; the host sets it."""
+        self.room: Callable[[], tuple[float, float]] = lambda: (inf, inf)
+        """How many messages and bytes the buffer may take before it displaces; the host sets it."""
 
     def begin(self, replica: Replica, now: float) -> None:
         """Set the copies of a message that this host sends."""
@@ -44,6 +47,12 @@ class ReplicationStrategy:
     def share(self, replica: Replica, peer: str, now: float) -> int:
         """Return how many copies a carrier gets that is no recipient, 0 for none."""
         return 0
+
+    def begin_copy(self) -> None:
+        """Note that a copy of a message begins to be sent to a host, carrier or recipient."""
+
+    def end_copy(self) -> None:
+        """Note that a host has answered a copy, so that it has come whole; it has not if the two parted."""
 
     def given(self, replica: Replica, copies: int) -> None:
         """Note that a carrier has taken so many copies."""
