@@ -244,7 +244,7 @@ def test_forged_and_altered_messages_and_acknowledgements_are_refused(tmp_path):
 
     hosts.put("a", "jobs@far", n=2)
     (carried,) = hosts["a"].core.adhoc.host.buffer
-    signed = own._proofs.sign(b"something else")
+    signed = own.proofs.sign(b"something else")
     for proof in (b"", b"junk", signed):
         _say(hosts, NewsFrame((Acknowledgement(carried.id, "far", 100.0, proof),), ()))
     assert hosts.held("a") == 1

@@ -32,6 +32,7 @@ from tidings.errors import CodecError
 
 if TYPE_CHECKING:
     from tidings.adhoc.host import AdhocHost
+    from tidings.adhoc.meeting_steps import MeetingSteps
 
 LISTED_MAX = 64
 """Messages whose ids are listed; of more the difference is found by sketches."""
@@ -44,8 +45,9 @@ SketchFrame = EstimateFrame | AskFrame | SymbolsFrame | HashesFrame
 class SketchSteps:
     """Steps of one host; `salts` returns random bytes for each meeting."""
 
-    def __init__(self, host: AdhocHost, salts: Callable[[], bytes]) -> None:
+    def __init__(self, host: AdhocHost, steps: MeetingSteps, salts: Callable[[], bytes]) -> None:
         self._host = host
+        self._steps = steps
         self._salts = salts
 
     def begin(self, meeting: Meeting, now: float) -> EstimateFrame | None:
@@ -54,7 +56,7 @@ class SketchSteps:
         if len(ids) <= LISTED_MAX:
             return None
         meeting.salt = self._salts()
-        acknowledged, announced = self._host.greeting(meeting, now)
+        acknowledged, announced = self._steps.greeting(meeting, now)
         return EstimateFrame(
             acknowledged, meeting.salt, signs_of(ids, meeting.salt), meeting.context, announced
         )
@@ -83,9 +85,9 @@ class SketchSteps:
         """Ask for as many symbols as the estimated difference needs."""
         host = self._host
         difference = estimated(frame.signs, signs_of(host.buffer.ids, frame.salt))
-        host.be_greeted(meeting, frame, now, effects)
+        self._steps.be_greeted(meeting, frame, now, effects)
         meeting.salt = frame.salt
-        acknowledged, announced = host.greeting(meeting, now)
+        acknowledged, announced = self._steps.greeting(meeting, now)
         begun, count = host.partial.begun, symbols_for(difference)
         ask = AskFrame(acknowledged, count, meeting.context, begun, announced)
         effects.append(SendFrame(meeting.peer, ask))
@@ -95,13 +97,13 @@ class SketchSteps:
         host = self._host
         meeting.asked += 1
         if meeting.asked == 1:
-            host.be_greeted(meeting, frame, now, effects)
+            self._steps.be_greeted(meeting, frame, now, effects)
             meeting.begun.update(frame.begun)
             meeting.offered = host.buffer.ids
             meeting.hashes = hashes_of(meeting.offered, meeting.salt)
         if frame.symbols == 0 or meeting.asked > ASKED_MAX:
             meeting.salt = b""
-            effects.append(SendFrame(meeting.peer, host.summary(meeting)))
+            effects.append(SendFrame(meeting.peer, self._steps.summary(meeting)))
             return
         symbols = Symbols(frame.symbols)
         for hash in meeting.hashes:
@@ -123,7 +125,7 @@ class SketchSteps:
             theirs, ours = found
             meeting.has.update(id for hash, id in own.items() if hash not in ours)
             effects.append(SendFrame(meeting.peer, HashesFrame(packed_hashes(theirs))))
-            host.open(meeting)
+            self._steps.open(meeting)
             return
         count = min(ceil(1.3 * len(symbols.sums)) + 16, SYMBOLS_MAX)
         if meeting.asked >= ASKED_MAX:
@@ -136,4 +138,4 @@ class SketchSteps:
         wants = set(picked(meeting.hashes, frame.wants))
         meeting.has.update(id for id in meeting.offered if id not in wants)
         meeting.is_confirmed = True
-        self._host.open(meeting)
+        self._steps.open(meeting)
