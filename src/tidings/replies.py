@@ -95,6 +95,19 @@ class Deferred(Generic[Value]):
         self.then(done, mapped.fail if error is None else lambda wrong: mapped.fail(error(wrong)))
         return mapped
 
+    def chain(self, following: Callable[[Value], Deferred[Other]]) -> Deferred[Other]:
+        """The reply that this function of the value returns; a TidingsError that it raises is the outcome."""
+        chained: Deferred[Other] = Deferred(self.cancel)
+
+        def done(found: Value) -> None:
+            try:
+                following(found).then(chained.resolve, chained.fail)
+            except TidingsError as wrong:
+                chained.fail(wrong)
+
+        self.then(done, chained.fail)
+        return chained
+
     def _end(self, state: _State, outcome: Any) -> bool:
         """Note the outcome, and report it; return whether it is the first one."""
         if self._state is not _State.WAITING:

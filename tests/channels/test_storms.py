@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from itertools import combinations
+from typing import Any
 
 import pytest
+from channels.test_history import history
 from channels.test_trees import create, join, lists, send
 from effort import SEED, often
 from overlay.network import Network
 
 from tidings.channels.causal import CausalOrder
+from tidings.channels.description import ChannelOrder
 from tidings.channels.sequencer import Sequencer
 
 NODES = "123456"
@@ -36,7 +39,8 @@ class Storm:
         self.edges = graph(self.chance)
         self.network = Network(*self.edges, seed=seed, reroute_s=REROUTE_S)
         self.apps = {name: self.network.app(name) for name in MEMBERS}
-        self.channel = create(self.network, self.apps["1"], delivery="reliable", **about)
+        self.delivery: Any = about.pop("delivery", "reliable")
+        self.channel = create(self.network, self.apps["1"], delivery=self.delivery, **about)
         self.members = {
             name: join(self.network, self.apps[name], self.channel, durable=f"member-{name}")
             for name in MEMBERS
@@ -85,7 +89,7 @@ class Storm:
         number = len(self.past)
         known = [*self.members[name].values, *self.sent[name]]
         self.past[number] = {one for near in known for one in (near, *self.past[near])}
-        send(self.apps[name], self.channel, number)
+        send(self.apps[name], self.channel, number, delivery=self.delivery)
         self.sent[name].append(number)
 
     def check_each_once(self) -> None:
@@ -97,6 +101,21 @@ class Storm:
         for name, neighbours in (found := lists(self.network, self.channel)).items():
             assert name in MEMBERS or len(neighbours) > 1, (name, found)
             assert all(name in found[one] for one in neighbours), (name, found)
+
+    def check_history(self, order: ChannelOrder) -> None:
+        """Each member reads each event once from the logs, and none before one that its sender knew."""
+        found = history(self.network, self.apps["3"], self.channel, order)
+        assert sorted(found) == sorted(self.past)
+        for place, number in enumerate(found):
+            known = self.past[number] if order == "causal" else set(self._own(number))
+            assert known <= set(found[:place]), (number, known - set(found[:place]))
+        if order == "total":
+            assert found == self.members["1"].values
+
+    def _own(self, number: int) -> list[int]:
+        """What the sender of an event had sent before."""
+        numbers = next(numbers for numbers in self.sent.values() if number in numbers)
+        return numbers[: numbers.index(number)]
 
     def check_one_order(self) -> None:
         """All members have all events, in one order."""
@@ -135,6 +154,17 @@ def test_all_members_of_a_total_channel_get_all_events_in_one_order_in_any_weath
     storm.run(STEPS, bursts=3)
     storm.check_one_order()
     storm.check_each_once()
+
+
+@pytest.mark.parametrize("order", ["fifo", "causal", "total"])
+@pytest.mark.parametrize("seed", range(SEED + 3000, SEED + 3000 + often(3)))
+def test_the_logs_of_a_persistent_channel_have_each_event_once_in_its_order(
+    seed: int, order: ChannelOrder
+) -> None:
+    storm = Storm(seed, order=order, delivery="persistent")
+    storm.run(STEPS, bursts=3)
+    storm.check_each_once()
+    storm.check_history(order)
 
 
 def test_a_sequencer_that_waits_for_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ def follower() -> TotalOrder[list[int]]:
     def cut(item: list[int], last: int) -> tuple[list[int] | None, list[int] | None]:
         return [one for one in item if one <= last] or None, [one for one in item if one > last] or None
 
-    return TotalOrder(sequencer, cut)
+    return TotalOrder(sequencer, cut, lambda _item, _entry: None)
 
 
 def arrive(order: TotalOrder[list[int]], node: str, *numbers: int, volatile: bool = False) -> OrderVerdict:
@@ -82,7 +82,9 @@ def test_an_event_that_comes_again_is_held_once() -> None:
 
 def test_a_node_without_members_holds_nothing() -> None:
     order: TotalOrder[list[int]] = TotalOrder(
-        Sequencer("relay", lambda _node, _message: None, lambda: 0.5), lambda item, _last: (item, None)
+        Sequencer("relay", lambda _node, _message: None, lambda: 0.5),
+        lambda item, _last: (item, None),
+        lambda _item, _entry: None,
     )
     assert arrive(order, "a", 1) is OrderVerdict.DROP
     assert not order.held

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from tidings.channels.description import ChannelPlace, ChannelQuery, FoundChannels
+from tidings.channels.description import ChannelQuery, FoundChannels
 from tidings.channels.requests import ChannelOperations, FindChannels, TellChannel
 from tidings.errors import Disconnected
 from tidings.overlay.neighbours import Neighbour
@@ -24,19 +24,19 @@ TOLD_HOPS_MAX = 100
 
 
 class ChannelCalls:
-    """Requests to other nodes; `places` returns what this node has of a search, so many links away."""
+    """Requests to other nodes; `look` returns what this node has of a search, so many links away."""
 
     def __init__(
         self,
         broker: Broker,
         overlay: Overlay,
-        places: Callable[[ChannelQuery, int], list[ChannelPlace]],
+        look: Callable[[ChannelQuery, int], FoundChannels],
         hear: Callable[[str, str, bytes], None],
     ) -> None:
         """`hear` takes a message of another node to this one: the channel, the node, and what it says."""
         self._broker = broker
         self._overlay = overlay
-        self._places = places
+        self._look = look
         self._hear = hear
         self.operations: ChannelOperations = {
             "link.channel.find": (FindChannels, self._find_behind),
@@ -62,14 +62,15 @@ class ChannelCalls:
 
     def _search(self, query: ChannelQuery, asking: str | None, hops: int) -> Deferred[FoundChannels]:
         own = self._broker.node
-        here = self._places(query, hops)
+        here = self._look(query, hops)
         others = [one for one in self._overlay.neighbours.in_tree if one.node != asking]
         arguments = msgspec.to_builtins(FindChannels(query, hops))
         replies = [self._ask_behind(one, arguments) for one in others]
 
         def join(found: list[FoundChannels]) -> FoundChannels:
-            places = here + [place for one in found for place in one.places]
-            return FoundChannels(places, [own, *(node for one in found for node in one.nodes)])
+            places = [place for one in (here, *found) for place in one.places]
+            logs = [place for one in (here, *found) for place in one.logs]
+            return FoundChannels(places, [own, *(node for one in found for node in one.nodes)], [], logs)
 
         return gathered(replies).map(join)
 

@@ -76,6 +76,16 @@ def decode_names(packed: bytes) -> Marks:
 _decode = msgspec.msgpack.Decoder(list[int]).decode
 
 
+def encode_place(entry: int) -> bytes:
+    """Return the place of an event in the agreed order, as it is stored: where others have predecessors."""
+    return encode_names({0: entry})
+
+
+def place_of(after: bytes) -> int:
+    """Return the place in the agreed order that is stored beside an event; 0 if none is."""
+    return decode_names(after).get(0, 0)
+
+
 class CausalState(Struct, frozen=True, omit_defaults=True):
     """What outlives the process: marks, what the next event will name, and the epoch of each first node."""
 

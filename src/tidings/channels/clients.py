@@ -16,10 +16,11 @@ from tidings.channels.description import (
     ChannelQuery,
     FoundChannels,
 )
+from tidings.channels.logged import LoggedChannels
 from tidings.channels.ordering import Ordering
-from tidings.channels.requests import ChannelOperations, CreateChannel, NamedChannel
+from tidings.channels.requests import ArchiveChannel, ChannelOperations, CreateChannel, NamedChannel
 from tidings.channels.trees import ChannelTrees
-from tidings.errors import ChannelAmbiguous, ChannelExists, ChannelNotFound, Refused
+from tidings.errors import ChannelAmbiguous, ChannelExists, ChannelNotFound, NotAllowed, Refused
 from tidings.overlay.service import Overlay
 from tidings.protocol.arguments import NAME_LENGTH_MAX, check_readable
 from tidings.protocol.broker import Broker
@@ -40,6 +41,7 @@ class ChannelRequests:
         calls: ChannelCalls,
         trees: ChannelTrees,
         ordering: Ordering,
+        logged: LoggedChannels,
         entropy: Callable[[int], bytes],
         end: Callable[[str], None],
     ) -> None:
@@ -48,6 +50,7 @@ class ChannelRequests:
         self._calls = calls
         self._trees = trees
         self._ordering = ordering
+        self._logged = logged
         self._entropy = entropy
         self._end = end
         self.operations: ChannelOperations = {
@@ -55,6 +58,7 @@ class ChannelRequests:
             "channel.find": (ChannelQuery, self._find),
             "channel.list": (ChannelQuery, self._list),
             "channel.delete": (NamedChannel, self._delete),
+            "channel.archive": (ArchiveChannel, self._archive),
         }
 
     def _create(self, asked: IncomingRequest, request: CreateChannel) -> Deferred[Any]:
@@ -95,7 +99,7 @@ class ChannelRequests:
             channels = {place.channel.id: place.channel for place in found.places}
             name = query.name or query.reference or query.id
             if not channels:
-                names = sorted(map(self._named, found.missing))
+                names = sorted(map(self.name_of, found.missing))
                 missing = f"; not reached: {', '.join(names)}" if names else ""
                 raise ChannelNotFound(name, f"there is no such channel{missing}")
             if len(channels) > 1:
@@ -115,12 +119,12 @@ class ChannelRequests:
                 about = msgspec.to_builtins(place.channel)
                 del about["reference"]
                 one = channels.setdefault(place.channel.id, {**about, "members": {}})
-                one["members"][self._named(place.node)] = place.members
+                one["members"][self.name_of(place.node)] = place.members
             return sorted(channels.values(), key=lambda one: (one["name"], one["id"]))
 
         return self._calls.find(query).map(listed)
 
-    def _named(self, node: str) -> str:
+    def name_of(self, node: str) -> str:
         """Return the name of a node, its id if it has none."""
         if node == self._broker.node:
             return self._broker.name
@@ -141,3 +145,16 @@ class ChannelRequests:
                 self._calls.ask(step, "link.channel.delete", {"channel": request.channel})
 
         return self._calls.find(ChannelQuery(id=request.channel)).map(found)
+
+    def _archive(self, asked: IncomingRequest, request: ArchiveChannel) -> None:
+        """Keep the events of a channel of which the client is a member for those that come later, or not."""
+        asked.session.principal.require("keep", "archiving a channel")
+        part = self._trees.get(request.channel)
+        if part is None or request.channel not in asked.session.channels:
+            raise NotAllowed("only a member of a channel may have it archived")
+        if not request.kept:
+            self._logged.end_archive(request.channel)
+        elif part.channel.delivery == "transient":
+            raise Refused("delivery", f"channel {part.channel.name!r} is transient: nothing of it is stored")
+        else:
+            self._logged.archive(part.channel)

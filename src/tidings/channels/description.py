@@ -15,8 +15,8 @@ TYPES_MAX = 1_000
 CHANNELS_MAX = 100_000
 """Channels in which a node takes part."""
 
-ChannelDelivery = Literal["transient", "reliable"]
-"""Whether events are stored until all members have them."""
+ChannelDelivery = Literal["transient", "reliable", "persistent"]
+"""Whether events are stored until all members have them, or kept in the log for later ones, too."""
 ChannelOrder = Literal["fifo", "causal", "total"]
 """Order in which members get events.
 
@@ -52,11 +52,15 @@ class ChannelDescription(Struct, frozen=True):
 
 
 class ChannelQuery(Struct, frozen=True, omit_defaults=True):
-    """A search for channels: by name, by id or by reference; all that are not private if nothing is given."""
+    """A search for channels: by name, by id or by reference; all that are not private if nothing is given.
+
+    `logs`: also for the nodes that have stored its events; then it has an id.
+    """
 
     name: str = ""
     id: str = ""
     reference: str = ""
+    logs: bool = False
 
     def agrees(self, channel: ChannelDescription) -> bool:
         """Whether a channel is meant."""
@@ -79,12 +83,28 @@ class ChannelPlace(Struct, frozen=True):
     members: int = 0
 
 
+class LogPlace(Struct, frozen=True):
+    """A node that has stored events of a channel, from one position to before another.
+
+    `are_copies`: of events that other nodes have taken in.
+    """
+
+    node: str
+    first: int
+    end: int
+    are_copies: bool = False
+
+
 class FoundChannels(Struct, frozen=True):
-    """The outcome of a search: `nodes` has the ids of those that were asked, `missing` of the others."""
+    """The outcome of a search: `nodes` has the ids of those that were asked, `missing` of the others.
+
+    `logs` are the places at which events are stored, if they were asked for.
+    """
 
     places: list[ChannelPlace] = []
     nodes: list[str] = []
     missing: list[str] = []
+    logs: list[LogPlace] = []
 
 
 class StoredChannel(Struct, frozen=True):
@@ -92,6 +112,17 @@ class StoredChannel(Struct, frozen=True):
 
     channel: ChannelDescription
     neighbours: tuple[str, ...] = ()
+
+
+class LoggedChannel(Struct, frozen=True):
+    """The stored record of a node that has events of a channel in its log, from this position on."""
+
+    first: int
+
+
+LOGGED: RecordKind[tuple[str], LoggedChannel] = RecordKind("channel-logged", LoggedChannel)
+EVER_LOGGED = ("",)
+"""The key of the record that stays when all these channels are deleted, as the log does."""
 
 
 CHANNELS: RecordKind[tuple[str], StoredChannel] = RecordKind("channel", StoredChannel)

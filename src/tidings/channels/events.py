@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidings.channels.logged import LoggedChannels
 from tidings.channels.trees import ChannelTrees
 from tidings.errors import NotAllowed, Refused, TidingsError
 from tidings.event import Batch
@@ -16,14 +17,16 @@ from tidings.protocol.channels import MARK, OneChannel
 from tidings.protocol.session import Session
 
 MatchedRows = list[tuple[NodeSubscription, Rows]]
+_PERSISTENT = DELIVERIES.index("persistent")
 
 
 class ChannelEvents:
     """The events of the channels in which a node takes part."""
 
-    def __init__(self, broker: Broker, trees: ChannelTrees) -> None:
+    def __init__(self, broker: Broker, trees: ChannelTrees, logged: LoggedChannels) -> None:
         self._broker = broker
         self._trees = trees
+        self._logged = logged
         self._watched: dict[str, NodeSubscription] = {}
         self.members_of: dict[NodeSubscription, str] = {}
         """Subscriptions to all events of channels with members here; they take nothing, a match is all."""
@@ -56,7 +59,10 @@ class ChannelEvents:
         part = self._trees.get(channel)
         if part is None or part.channel.types or channel not in session.channels:
             return False
-        return max(deliveries) <= DELIVERIES.index(part.channel.delivery)
+        highest = max(deliveries)
+        if highest == _PERSISTENT == DELIVERIES.index(part.channel.delivery):
+            self._logged.note(channel)
+        return highest <= DELIVERIES.index(part.channel.delivery)
 
     def _refusal(
         self, session: Session, batch: Batch, row: int, channel: str, deliveries: bytes
@@ -72,6 +78,8 @@ class ChannelEvents:
             return Refused(
                 "delivery", f"channel {about.name!r} takes no {asked} events: it is {about.delivery}"
             )
+        if deliveries[row] == _PERSISTENT:
+            self._logged.note(channel)
         return None
 
     def routed(self, channels: Mapping[int, str], matches: MatchedRows) -> MatchedRows:

@@ -26,6 +26,7 @@ from tidings.channels.causal import (
     OrderVerdict,
     decode_names,
     encode_names,
+    encode_place,
     mark_of,
 )
 from tidings.channels.description import ChannelOrder
@@ -118,6 +119,9 @@ def _cut(held: Held, last: int) -> tuple[Held | None, Held | None]:
 class OrderedChannels(Protocol):
     """The channels of a node, as their order is kept."""
 
+    def is_persistent(self, channel: str) -> bool:
+        """Whether its events are kept in the log."""
+
     def order_of(self, channel: str) -> ChannelOrder:
         """Return the order of a channel in which this node takes part."""
 
@@ -206,7 +210,12 @@ class Ordering:
             self._outgoing.append((channel, node, message))
 
         sequencer = Sequencer(self._broker.node, tell, self._channels.chance, state)
-        order = self._orders[channel] = TotalOrder(sequencer, _cut, marks)
+
+        def place(held: Held, entry: int) -> None:
+            if self._channels.is_persistent(channel):
+                held.batch.after = encode_place(entry)
+
+        order = self._orders[channel] = TotalOrder(sequencer, _cut, place, marks)
         return order
 
     def _order(self, channel: str) -> CausalOrder[Held] | TotalOrder[Held]:
@@ -226,8 +235,10 @@ class Ordering:
         order = self._order(channel)
         if isinstance(order, TotalOrder):
             order.is_taking_part = True
-            is_held = bool(order.held) or not order.sequencer.is_alone
-            return OrderedBatch(batch, b"", is_had=True) if is_held else batch
+            if order.held or not order.sequencer.is_alone:
+                return OrderedBatch(batch, b"", is_had=True)
+            is_persistent = self._channels.is_persistent(channel)
+            return OrderedBatch(batch, encode_place(order.sequencer.agreed + 1)) if is_persistent else batch
         names = order.send()
         if not names:
             return batch

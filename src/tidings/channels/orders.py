@@ -37,6 +37,11 @@ class NodeOrders:
         part = self._part(channel)
         return "fifo" if part is None else part.channel.order
 
+    def is_persistent(self, channel: str) -> bool:
+        """Whether its events are kept in the log."""
+        part = self._part(channel)
+        return part is not None and part.channel.delivery == "persistent"
+
     def has_members(self, channel: str) -> bool:
         """Whether it has members here, or will have."""
         part = self._part(channel)

@@ -35,6 +35,13 @@ class NamedChannel(Struct, frozen=True):
     channel: str
 
 
+class ArchiveChannel(Struct, frozen=True):
+    """The arguments of `channel.archive`: whether this node is to keep all events of a channel."""
+
+    channel: str
+    kept: bool = True
+
+
 class JoinChannel(Struct, frozen=True):
     """The arguments of `link.channel.join`: the nodes that lie behind the one asked, and take part.
 

@@ -17,10 +17,13 @@ from tidings.channels.description import (
     StoredChannel,
 )
 from tidings.channels.events import ChannelEvents
+from tidings.channels.history import KeptHistory
 from tidings.channels.links import OverlayLinks
+from tidings.channels.logged import LoggedChannels
 from tidings.channels.ordering import Ordering
 from tidings.channels.orders import NodeOrders
 from tidings.channels.requests import JoinChannel, NamedChannel
+from tidings.channels.rereading import ChannelReading
 from tidings.channels.trees import AGAIN_S, ChannelTrees
 from tidings.errors import (
     ChannelNotFound,
@@ -31,6 +34,7 @@ from tidings.event import Batch
 from tidings.event.relayed import RelayedBatch
 from tidings.event.wire import Checked
 from tidings.exchange import NodeSubscription, Rows
+from tidings.log.history import LogHistory
 from tidings.overlay.service import Overlay
 from tidings.protocol.broker import Broker
 from tidings.protocol.channels import JoiningClient
@@ -48,22 +52,30 @@ MatchedRows = list[tuple[NodeSubscription, Rows]]
 class ChannelService(Service):
     """The channels of a node; `entropy` returns random bytes."""
 
-    def __init__(self, broker: Broker, overlay: Overlay, entropy: Callable[[int], bytes]) -> None:
+    def __init__(
+        self, broker: Broker, overlay: Overlay, history: LogHistory, entropy: Callable[[int], bytes]
+    ) -> None:
         self._broker = broker
         self._overlay = overlay
         self._entropy = entropy
         self._reached: set[str] = set()  # nodes of the network's tree
-        self.calls = ChannelCalls(broker, overlay, self._places, self._hear)
+        self.calls = ChannelCalls(broker, overlay, self._look, self._hear)
         orders = NodeOrders(broker, overlay, self._chance, self.calls.tell)
         self.ordering = Ordering(broker, orders)
         links = OverlayLinks(broker, overlay, self.calls, self.ordering)
         self.trees = orders.trees = ChannelTrees(broker.node, links, self._keep)
-        self._events = ChannelEvents(broker, self.trees)
-        about = self.calls, self.trees, self.ordering, entropy
+        self.logged = LoggedChannels(broker)
+        self._history = history
+        self._events = ChannelEvents(broker, self.trees, self.logged)
+        about = self.calls, self.trees, self.ordering, self.logged, entropy
         requests = ChannelRequests(broker, overlay, *about, lambda channel: self._end(channel, None))
+        kept = KeptHistory(broker.node, history, overlay.numbers.stored)
+        stored = self.trees, self.logged, kept, requests.name_of
+        self._reading = ChannelReading(broker, overlay, self.calls, *stored)
         self._restore()
         self.operations = {
             **requests.operations,
+            **self._reading.operations,
             **self.calls.operations,
             "link.channel.join": (JoinChannel, self._joined_by),
             "link.channel.leave": (NamedChannel, self._left_by),
@@ -87,14 +99,16 @@ class ChannelService(Service):
         """Return a number from 0 to 1."""
         return int.from_bytes(self._entropy(4), "big") / 2**32
 
-    def _places(self, query: ChannelQuery, hops: int) -> list[ChannelPlace]:
+    def _look(self, query: ChannelQuery, hops: int) -> FoundChannels:
         """Return what of a search is here."""
         node = self._broker.node
-        return [
+        places = [
             ChannelPlace(part.channel, node, hops, part.members)
             for part in self.trees
             if part.is_begun and query.agrees(part.channel)
         ]
+        first = self._history.first
+        return FoundChannels(places, logs=self.logged.places(query.id, first) if query.logs else [])
 
     def _hear(self, channel: str, node: str, body: bytes) -> None:
         """Take a message of another node that takes part in a channel."""
@@ -114,6 +128,20 @@ class ChannelService(Service):
     def finish_tick(self) -> None:
         """Have stored how far ordered channels have come."""
         self.ordering.finish_tick()
+        self.logged.trim()
+
+    def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
+        """Forget a session that has ended."""
+        self._reading.parted(session)
+
+    @property
+    def are_logged(self) -> bool:
+        """Whether the log of this node has events of channels."""
+        return self.logged.are_any
+
+    def admit_reader(self, session: Session, token: str) -> Deferred[str]:
+        """Return the id of the channel whose stored events a client may read: as a member, or by a token."""
+        return self._reading.admit(session, token)
 
     def durable(self, mark: int) -> None:
         """Tell other nodes what waited for the disk."""
@@ -261,6 +289,9 @@ class ChannelService(Service):
             if node != told_by:
                 self.calls.ask(node, "link.channel.delete", {"channel": channel})
         self.trees.drop(channel)
+        self.logged.forget(channel)
+        self._reading.forget(channel)
+        self.logged.end_archive(channel)
         for member in [one for one in self._broker.exchange.members if one.channel == channel]:
             self._expel(member)
 

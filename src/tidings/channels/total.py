@@ -40,17 +40,20 @@ class _Unlisted(Struct, Generic[Item]):
 class TotalOrder(Generic[Item]):
     """The order of one channel at one node.
 
-    `cut` divides an item: the events up to a number, or None, and the others, or None.
+    `cut` divides an item: the events up to a number, or None, and the others, or None. `place` notes in an
+    item the entry by which it was listed.
     """
 
     def __init__(
         self,
         sequencer: Sequencer,
         cut: Callable[[Item, int], tuple[Item | None, Item | None]],
+        place: Callable[[Item, int], None],
         marks: Marks | None = None,
     ) -> None:
         self.sequencer = sequencer
         self._cut = cut
+        self._place = place
         self._marks = dict(marks or {})  # what members have got, or need not get
         self._seen = dict(self._marks)  # what has come here, or need not
         self._held: dict[int, deque[_Unlisted[Item]]] = {}
@@ -131,7 +134,10 @@ class TotalOrder(Generic[Item]):
                     entry.mark, now, is_whole
                 ):
                     return released
-                released += self._take(entry.mark, entry.last)
+                taken = self._take(entry.mark, entry.last)
+                for item in taken:
+                    self._place(item, sequencer.passed + 1)
+                released += taken
                 self._got(entry.mark, entry.last)
             self._stuck = None
             sequencer.pass_to(sequencer.passed + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,7 @@ from tidings.channels.description import ChannelDelivery, ChannelOrder
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.events import send_all, source_of
 from tidings.cli.filter import parse
-from tidings.cli.options import Fields, Json, Kind, Name, argument, option
+from tidings.cli.options import Fields, Json, Kind, Name, argument, option, read_moment
 from tidings.cli.printing import add_row, new_table, print_event, print_found, print_result, shown, to_json
 from tidings.client.channels import ChannelInfo
 from tidings.event import Event
@@ -25,7 +26,11 @@ Which = Annotated[str, argument("CHANNEL", "Its name, or NAME@NODE if several ha
 New = Annotated[str, argument("NAME", "The name of the channel.")]
 Delivery = Annotated[
     ChannelDelivery,
-    option("HOW", "transient: for members that are there; reliable: stored until all members have it."),
+    option(
+        "HOW",
+        "transient: for members that are there; reliable: stored until all members have it; persistent: kept "
+        "in the log, too.",
+    ),
 ]
 Order = Annotated[
     ChannelOrder,
@@ -38,6 +43,8 @@ Where = Annotated[str, option("--where", "FILTER", "Of its events, those that ma
 Count = Annotated[int | None, option("End after so many events.", min=1)]
 Durable = Annotated[str | None, option("NAME", "Keep reliable events under this name while this is away.")]
 Expedited = Annotated[bool, option("--expedited", "Skip the order of the channel: members get it at once.")]
+Since = Annotated[str | None, option("TIME", "What was stored since then first: 12h, or a time.")]
+Until = Annotated[bool, option("--end", "Keep its events no longer.")]
 Sought = Annotated[str, argument("NAME", "Only channels of this name.")]
 Secret = Annotated[str | None, argument("CHANNEL", "Its name; none with --reference.")]
 
@@ -115,14 +122,16 @@ async def watch(
     where: Where = "",
     durable: Durable = None,
     reference: Reference = None,
+    since: Since = None,
     count: Count = None,
     client: Name = "",
     json: Json = False,
 ) -> None:
     """Join a channel and print its events, until Ctrl-C or --count."""
     wanted = parse(where, json)
+    begin = None if since is None else read_moment(since, "--since", datetime.now(UTC))
     async with bus_of(client) as bus:
-        channel = await bus.channel(name, reference=reference, where=wanted, durable=durable)
+        channel = await bus.channel(name, reference=reference, where=wanted, durable=durable, since=begin)
         async with channel:
             typer.echo(f"joined channel {shown(channel.name)}; Ctrl-C ends", err=True)
             left = count
@@ -131,6 +140,42 @@ async def watch(
                 left = None if left is None else left - 1
                 if left == 0:
                     break
+
+
+@app.command()
+@connects
+async def history(
+    name: Secret = None,
+    where: Where = "",
+    reference: Reference = None,
+    since: Since = None,
+    json: Json = False,
+) -> None:
+    """Print what is stored of a persistent or archived channel, at all nodes that can be reached."""
+    wanted = parse(where, json)
+    begin = None if since is None else read_moment(since, "--since", datetime.now(UTC))
+    async with bus_of() as bus:
+        channel = await bus.channel(name, reference=reference)
+        async for event in channel.history(since=begin, where=wanted):
+            print_event(event, json)
+        missing = ", ".join(map(shown, channel.missing))
+    if missing:
+        typer.echo(f"could not be asked: {missing}", err=True)
+        raise typer.Exit(2)
+
+
+@app.command()
+@connects
+async def archive(
+    name: Secret = None, reference: Reference = None, end: Until = False, json: Json = False
+) -> None:
+    """Have this node keep all events of a channel, for when those that have them can't be reached."""
+    async with bus_of() as bus:
+        channel = await bus.channel(name, reference=reference, archive=not end)
+        async with channel:
+            pass
+    told = "no longer archives" if end else "archives"
+    print_result({"archived": not end}, f"the node {told} channel {shown(channel.name)}", json)
 
 
 @app.command()

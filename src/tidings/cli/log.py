@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, aclosing
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 from zlib import crc32
 
@@ -131,8 +132,8 @@ async def read(
             for event in await bus.log.find(one.strip() for one in ids.split(",")):
                 print_event(event, json=True)
             return
-        left, bounds = limit, {"since": begin, "until": finish}
-        found = bus.log.read(start, end, **bounds, where=wanted, skip=skip, skip_pruned=skip)
+        left, read = limit, partial(bus.log.read, start, end, since=begin, until=finish)
+        found = read(where=wanted, skip=skip, skip_pruned=skip)
         async with aclosing(found) as events:  # type: ignore[type-var]  # it is a generator
             async for _, event in events:
                 print_event(event, json=True)

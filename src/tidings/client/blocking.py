@@ -650,19 +650,29 @@ class Bus(Root[AsyncBus]):
         reference: str | None = None,
         where: Where = None,
         durable: str | None = None,
+        since: datetime | None = None,
+        archive: bool | None = None,
         timeout_s: float | None = None,
     ) -> Channel:
         """Return the channel of this name or `name@node`, or of a `reference`, wherever it is.
 
         Raises ChannelNotFound if there is none, and ChannelAmbiguous if there are several. `where`: of its
         events, those that match. `durable`: a name under which the node keeps reliable events while this
-        member is away, until it leaves with `Bus.unsubscribe`.
+        member is away, until it leaves with `Bus.unsubscribe`. `since`: begin with what was stored from then
+        on, wherever it is. `archive`: from when the block begins, this node keeps all events as copies, which
+        others can read if the nodes that have the originals can't be reached; False ends that.
         """
         return Channel(
             self._runner,
             self._runner.run(
                 self._inner.channel(
-                    name, reference=reference, where=where, durable=durable, timeout_s=timeout_s
+                    name,
+                    reference=reference,
+                    where=where,
+                    durable=durable,
+                    since=since,
+                    archive=archive,
+                    timeout_s=timeout_s,
                 )
             ),
         )
@@ -950,16 +960,25 @@ class Log(Front[AsyncLog]):
         where: Filter | str = "",
         skip: bool = False,
         skip_pruned: bool = False,
+        channel: str = "",
     ) -> Iterator[tuple[int, Event]]:
         """Read matching events, each with its position, from `start` or `since` on, before `end` or `until`.
 
         Without these it reads all that is stored now. A damaged part raises Refused unless `skip` is set, a
-        pruned one unless `skip_pruned` is. Times are when events were stored.
+        pruned one unless `skip_pruned` is. Times are when events were stored. Events of channels are left
+        out; with a `channel`, its id or the reference of a private one, only these are read.
         """
         return each(
             self._runner,
             self._inner.read(
-                start, end, since=since, until=until, where=where, skip=skip, skip_pruned=skip_pruned
+                start,
+                end,
+                since=since,
+                until=until,
+                where=where,
+                skip=skip,
+                skip_pruned=skip_pruned,
+                channel=channel,
             ),
         )
 
@@ -973,6 +992,7 @@ class Log(Front[AsyncLog]):
         skip_pruned: bool = False,
         size: int = PIECE_SIZE,
         columns: Sequence[str] | None = None,
+        channel: str = "",
         timeout_s: float | None = None,
     ) -> Iterator[tuple[list[Part], int]]:
         """Read the log in parts as stored, each with the next position; the next request is sent ahead.
@@ -989,6 +1009,7 @@ class Log(Front[AsyncLog]):
                 skip_pruned=skip_pruned,
                 size=size,
                 columns=columns,
+                channel=channel,
                 timeout_s=timeout_s,
             ),
         )
@@ -1002,13 +1023,21 @@ class Log(Front[AsyncLog]):
         *,
         skip: bool = False,
         skip_pruned: bool = False,
+        channel: str = "",
         timeout_s: float | None = None,
     ) -> Iterator[tuple[list[ReplyPart], int]]:
         """Read partial rows of a collapse instead of events, as `parts` does; older nodes send the events."""
         return each(
             self._runner,
             self._inner.collapsed(
-                start, end, where, terms, skip=skip, skip_pruned=skip_pruned, timeout_s=timeout_s
+                start,
+                end,
+                where,
+                terms,
+                skip=skip,
+                skip_pruned=skip_pruned,
+                channel=channel,
+                timeout_s=timeout_s,
             ),
         )
 
@@ -1700,6 +1729,11 @@ class Channel(BlockingContext[AsyncChannel]):
         return self
 
     @property
+    def missing(self) -> list[str]:
+        """Nodes that could not be asked for what they have stored, when that was read last."""
+        return self._inner.missing
+
+    @property
     def name(self) -> str:
         """The name of the channel."""
         return self._inner.name
@@ -1764,6 +1798,16 @@ class Channel(BlockingContext[AsyncChannel]):
         self._runner.run(
             self._inner.send(event, attributes, expedited=expedited, timeout_s=timeout_s, **fields)
         )
+
+    def history(
+        self, *, since: datetime | None = None, where: Where = None, timeout_s: float | None = None
+    ) -> Iterator[Event]:
+        """Read the stored events of a persistent or archived channel, from all nodes that have some.
+
+        They come in the order of the channel: of each sender, causally, or as agreed. `since`: from when they
+        were stored on. `missing` names the nodes that could not be asked.
+        """
+        return each(self._runner, self._inner.history(since=since, where=where, timeout_s=timeout_s))
 
     def delete(self, *, timeout_s: float | None = None) -> None:
         """Delete the channel, with the subscriptions of all members."""

@@ -11,12 +11,14 @@ A member gets what all members send, its own events too, from when its block beg
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
 from typing import Any, Self, get_args
 
 from msgspec import Struct, structs
 
 from tidings.channels.description import ChannelDelivery, ChannelDescription, ChannelOrder
+from tidings.channels.merging import TakenEvents
 from tidings.client.get import Where, check_time, condition
 from tidings.client.put import event_of
 from tidings.client.sessions import read_as
@@ -25,6 +27,8 @@ from tidings.errors import UserError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
 from tidings.event.typed import Typed
+from tidings.event.values import plain_moment
+from tidings.protocol.arguments import OnSlow
 from tidings.protocol.channels import EXPEDITED, MARK
 from tidings.protocol.subscriber import Wanted
 from tidings.transport.link import Link
@@ -58,12 +62,22 @@ class Channel:
         where: str,
         durable: str | None,
         timeout_s: float | None,
+        since_us: int | None = None,
+        archive: bool | None = None,
     ) -> None:
         self._link = link
         self._description = description
         self._timeout_s = timeout_s
-        wanted = Wanted(where, durable, channel=description.id)
+        self._where = where
+        self._since_us = since_us
+        self._archive = archive
+        self._past: AsyncIterator[Event] | None = None  # what was stored before the block
+        self._taken = TakenEvents()  # of that
+        on_slow: OnSlow = "drop-oldest" if since_us is None else "spill"
+        wanted = Wanted(where, durable, channel=description.id, on_slow=on_slow)
         self._events = Subscription(link, wanted, PREFETCH, "auto", timeout_s)
+        self.missing: list[str] = []
+        """Nodes that could not be asked for what they have stored, when that was read last."""
 
     @property
     def name(self) -> str:
@@ -110,6 +124,11 @@ class Channel:
 
     async def __aenter__(self) -> Self:
         await self._events.__aenter__()
+        if self._archive is not None:
+            asked = {"channel": self.id, "kept": self._archive}
+            await self._link.call("channel.archive", asked, self._timeout_s, "again")
+        if self._since_us is not None:
+            self._past = self._read(self._since_us, self._where, self._taken)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -119,7 +138,19 @@ class Channel:
         return self
 
     async def __anext__(self) -> Event:
-        event = await self._events.__anext__()
+        return self._named(await self._next())
+
+    async def _next(self) -> Event:
+        if self._past is not None:
+            async for event in self._past:
+                return event
+            self._past = None
+        while True:
+            event = await self._events.__anext__()
+            if self._since_us is None or self._taken.take(event):
+                return event
+
+    def _named(self, event: Event) -> Event:
         header = structs.replace(event.header or EMPTY_HEADER, channel=self.name)
         return structs.replace(event, header=header)
 
@@ -151,6 +182,30 @@ class Channel:
         self._link.flush_soon()
         if self.delivery != "transient":
             await self._link.wait_done(counter, timeout_s, "send", made)
+
+    async def history(
+        self, *, since: datetime | None = None, where: Where = None, timeout_s: float | None = None
+    ) -> AsyncIterator[Event]:
+        """Read the stored events of a persistent or archived channel, from all nodes that have some.
+
+        They come in the order of the channel: of each sender, causally, or as agreed. `since`: from when they
+        were stored on. `missing` names the nodes that could not be asked.
+        """
+        since_us = 0 if since is None else plain_moment(since, "since")
+        text = condition(where) or ""
+        async for event in self._read(since_us, text, TakenEvents(), timeout_s):
+            yield self._named(event)
+
+    async def _read(
+        self, since_us: int, where: str, taken: TakenEvents, timeout_s: float | None = None
+    ) -> AsyncIterator[Event]:
+        limit_s = check_time(self._timeout_s if timeout_s is None else timeout_s)
+        from tidings.client.rereading import HistoryReader  # few clients read it
+
+        reader = HistoryReader(self._link, self.reference or self.id, self.order, where, limit_s)
+        async for event in reader.read(since_us or None, taken):
+            yield event
+        self.missing = reader.missing
 
     async def delete(self, *, timeout_s: float | None = None) -> None:
         """Delete the channel, with the subscriptions of all members."""
@@ -198,20 +253,28 @@ class BusChannels(ABC):
         reference: str | None = None,
         where: Where = None,
         durable: str | None = None,
+        since: datetime | None = None,
+        archive: bool | None = None,
         timeout_s: float | None = None,
     ) -> Channel:
         """Return the channel of this name or `name@node`, or of a `reference`, wherever it is.
 
         Raises ChannelNotFound if there is none, and ChannelAmbiguous if there are several. `where`: of its
         events, those that match. `durable`: a name under which the node keeps reliable events while this
-        member is away, until it leaves with `Bus.unsubscribe`.
+        member is away, until it leaves with `Bus.unsubscribe`. `since`: begin with what was stored from then
+        on, wherever it is. `archive`: from when the block begins, this node keeps all events as copies, which
+        others can read if the nodes that have the originals can't be reached; False ends that.
         """
+        if since is not None and durable is not None:
+            raise UserError("a durable member gets what it has missed: it excludes since")
+        since_us = None if since is None else max(1, plain_moment(since, "since"))
         if (name is None) is (reference is None):
             raise UserError("a channel is found by its name, or else by its reference")
         query = {"name": name} if reference is None else {"reference": reference}
         reply = await self._link.call("channel.find", query, check_time(timeout_s), "again")
         found = read_as(reply, ChannelDescription, "$.channel")
-        return Channel(self._link, found, condition(where) or "", durable, timeout_s)
+        about = condition(where) or "", durable, timeout_s, since_us, archive
+        return Channel(self._link, found, *about)
 
     async def channels(self, name: str = "", *, timeout_s: float | None = None) -> list[ChannelInfo]:
         """Return all channels that are not private, or those of a name, at all nodes in reach."""

@@ -61,14 +61,17 @@ class Log:
         where: Filter | str = "",
         skip: bool = False,
         skip_pruned: bool = False,
+        channel: str = "",
     ) -> AsyncIterator[tuple[int, Event]]:
         """Read matching events, each with its position, from `start` or `since` on, before `end` or `until`.
 
         Without these it reads all that is stored now. A damaged part raises Refused unless `skip` is set, a
-        pruned one unless `skip_pruned` is. Times are when events were stored.
+        pruned one unless `skip_pruned` is. Times are when events were stored. Events of channels are left
+        out; with a `channel`, its id or the reference of a private one, only these are read.
         """
         first, last = await self._bounds(start, end, since, until)
-        async for parts, _ in self.parts(first, last, where, skip=skip, skip_pruned=skip_pruned):
+        reading = self.parts(first, last, where, skip=skip, skip_pruned=skip_pruned, channel=channel)
+        async for parts, _ in reading:
             for part in parts:
                 for position, event in events_of(part):
                     yield position, event
@@ -83,6 +86,7 @@ class Log:
         skip_pruned: bool = False,
         size: int = PIECE_SIZE,
         columns: Sequence[str] | None = None,
+        channel: str = "",
         timeout_s: float | None = None,
     ) -> AsyncIterator[tuple[list[Part], int]]:
         """Read the log in parts as stored, each with the next position; the next request is sent ahead.
@@ -96,6 +100,7 @@ class Log:
             "skip_pruned": skip_pruned,
             "size_max": size,
             "columns": few,
+            "channel": channel,
         }
         async for page in self._pages(asked, start, end, timeout_s):
             yield [part for part in page.parts if not isinstance(part, CollapsedPart)], page.next
@@ -109,6 +114,7 @@ class Log:
         *,
         skip: bool = False,
         skip_pruned: bool = False,
+        channel: str = "",
         timeout_s: float | None = None,
     ) -> AsyncIterator[tuple[list[ReplyPart], int]]:
         """Read partial rows of a collapse instead of events, as `parts` does; older nodes send the events."""
@@ -118,6 +124,7 @@ class Log:
             "skip_pruned": skip_pruned,
             "size_max": PIECE_SIZE,
             "collapse": msgspec.to_builtins(terms),
+            "channel": channel,
         }
         async for page in self._pages(asked, start, end, timeout_s):
             yield page.parts, page.next

@@ -86,6 +86,8 @@ class ReadRequest(Struct, frozen=True):
     # Columns wanted of sealed events, by their names in the files.
     columns: Annotated[list[Column], Meta(max_length=COLUMNS_MAX)] | None = None
     collapse: CollapseTerms | None = None  # partial rows instead of events, where the node can
+    channel: Annotated[str, Meta(max_length=NAME_LENGTH_MAX)] = ""  # its events, as a member: id or reference
+    sealing: bool = False  # everything, for the files of the node's own sealer
 
 
 class At(Struct, frozen=True):

@@ -21,7 +21,7 @@ from tidings.errors import CodecError
 from tidings.event import Batch
 from tidings.event.wire import HEAD_SIZE, array_head
 from tidings.filters import Filter
-from tidings.filters.tree import FunctionCall, Literal, Not, names_in
+from tidings.filters.tree import And, Condition, FunctionCall, IsNull, Literal, Not, Or, names_in
 from tidings.ids import Origin
 from tidings.log.chunks import LivePart, live_part, rows_bytes
 from tidings.matching import Index
@@ -43,7 +43,7 @@ class Selection:
         self.filter = filter
         self._index: Index[str] = Index()
         self._index.add("", filter)
-        self._needle = _contained_by_misses(filter)
+        self._needles = _contained_by_misses(filter.condition)
         self._goes_by_origin = not names_in(filter.condition).isdisjoint(_OF_ORIGIN)
         self.searched = 0  # bytes that were matched, not only passed on
 
@@ -63,7 +63,7 @@ class Selection:
                 yield from self._search(list(run), start, end)
 
     def _wants_all(self, raw: bytes) -> bool:
-        return self._needle is not None and (not self._needle or self._needle not in raw)
+        return self._needles is not None and not any(needle in raw for needle in self._needles)
 
     def _search(self, stored: Sequence[StoredBatch], start: int, end: int) -> Iterator[LivePart]:
         """Yield the matching events of batches that are matched as one."""
@@ -80,16 +80,21 @@ class Selection:
                 yield _part(joined, list(found))
 
 
-def _contained_by_misses(filter: Filter) -> bytes | None:
-    """Return bytes that each event contains which does not match, empty if there is none; None: unknown.
+def _contained_by_misses(condition: Condition) -> tuple[bytes, ...] | None:
+    """Return bytes of which each event contains some that does not match, none if all match; None: unknown.
 
     A search for them is much quicker than to evaluate the filter that readers without a filter have.
     """
-    match filter.condition:
+    match condition:
         case Literal(True):
-            return b""
+            return ()
         case Not(FunctionCall("STARTS_WITH", ("type",), (str(prefix),))):
-            return prefix.encode()
+            return (prefix.encode(),)
+        case Or((IsNull("channel"), Not(FunctionCall("STARTS_WITH", ("channel",), (str(prefix),))))):
+            return (prefix.encode(),)
+        case And(operands):
+            found = [_contained_by_misses(one) for one in operands]
+            return None if None in found else tuple(needle for one in found for needle in one or ())
     return None
 
 

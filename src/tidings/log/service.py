@@ -18,6 +18,7 @@ from tidings.log.history import LogAnswer, LogHistory
 from tidings.log.retention import LogRetention, RetentionTerms
 from tidings.protocol.access import Action, Principal
 from tidings.protocol.broker import Broker
+from tidings.protocol.channels import OTHER_EVENTS, Channels, filter_of
 from tidings.protocol.cursors import Archive, Cursor, Options, Terms
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
@@ -197,6 +198,27 @@ class LogService(Service):
 
     def _read(self, asked: IncomingRequest, wanted: arguments.ReadRequest) -> Any:
         filter = asked.session.narrow_stored(Filter(wanted.where))
+        if wanted.sealing:
+            _check_sealer(asked.session)
+        elif wanted.channel:
+            admitted = self._channels.admit_reader(asked.session, wanted.channel)
+            return admitted.map(lambda one: self._read_what(asked, wanted, filter & filter_of(one)))
+        else:
+            filter = self._without_channels(filter)
+        return self._read_what(asked, wanted, filter)
+
+    @property
+    def _channels(self) -> Channels:
+        if self._broker.channels is None:
+            raise Refused("not-found", "this node has no channels")
+        return self._broker.channels
+
+    def _without_channels(self, filter: Filter) -> Filter:
+        """Leave out the events of channels, which only members read: they ask for those of one channel."""
+        channels = self._broker.channels
+        return filter if channels is None or not channels.are_logged else filter & OTHER_EVENTS
+
+    def _read_what(self, asked: IncomingRequest, wanted: arguments.ReadRequest, filter: Filter) -> Any:
         end = self._broker.end_logged
         if wanted.end is not None:
             end = min(end, wanted.end)
@@ -232,7 +254,8 @@ class LogService(Service):
         )
 
     def _find(self, asked: IncomingRequest, wanted: arguments.FindEventsRequest) -> Any:
-        filter, end = asked.session.narrow_stored(Filter()), self._broker.end_logged
+        filter = self._without_channels(asked.session.narrow_stored(Filter()))
+        end = self._broker.end_logged
         return self._go(
             asked,
             lambda: self._history.find(wanted.ids, filter, wanted.start, end),
@@ -353,3 +376,9 @@ def _reader_fields(archive: Archive) -> dict[str, Any]:
         "passive": archive.subscription.passive,
         "lease_s": archive.terms.lease_s,
     }
+
+
+def _check_sealer(session: Session) -> None:
+    """Raise NotAllowed for who is not the node's own sealer, which comes over the node's own socket."""
+    if session.caller.host is not None or session.principal.rules is not None:
+        raise NotAllowed("only the sealer of a node reads all that is in its log")

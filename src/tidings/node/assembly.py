@@ -127,7 +127,7 @@ class NodeCore:
         broker.add(self.overlay)
         self.handover = Handover(broker, self.overlay, self._entropy)
         broker.add(self.handover)
-        self.channels = ChannelService(broker, self.overlay, self._entropy)
+        self.channels = ChannelService(broker, self.overlay, self.history, self._entropy)
         broker.add(self.channels)
         self.placing = Placing(broker, self.overlay, self.patterns, self._entropy)
         broker.add(self.placing)

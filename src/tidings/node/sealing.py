@@ -156,7 +156,14 @@ class Sealer:
 
     async def _read(self, start: int, end: int) -> tuple[list[LivePart], int]:
         # What can't be read of the store can't be sealed either; the node has reported it.
-        asked = {"start": start, "end": end, "size_max": READ_SIZE, "skip": True, "skip_pruned": True}
+        asked = {
+            "start": start,
+            "end": end,
+            "size_max": READ_SIZE,
+            "skip": True,
+            "skip_pruned": True,
+            "sealing": True,
+        }
         answer = await self._ask("log.read", **asked)
         parts = msgspec.convert(answer["parts"], list[Part])
         live = [part for part in parts if isinstance(part, LivePart)]

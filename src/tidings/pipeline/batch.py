@@ -171,6 +171,7 @@ def read_parts(
             skip_pruned=not options.fails_on_loss,
             size=READ_SIZE,
             columns=columns,
+            channel=options.channel,
             timeout_s=ANSWER_S_MAX,
         )
         for parts, _ in reading:
@@ -189,6 +190,7 @@ def _partial_rows(
             terms,
             skip=options.skips_corrupt,
             skip_pruned=not options.fails_on_loss,
+            channel=options.channel,
             timeout_s=ANSWER_S_MAX,
         )
         for parts, _ in reading:

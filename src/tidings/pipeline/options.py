@@ -44,6 +44,7 @@ NAMES: dict[str, tuple[Use, ...]] = {
     "node": ALL,
     "path": BATCH,
     "where": READ,
+    "channel": READ,
     "collapse": READ,
     "startingOffsets": READ,
     "startingTimestamp": READ,
@@ -120,6 +121,7 @@ class ReadOptions(Struct, frozen=True):
     pushdown: bool
     skips_corrupt: bool
     collapse: CollapseTerms | None = None
+    channel: str = ""  # the id of a channel, or its reference: its events, and no others
 
 
 def check_options(options: Mapping[str, str]) -> None:
@@ -203,6 +205,7 @@ def _read(given: Mapping[str, str], use: Literal["batch", "stream"]) -> ReadOpti
     _refuse_both(
         given,
         ("path", "node"),
+        ("path", "channel"),
         ("startingTimestamp", "startingOffsets"),
         ("endingTimestamp", "endingOffsets"),
         ("collapse", "pushdown"),
@@ -226,6 +229,7 @@ def _read(given: Mapping[str, str], use: Literal["batch", "stream"]) -> ReadOpti
         pushdown=_value(given, "pushdown", _switch, False),
         skips_corrupt=_value(given, "skipCorrupt", _switch, False),
         collapse=_value(given, "collapse", _collapse, None),
+        channel=_value(given, "channel", _name, ""),
     )
 
 

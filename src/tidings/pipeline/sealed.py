@@ -26,6 +26,7 @@ from tidings.pipeline.batch import Pushed, columns_of, cut, log_mismatches, with
 from tidings.pipeline.offsets import NodeExtent, OffsetRange
 from tidings.pipeline.options import ReadBound, ReadOptions, option_error
 from tidings.pipeline.partial_rows import collapsed
+from tidings.protocol.channels import OTHER_EVENTS
 
 READ_SIZE = 32 << 20
 """Bytes of columns that are in memory at once, about."""
@@ -100,7 +101,7 @@ class FolderReader(DataSourceReader):
         yield from self._events(span, Decoder(self.columns, span.node, self.options.strict))
 
     def _events(self, span: OffsetRange, decoder: Decoder) -> Iterator[pa.RecordBatch]:
-        for table in self.tables(Folder(self.path), span, Filter(self.where), decoder.wanted):
+        for table in self.tables(Folder(self.path), span, Filter(self.where) & OTHER_EVENTS, decoder.wanted):
             yield from (decoder.sealed(batch) for batch in table.combine_chunks().to_batches())
         log_mismatches(decoder, f"positions {span.first} to {span.end} of {self.path}")
 

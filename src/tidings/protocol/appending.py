@@ -47,7 +47,7 @@ class Appending:
                     break
             else:
                 return None
-        is_own = not isinstance(batch, RelayedBatch)  # else its first node has it in the log
+        is_own = self._is_for_log(batch)
         codes = b"" if checked.is_plain or not is_own else checked.deliveries
         persistent = {row for row, code in enumerate(codes) if code == _PERSISTENT}
         elsewhere, logged, wanted = set[int](), set[int](), set[int]()
@@ -73,6 +73,12 @@ class Appending:
             self._append(batch, list(run), is_persistent, positions)
         self._broker.ledger.keep(batch.origin or Origin())
         return positions
+
+    def _is_for_log(self, batch: Batch) -> bool:
+        """Whether this node logs what is to be logged: as first node, once it has its place."""
+        if isinstance(batch, RelayedBatch):
+            return batch.is_released and batch.first.node == self._broker.node
+        return not (isinstance(batch, OrderedBatch) and batch.is_had)
 
     def bring(self, batch: RelayedBatch) -> int:
         """Store events that have moved here for one reader only; return the position of the last."""

@@ -93,9 +93,9 @@ class SubscribeRequest(Wanted, frozen=True, kw_only=True):
         if self.link and (self.filter or self.queue or self.last or self.is_stored):
             raise Refused("protocol", "a link excludes all other options")
         if self.channel is not None and (
-            self.link or self.queue or self.pattern or self.last or self.is_stream
+            self.link or self.queue or self.pattern or self.last or self.since_us is not None
         ):
-            raise Refused("protocol", "a channel excludes queue, pattern, last, since and spill")
+            raise Refused("protocol", "a channel excludes queue, pattern, last and a time to begin at")
         if self.queue is not None and (self.last or self.is_stored or self.on_slow == "spill"):
             raise Refused("protocol", "a watch of a queue excludes last, durable, since and spill")
         if self.pattern is not None:

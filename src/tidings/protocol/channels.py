@@ -30,6 +30,8 @@ MARK_BYTES = MARK.encode()
 """The same in a batch: one without these bytes has no such event."""
 CHANNEL_EVENTS = Filter("STARTS_WITH(channel, :mark)", mark=MARK)
 """All events of channels."""
+OTHER_EVENTS = Filter("channel IS NULL OR NOT STARTS_WITH(channel, :mark)", mark=MARK)
+"""All other events."""
 
 
 class OneChannel(Mapping[int, str]):
@@ -70,6 +72,16 @@ class Channels(Protocol):
 
     def join(self, client: JoiningClient, channel: str) -> Deferred[None]:
         """Return a reply that comes when events of a channel come to this node; a member follows."""
+
+    @property
+    def are_logged(self) -> bool:
+        """Whether the log of this node has events of channels."""
+
+    def admit_reader(self, session: Session, token: str) -> Deferred[str]:
+        """Return the id of the channel whose stored events a client may read: as a member, or by a token.
+
+        The token of an open channel is its id, that of a private one its reference; NotAllowed for others.
+        """
 
     def refusals(
         self, session: Session, batch: Batch, channels: Mapping[int, str], deliveries: bytes

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 DURABLES_MAX = 100_000
 """Durable subscriptions of a node."""
+INTERNAL = "\x1f"
+"""How the owner of a cursor begins that belongs to the node itself: no client can have such a name."""
 TRIM_AFTER = 1_000
 """Positions that all durable subscriptions have passed before it is worth to trim the stream."""
 
@@ -488,5 +490,5 @@ class Cursors:
                 "archive": cursor.is_archive,
             }
             for (owner, name), cursor in sorted(self._named.items())
-            if not (cursor.has_left or cursor.is_link)
+            if not (cursor.has_left or cursor.is_link or owner.startswith(INTERNAL))
         ]
