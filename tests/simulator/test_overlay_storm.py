@@ -77,6 +77,13 @@ def test_the_next_coordinator_takes_over_from_one_that_dies_and_nothing_is_lost(
     assert storm.dead
 
 
+@pytest.mark.parametrize("seed", [70_349, 70_577])
+def test_nodes_that_dial_each_other_while_the_link_is_cut_have_a_link_in_the_end(seed: int) -> None:
+    """Of two connections the one kept was dead, and the other stayed without being a link."""
+    storm = OverlayStorm(seed, deaths=1, subnets=True)
+    assert run_storm(storm, SHORT_S).delivered
+
+
 def test_much_of_what_can_happen_does() -> None:
     verdicts = [overlay_storm(seed, SHORT_S) for seed in range(1_000_000, 1_000_004)]
     for name in ("promised", "delivered", "relayed", "subscriptions", "faults"):

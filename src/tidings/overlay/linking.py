@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, Struct, to_builtins
 
@@ -63,6 +63,13 @@ class Greeting(Struct, frozen=True):
         return wants, offers, records
 
 
+class SpareConnection(NamedTuple):
+    """Connection that this node has made to a neighbour, and that is no link, as that one has dialled too."""
+
+    connection: Connection
+    hang_up: Callable[[], None]
+
+
 class Linking:
     """Links of a node. `on_up` and `on_down` are called with each that comes and goes.
 
@@ -78,6 +85,7 @@ class Linking:
         self._links: dict[Session, tuple[NeighbourLink, Neighbour]] = {}  # by the near session
         self._twins: dict[str, deque[float]] = {}  # when links of a node were replaced that were alive
         self._declined: dict[Session, None] = {}  # of links that were not made
+        self._spare: dict[str, SpareConnection] = {}  # by node; those beside a link that the node has dialled
         self.on_up: Callable[[Neighbour], None] = lambda _neighbour: None
         self.on_answer: Callable[[Neighbour], None] = lambda _neighbour: None
         self.on_down: Callable[[Neighbour, NeighbourLink], None] = lambda _neighbour, _link: None
@@ -121,13 +129,14 @@ class Linking:
             self._not_linked(connection.node, error)
             return
         neighbour = self._known.meet(connection.node, name)
-        if neighbour.link is not None:
-            return  # the other node has dialled this one
 
         def hang_up() -> None:
             connection.is_given_up = True
             outbound.look()
 
+        if neighbour.link is not None:  # the other node has dialled this one
+            self._spare[neighbour.node] = SpareConnection(connection, hang_up)
+            return
         ended = partial(self._ended, neighbour, hang_up)
         tunnel = TunnelledSession(self._broker, connection, caller, outbound.touch, ended)
         self._greet(
@@ -244,7 +253,9 @@ class Linking:
                 raise Refused("exists", "this node has dialled too, and its id is the smaller one")
             self._check_twins(neighbour, former)
             self.part(neighbour)
-            if not former.is_dialled:
+            if former.is_dialled:
+                self._spare[neighbour.node] = SpareConnection(former.connection, former.hang_up)
+            else:
                 former.hang_up()
         lost = partial(session.close, "protocol", "the reverse connection has ended")
         connection = self._peering.reversed_connection(greeting.name) or self._connection(session)
@@ -317,11 +328,22 @@ class Linking:
         link, neighbour = self._links.get(session, (None, None))
         if link is not None and neighbour is not None and not link.is_dialled:
             self.part(neighbour)
+            self._renew_spare(neighbour)
+
+    def _renew_spare(self, neighbour: Neighbour) -> None:
+        """Have the connection that this node has made beside a link that is gone made again, and greeted.
+
+        The other node may take it for the link: nothing else would be greeted as long as it is there.
+        """
+        spare = self._spare.pop(neighbour.node, None)
+        if spare is not None and neighbour.link is None and spare.connection.is_up:
+            spare.hang_up()
 
     def forget(self, neighbour: Neighbour) -> None:
         """A neighbour is gone for good."""
         self._peering.forget_linked(neighbour.name)
         self._twins.pop(neighbour.node, None)
+        self._spare.pop(neighbour.node, None)
 
     def part(self, neighbour: Neighbour) -> None:
         """The link to a neighbour is gone; what it wants is kept for it."""
