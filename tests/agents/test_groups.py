@@ -442,7 +442,7 @@ def test_a_group_ends_with_the_one_it_is_a_member_of() -> None:
 
 
 def test_a_group_of_which_nobody_wants_to_know_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.agents.service.IDLE_S", 0.05)
+    monkeypatch.setattr("tidings.agents.lease_watch.IDLE_S", 0.05)
 
     async def work() -> GroupInfo:
         async with tidings.open() as bus:

@@ -1,0 +1,272 @@
+"""The groups whose home this node is: what is kept of them, and how one thing leads to another.
+
+What a group does is decided by its ledger. Here its records are kept in the commit of the same tick, each
+event is published as `agent.…` into the log, and what follows elsewhere is done: orders to groups that are
+members, money that comes back, how long one that was ordered to end may take to say that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from math import inf
+from typing import Any
+
+import msgspec
+
+from tidings.agents.events import AnyHappening, Closed, Ended, Ending, Entered, Ordered, Reason
+from tidings.agents.lease_watch import LeaseWatch
+from tidings.agents.ledger import RESULT_SIZE_MAX, GroupLedger
+from tidings.agents.news import GroupNews
+from tidings.agents.records import AgentRecord, GroupRecord
+from tidings.agents.views import TYPE, published, type_of
+from tidings.errors import AgentError, GroupNotFound
+from tidings.event import Batch
+from tidings.exchange import EventSink, NodeSubscription, Positions, Rows
+from tidings.filters import Filter
+from tidings.protocol.broker import Broker
+from tidings.replies import Deferred
+from tidings.store.interface import RecordKind
+from tidings.timers import Alarm
+
+KEPT_MAX = 1_000
+"""Groups of a node that have ended and are still shown; the log has all."""
+CONFIRM_S = 5.0
+"""How long after its grace one that was ordered to end may take to say that it has."""
+
+GROUPS: RecordKind[tuple[str], GroupRecord] = RecordKind("agent-group", GroupRecord)
+MEMBERS: RecordKind[tuple[str, str], AgentRecord] = RecordKind("agent", AgentRecord)
+
+LifeKey = tuple[str, str]
+"""A group and an agent of it; without an agent, the group itself."""
+
+
+class HomeGroup:
+    """A group at its home: the ledger, and what is not kept."""
+
+    def __init__(self, ledger: GroupLedger) -> None:
+        self.ledger = ledger
+        self.version = 0
+        self.watches: dict[Deferred[Any], int] = {}  # with the version that each knows
+        self.orders = {one.agent: 0 for one in ledger.running if one.state == "ending"}
+        """Agents that are to end, with the version in which they were ordered to."""
+        self.told_at = -inf
+        self.report: Alarm | None = None
+        self.timeout: Alarm | None = None
+        self.sights: list[NodeSubscription] = []
+        self.cookies = {one.cookie: one.agent for one in ledger.members.values()}
+
+    @property
+    def group(self) -> GroupRecord:
+        """The group without its members."""
+        return self.ledger.group
+
+
+class _Sight(EventSink):
+    """Counts events of a group that its condition waits for."""
+
+    def __init__(self, count: Callable[[int], None]) -> None:
+        self._count = count
+
+    def deliver(self, _batch: Batch, rows: Rows, _positions: Positions) -> None:
+        self._count(len(rows))
+
+
+class GroupHomes:
+    """The groups of a node."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.groups: dict[str, HomeGroup] = {}
+        self.ended: dict[str, None] = {}  # ids of groups that have ended, the first first
+        self.leases = LeaseWatch(self)
+        self.news = GroupNews(broker, self.leases)
+        self._forcing: dict[LifeKey, Alarm] = {}
+
+    @property
+    def now_us(self) -> int:
+        """The time of day, in microseconds."""
+        return int(self.broker.wall * 1e6)
+
+    def restore(self) -> None:
+        """Begin with what was kept: each lease begins anew, as nobody could be heard meanwhile."""
+        members: dict[str, list[AgentRecord]] = {}
+        for (group, _agent), member in MEMBERS.taken(self.broker.state).items():
+            members.setdefault(group, []).append(member)
+        for (group,), record in GROUPS.taken(self.broker.state).items():
+            mine = sorted(members.get(group, []), key=lambda one: int(one.agent.rpartition(".")[2]))
+            self.begin(HomeGroup(GroupLedger(record, mine)))
+        for home in self.groups.values():
+            for member in home.ledger.running:
+                self.leases.begin(home, member)
+                if member.state == "ending":
+                    self._force(home, member.agent)
+
+    def begin(self, home: HomeGroup) -> None:
+        """Have a group, with its timers and the events that its condition waits for."""
+        group = home.group
+        self.groups[group.group] = home
+        if group.phase == "ended":
+            self.ended[group.group] = None
+            return
+        self.leases.begin_group(home)
+        if group.until_us is not None:
+            until = self.broker.deadline(group.until_us / 1e6)
+            home.timeout = partial(self._time_out, home)
+            self.broker.timers.at(until, home.timeout)
+        for where in sorted(group.condition.filters()):
+            wanted = Filter(where) & Filter("group = :group", group=group.group)
+            sight = NodeSubscription(wanted, _Sight(partial(self._seen, home, where)), passive=True)
+            self.broker.exchange.subscribe(sight)
+            home.sights.append(sight)
+
+    def _time_out(self, home: HomeGroup, _now: float) -> None:
+        home.timeout = None
+        self.took(home, home.ledger.end("time", self.now_us))
+
+    def _seen(self, home: HomeGroup, where: str, times: int) -> None:
+        self.took(home, home.ledger.note(where, times, self.now_us))
+
+    # What is there
+
+    def find(self, which: str) -> HomeGroup:
+        """The group of an id, or the one that has a name and has not ended, or that has ended last."""
+        home = self.groups.get(which)
+        if home is not None:
+            return home
+        named = [one for one in self.groups.values() if one.group.name == which]
+        going = [one for one in named if one.group.phase != "ended"]
+        if len(going) > 1:
+            ids = ", ".join(one.group.group for one in going)
+            raise GroupNotFound(which, f"several groups have this name: {ids}")
+        if not named:
+            raise GroupNotFound(which, "there is no such group at this node")
+        return (going or named)[-1]
+
+    def of_agent(self, agent: str) -> HomeGroup:
+        """The group of an agent, which its id names."""
+        home = self.groups.get(agent.rpartition(".")[0])
+        if home is None:
+            raise AgentError(agent, "there is no such agent at this node")
+        return home
+
+    def sought(self, which: str) -> tuple[HomeGroup, AgentRecord | None]:
+        """The agent of an id, or the group of an id or name."""
+        group, dot, number = which.rpartition(".")
+        if dot and number.isdigit() and group in self.groups:
+            home = self.groups[group]
+            return home, home.ledger.find(which)
+        return self.find(which), None
+
+    def group_of(self, home: HomeGroup, member: AgentRecord) -> HomeGroup | None:
+        """The group that a member stands for, if it has not ended."""
+        if member.kind != "group":
+            return None
+        for other in self.groups.values():
+            mine = other.group.parent_group == home.group.group and other.group.parent == member.agent
+            if mine and other.group.phase != "ended":
+                return other
+        return None
+
+    # What has happened
+
+    def took(self, home: HomeGroup, happened: Iterable[AnyHappening]) -> None:
+        """Keep, publish and report what has happened, and do what follows in other groups."""
+        events = list(happened)
+        if not events:
+            return
+        home.version += 1
+        for event in events:
+            self.broker.announce(published(home.ledger, event))  # the log keeps it
+            self.broker.count("agent_events", reason=type_of(event).removeprefix(TYPE))
+        self._keep(home, events)
+        for event in events:
+            self._follow(home, event)
+        if home.watches:
+            is_urgent = any(isinstance(event, Ordered | Ending | Closed) for event in events)
+            self.news.report(home, is_urgent)
+
+    def _keep(self, home: HomeGroup, events: list[AnyHappening]) -> None:
+        broker, group = self.broker, home.group.group
+        changed: dict[str, None] = {}
+        for event in events:
+            agent = getattr(event, "agent", "")
+            if isinstance(event, Entered):
+                home.cookies[event.cookie] = agent
+            while agent and agent not in changed:  # money moves between an agent and those above it
+                changed[agent] = None
+                agent = home.ledger.members[agent].parent
+        for agent in changed:
+            broker.store(MEMBERS.set((group, agent), home.ledger.members[agent]))
+        broker.store(GROUPS.set((group,), home.group))
+
+    def _follow(self, home: HomeGroup, event: AnyHappening) -> None:
+        if isinstance(event, Ordered):
+            self._ordered(home, home.ledger.members[event.agent], event.reason)
+        elif isinstance(event, Ended):
+            key = home.group.group, event.agent
+            home.orders.pop(event.agent, None)
+            self.leases.forget(key)
+            self.broker.timers.cancel(self._forcing.pop(key, None))
+        elif isinstance(event, Closed):
+            self._closed(home)
+
+    def _ordered(self, home: HomeGroup, member: AgentRecord, reason: Reason) -> None:
+        if member.state == "ending":
+            home.orders[member.agent] = home.version
+        below = self.group_of(home, member)
+        if below is not None:
+            self.took(below, below.ledger.end(reason, self.now_us))
+        elif member.state == "ending":
+            self._force(home, member.agent)
+
+    def _force(self, home: HomeGroup, agent: str) -> None:
+        """Take one for lost that was ordered to end, and does not say that it has."""
+        key = home.group.group, agent
+
+        def force(_now: float) -> None:
+            self._forcing.pop(key, None)
+            member = home.ledger.members[agent]
+            problem = "it did not say that it had ended"
+            self.took(home, home.ledger.leave(member, "orphan", self.now_us, problem, lost=True))
+
+        self._forcing[key] = force
+        self.broker.timers.at(self.broker.now + home.group.grace_s + CONFIRM_S, force)
+
+    # A group that has ended
+
+    def _closed(self, home: HomeGroup) -> None:
+        group = home.group
+        if home.timeout is not None:
+            self.broker.timers.cancel(home.timeout)
+        for sight in home.sights:
+            self.broker.exchange.unsubscribe(sight)
+        home.sights.clear()
+        self.leases.forget((group.group, ""))
+        self.ended[group.group] = None
+        while len(self.ended) > KEPT_MAX:
+            self._forget(next(iter(self.ended)))
+        above = self.groups.get(group.parent_group)
+        member = None if above is None else above.ledger.members.get(group.parent)
+        if above is not None and member is not None and member.state != "ended":
+            self._end_member(home, above, member)
+
+    def _end_member(self, home: HomeGroup, above: HomeGroup, member: AgentRecord) -> None:
+        """End the member that a group has been of another one, with its results and its money."""
+        group, totals, now_us = home.group, home.ledger.totals, self.now_us
+        if group.reason == "condition" and not member.is_done:
+            done = [one for one in home.ledger.members.values() if one.is_done]
+            results = msgspec.json.encode({one.name: msgspec.Raw(one.result or b"null") for one in done})
+            if len(results) > RESULT_SIZE_MAX:  # they are in the group itself, and in the log
+                results = msgspec.json.encode({"results": len(done)})
+            self.took(above, above.ledger.result(member, results, False, now_us))
+        self.took(above, above.ledger.settle(member, totals.spent, totals.written_off, now_us))
+        reason: Reason = "done" if group.reason == "condition" else group.reason or "error"
+        self.took(above, above.ledger.leave(member, reason, now_us, group.problem))
+
+    def _forget(self, group: str) -> None:
+        del self.ended[group]
+        home = self.groups.pop(group)
+        for agent in home.ledger.members:
+            self.broker.store(MEMBERS.drop((group, agent)))
+        self.broker.store(GROUPS.drop((group,)))

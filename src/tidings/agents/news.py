@@ -1,0 +1,100 @@
+"""What those who watch a group are answered: that it has changed, and which members have to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidings.agents.arguments import GroupInfo, LeaseTerms
+from tidings.agents.lease_watch import LeaseWatch
+from tidings.agents.records import AgentRecord
+from tidings.agents.views import group_info
+from tidings.errors import Refused
+from tidings.protocol.broker import Broker
+from tidings.replies import Deferred, resolved
+
+if TYPE_CHECKING:
+    from tidings.agents.homes import HomeGroup
+
+WATCH_S = 10.0
+"""After so long a watch is answered though nothing has changed."""
+NEWS_S = 0.1
+"""How often those who watch a group are told of changes that are no end."""
+WATCHES_MAX = 10_000
+"""Watches of a node that wait."""
+
+
+class GroupNews:
+    """The watches of a node's groups."""
+
+    def __init__(self, broker: Broker, leases: LeaseWatch) -> None:
+        self._broker = broker
+        self._leases = leases
+        self._waiting = 0
+        self._told: dict[HomeGroup, None] = {}  # changed in this tick, and watched
+
+    def report(self, home: HomeGroup, is_urgent: bool) -> None:
+        """Have those who watch a group told, of an end at once, else not more often than every NEWS_S."""
+        if is_urgent or self._broker.now >= home.told_at + NEWS_S:
+            self._told[home] = None
+        elif home.report is None:
+
+            def report(_now: float) -> None:
+                home.report = None
+                self._told[home] = None
+
+            home.report = self._broker.timers.at(home.told_at + NEWS_S, report)
+
+    def finish_tick(self) -> None:
+        """Answer those who watch groups that have changed in this tick."""
+        told, self._told = self._told, {}
+        for home in told:
+            home.told_at = self._broker.now
+            watches, home.watches = home.watches, {}
+            for watch, after in watches.items():
+                watch.resolve(built(self._changed(home, after)))
+
+    def watch(self, home: HomeGroup, after: int) -> Deferred[Any]:
+        """Answer when a group has changed since a version, or after a while."""
+        after = after if after <= home.version else -1  # that of an earlier life of this node
+        if home.version > after or home.group.phase == "ended":
+            return resolved(built(self._changed(home, after)))
+        if self._waiting >= WATCHES_MAX:
+            raise Refused("limit", f"{WATCHES_MAX} watches wait already")
+
+        def over(_outcome: object = None) -> None:
+            home.watches.pop(watch, None)
+
+        watch: Deferred[Any] = Deferred(over)
+        home.watches[watch] = after
+        self._waiting += 1
+
+        def late(_now: float) -> None:
+            self._waiting -= 1
+            if not watch.is_over:
+                over()
+                watch.resolve(built(self._changed(home, after)))
+
+        self._broker.timers.at(self._broker.now + WATCH_S, late)
+        return watch
+
+    def _changed(self, home: HomeGroup, after: int) -> GroupInfo:
+        """What watchers get: of the agents only those that were ordered to end since a version."""
+        members = home.ledger.members
+        return self.about(home, [members[one] for one, version in home.orders.items() if version > after])
+
+    def about(self, home: HomeGroup, agents: Iterable[AgentRecord] | None = None) -> GroupInfo:
+        """Return a group as it is shown, with these of its agents, or all."""
+        agents = home.ledger.members.values() if agents is None else agents
+
+        def left_s(one: AgentRecord) -> float | None:
+            return self._leases.left_s((home.group.group, one.agent))
+
+        return group_info(home.ledger, home.version, agents, left_s)
+
+
+def built(info: GroupInfo | LeaseTerms) -> Any:
+    """Return what is answered as builtins."""
+    return msgspec.to_builtins(info)
