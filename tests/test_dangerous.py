@@ -45,6 +45,7 @@ KEYWORDS = {"allow_pickle", "shell", "ext_hook"}
 IMPORTERS = {
     "queues/types.py": "loads types of queues that the node's own settings name",
     "__init__.py": "gives names of tidings, from a fixed table, when they are asked for",
+    "client/mobile.py": "loads the classes of agents that the settings of a node name",
 }
 """Where a module is imported whose name is not written in the import."""
 

@@ -368,6 +368,8 @@ def test_a_location_that_cannot_ask_ends_its_agents_when_the_lease_is_used_up(tm
                 await member.wait()
                 assert stopped == ["orphan"]
                 node.start()
+                while not bus.is_connected:
+                    await asyncio.sleep(0.01)
 
     run(work())
 

@@ -33,6 +33,7 @@ class OpenGroup(Struct, frozen=True):
     grace_s: Annotated[float, Meta(ge=0, le=GRACE_S_MAX)] = 5.0
     budget: Any = None
     rates: Any = None
+    step_rates: Any = None
     soft: Annotated[float, Meta(ge=0, le=1)] = 0.2
     parent: MaybeName = ""
     """Agent as which the group is a member of another one; it was entered with the kind `group`."""
@@ -65,6 +66,13 @@ class AgentLife(Struct, frozen=True):
     life: Annotated[int, Meta(ge=1)]
     cookie: Cookie
     where: MaybeName = ""
+
+
+class RestAgent(AgentLife, frozen=True, kw_only=True):
+    """The arguments of `agent.rest`: for how long, and the step that comes next."""
+
+    rests_s: Annotated[float, Meta(ge=0, le=TIMEOUT_S_MAX)]
+    what: MaybeName = ""
 
 
 class SpendAmounts(AgentLife, frozen=True, kw_only=True):
@@ -145,6 +153,8 @@ class AgentInfo(Struct, frozen=True, kw_only=True):
     released: bool
     lease_s: float
     lease_left_s: float | None
+    rests_until_us: int = 0
+    step: str = ""
     done: bool
     result: Any
     given: dict[str, float]

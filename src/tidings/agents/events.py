@@ -21,8 +21,8 @@ done: by itself. condition: its group has what it wanted. time: the time-out of 
 could be asked for too long, or its lease was not renewed. budget: all is spent. user: someone has ended it.
 error: it has failed, or the condition can't be met any more.
 """
-AgentKind = Literal["task", "process", "group", "other"]
-"""What an agent is at its location."""
+AgentKind = Literal["task", "process", "group", "mobile", "other"]
+"""What an agent is at its location; one that is `mobile` rests in queues, and moves between nodes."""
 
 
 class Happening(Struct, frozen=True, tag_field="is", kw_only=True):
@@ -42,6 +42,7 @@ class Opened(Happening, frozen=True, tag="opened"):
     until_us: int | None = None
     budget: Amounts = field(default_factory=dict)
     rates: Amounts = field(default_factory=dict)
+    step_rates: Amounts = field(default_factory=dict)
     soft: float = 0.2
     parent_group: str = ""
     parent: str = ""
@@ -71,6 +72,16 @@ class Entered(Happening, frozen=True, tag="entered"):
     where: str
     lease_s: float
     share: Amounts
+    packed: int = 0  # the life by which an agent was packed that has arrived
+
+
+class Rested(Happening, frozen=True, tag="rested"):
+    """An agent is at rest in a queue, or on its way to one, until it arrives there for its next step."""
+
+    agent: str
+    where: str
+    step: str
+    until_us: int
 
 
 class Placed(Happening, frozen=True, tag="placed"):
@@ -108,6 +119,7 @@ class Granted(Happening, frozen=True, tag="granted"):
 
     agent: str
     amounts: Amounts
+    ask: int = 0
 
 
 class Resulted(Happening, frozen=True, tag="resulted"):
@@ -159,6 +171,7 @@ AnyHappening = (
     | Sealed
     | Noted
     | Entered
+    | Rested
     | Placed
     | Spent
     | WrittenOff

@@ -217,6 +217,8 @@ class GroupHomes:
         below = self.group_of(home, member)
         if below is not None:
             self.took(below, below.ledger.end(reason, self.now_us))
+        elif member.is_at_rest and member.state == "ending":  # it does nothing, and is refused on arrival
+            self.took(home, home.ledger.leave(member, reason, self.now_us))
         elif member.state == "ending":
             self._force(home, member.agent)
 

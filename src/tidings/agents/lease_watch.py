@@ -28,7 +28,8 @@ class LeaseWatch:
     def __init__(self, homes: GroupHomes) -> None:
         self._homes = homes
         self._broker = homes.broker
-        self._heard: dict[LifeKey, float] = {}
+        self._heard: dict[LifeKey, float] = {}  # later than now for one that rests until then
+        self._paid: dict[LifeKey, float] = {}  # up to when each has paid for its time
         self._leases: Leases[LifeKey] = Leases(self._end_of)
         self._alarm = self._wake
 
@@ -46,21 +47,28 @@ class LeaseWatch:
         """Watch the lease of a member, from now on."""
         if not member.is_exempt and self._homes.group_of(home, member) is None:
             key = home.group.group, member.agent
-            self._heard[key] = self._broker.now
+            self._paid[key] = now = self._broker.now
+            rests_until = self._broker.deadline(member.rests_until_us / 1e6) if member.is_at_rest else now
+            self._heard[key] = max(now, rests_until)
             self._leases.watch(key)
             self._set_alarm()
 
-    def hear(self, key: LifeKey) -> float:
-        """A life was heard of, for how many seconds it was not."""
-        before = self._heard.get(key, self._broker.now)
-        self._heard[key] = self._broker.now
-        return self._broker.now - before
+    def hear(self, key: LifeKey, rests_s: float = 0.0) -> float:
+        """A life was heard of, and rests for so long from now on; how many seconds it has to pay for."""
+        now = self._broker.now
+        before, self._paid[key] = self._paid.get(key, now), now
+        is_sooner = now + rests_s < self._heard.get(key, now)
+        self._heard[key] = now + rests_s
+        if is_sooner and key in self._leases:
+            self._leases.watch(key)
+            self._set_alarm()
+        return now - before
 
     def renew(self, key: LifeKey) -> bool:
         """Renew a lease for others; whether there is one."""
         if key not in self._leases:
             return False
-        self.hear(key)
+        self._heard[key] = max(self._heard.get(key, 0.0), self._broker.now)
         return True
 
     def left_s(self, key: LifeKey) -> float | None:
@@ -74,6 +82,7 @@ class LeaseWatch:
     def forget(self, key: LifeKey) -> None:
         """One has ended."""
         self._heard.pop(key, None)
+        self._paid.pop(key, None)
         self._leases.cancel(key)
 
     def _end_of(self, key: LifeKey) -> float:

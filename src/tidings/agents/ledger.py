@@ -20,7 +20,7 @@ A new life of a member that was lost, entered under the same name and cookie, is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -41,6 +41,7 @@ from tidings.agents.events import (
     Ordered,
     Placed,
     Reason,
+    Rested,
     Resulted,
     Sealed,
     Spent,
@@ -77,6 +78,7 @@ class GroupLedger:
             opened_us=event.at_us,
             until_us=event.until_us,
             rates=event.rates,
+            step_rates=event.step_rates,
             soft=event.soft,
             parent_group=event.parent_group,
             parent=event.parent,
@@ -174,7 +176,7 @@ class GroupLedger:
         self._account(parent).check(share, self._named(parent))
         number = self.group.agents + 1
         agent = f"{self.group.group}.{number}"
-        place: dict[str, str] = {"user": user, "cookie": digest(cookie), "where": where}
+        place: dict[str, Any] = {"user": user, "cookie": digest(cookie), "where": where}
         return self._decide(
             now_us,
             Entered(
@@ -216,6 +218,45 @@ class GroupLedger:
         )
         return self._decide(now_us, again)
 
+    def arrive(
+        self, agent: str, packed: int, cookie: str, where: str, now_us: int, user: str | None = None
+    ) -> list[AnyHappening]:
+        """Begin a new life of an agent that was packed by an earlier one, and pays for its next step.
+
+        It may arrive again where its location has died meanwhile; a copy from before that is refused.
+        """
+        self._check_open()
+        found = self.find(agent)
+        is_its_own = found.cookie == digest(cookie) and user in (None, found.user)
+        if not is_its_own or found.kind != "mobile":
+            raise LifeEnded(agent, "this is not the agent's own cookie")
+        if found.state != "running":
+            raise LifeEnded(agent, f"it has been ended: {found.reason or 'it ends'}")
+        if not found.packed <= packed <= found.life:
+            raise LifeEnded(agent, f"packed by life {packed}, it is a copy: it has life {found.life}")
+        arrived = Entered(
+            agent=agent,
+            name=found.name,
+            life=found.life + 1,
+            parent=found.parent,
+            user=found.user,
+            cookie=found.cookie,
+            kind=found.kind,
+            where=where,
+            lease_s=found.lease_s,
+            share={},
+            packed=packed,
+            at_us=now_us,
+        )
+        return self._decide(now_us, arrived) + self._pay(found, self.group.step_rates, found.step, now_us)
+
+    def rest(
+        self, agent: AgentRecord, where: str, step: str, until_us: int, now_us: int
+    ) -> list[AnyHappening]:
+        """Note that an agent rests until a moment, or is on its way, before its next step."""
+        rested = Rested(agent=agent.agent, where=where, step=step, until_us=max(1, until_us), at_us=now_us)
+        return self._decide(now_us, rested)
+
     def seal(self, now_us: int) -> list[AnyHappening]:
         """Say that all members are there that whoever opened the group starts."""
         if self.group.is_sealed or self.group.phase != "open":
@@ -244,18 +285,27 @@ class GroupLedger:
     def charge(self, agent: AgentRecord, elapsed_s: float, now_us: int) -> list[AnyHappening]:
         """Charge an agent for existing so long, by the rates of the group; as far as it holds it."""
         due = {unit: round(rate * elapsed_s) for unit, rate in self.group.rates.items()}
+        return self._pay(agent, due, "time", now_us)
+
+    def _pay(self, agent: AgentRecord, due: Amounts, what: str, now_us: int) -> list[AnyHappening]:
+        """Have an agent pay what it owes, as far as it holds it."""
         amounts = {unit: min(value, agent.account.held.get(unit, 0)) for unit, value in due.items()}
         amounts = {unit: value for unit, value in amounts.items() if value > 0}
         if not amounts:
             return []
-        return self._decide(now_us, Spent(agent=agent.agent, amounts=amounts, what="time", at_us=now_us))
+        return self._decide(now_us, Spent(agent=agent.agent, amounts=amounts, what=what, at_us=now_us))
 
-    def grant(self, agent: AgentRecord, amounts: Amounts, now_us: int) -> list[AnyHappening]:
-        """Give an agent more out of its parent's account; BudgetExceeded if that holds less."""
+    def grant(self, agent: AgentRecord, amounts: Amounts, now_us: int, ask: int = 0) -> list[AnyHappening]:
+        """Give an agent more out of its parent's account; BudgetExceeded if that holds less.
+
+        `ask` numbers what it asks for, from 1 on: what was asked for twice is given once.
+        """
+        if 0 < ask <= agent.asks:
+            return []
         self._check_open()
         parent = self._living_parent(agent)
         self._account(parent).check(amounts, self._named(parent))
-        return self._decide(now_us, Granted(agent=agent.agent, amounts=amounts, at_us=now_us))
+        return self._decide(now_us, Granted(agent=agent.agent, amounts=amounts, ask=ask, at_us=now_us))
 
     def result(self, agent: AgentRecord, value: bytes, partial: bool, now_us: int) -> list[AnyHappening]:
         """Note a result; one that is not partial is the last, and may meet the condition."""
@@ -386,6 +436,9 @@ class GroupLedger:
         match event:
             case Entered():
                 self._begin(event)
+            case Rested():
+                agent = self.members[event.agent]
+                agent.where, agent.step, agent.rests_until_us = event.where, event.step, event.until_us
             case Placed():
                 self.members[event.agent].where = event.where
             case Spent():
@@ -400,6 +453,7 @@ class GroupLedger:
                 agent = self.members[event.agent]
                 self._account(self._living_parent(agent)).pass_on(event.amounts, agent.account)
                 agent.low = [unit for unit in agent.low if unit not in event.amounts]
+                agent.asks = max(agent.asks, event.ask)
             case Resulted():
                 agent = self.members[event.agent]
                 agent.result, agent.is_done = bytes(event.result), not event.partial
@@ -432,6 +486,8 @@ class GroupLedger:
         found = self.members.get(event.agent)
         if found is not None:
             found.life, found.where = event.life, event.where
+            found.packed, found.rests_until_us = max(found.packed, event.packed), 0
+            found.steps = found.asks = 0  # a new life counts anew; what an earlier one asks for is refused
             return
         self.group.agents += 1
         member = AgentRecord(
@@ -446,6 +502,8 @@ class GroupLedger:
             lease_s=event.lease_s,
             entered_us=event.at_us,
         )
+        if event.kind == "mobile":  # it is on its way to a queue
+            member.rests_until_us = max(1, event.at_us)
         self._account(event.parent).pass_on(event.share, member.account)
         self.members[event.agent] = member
 

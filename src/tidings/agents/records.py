@@ -46,6 +46,15 @@ class AgentRecord(Struct, kw_only=True):
     account: Account = field(default_factory=Account)
     low: list[str] = field(default_factory=list)
     steps: int = 0  # the highest number of what it has spent, so that nothing is spent twice
+    asks: int = 0  # and of what it has asked for
+    packed: int = 0  # the life by which it was packed last that has arrived: an older copy is refused
+    rests_until_us: int = 0  # it rests in a queue; 0: it does not
+    step: str = ""  # the step that comes next, or is under way
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it rests in a queue, or is on its way to one."""
+        return self.rests_until_us > 0
 
     @property
     def outcome(self) -> Outcome:
@@ -66,6 +75,7 @@ class GroupRecord(Struct, kw_only=True):
     opened_us: int
     until_us: int | None = None
     rates: Amounts = field(default_factory=dict)
+    step_rates: Amounts = field(default_factory=dict)
     soft: float = 0.2
     parent_group: str = ""
     parent: str = ""

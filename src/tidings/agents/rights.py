@@ -32,11 +32,19 @@ def sees(principal: Principal, group: GroupRecord) -> bool:
     if principal.rules is None or principal.user == group.user:
         return True
     try:
-        granted = principal.grant("subscribe")
+        check_may_see(principal, group.group, group.name)
     except NotAllowed:
         return False
-    about = {"group": group.group, "group_name": group.name}
-    return granted is None or granted.matches(Event(f"{TYPE}opened", about))
+    return True
+
+
+def check_may_see(principal: Principal, group: str, name: str) -> None:
+    """Raise NotAllowed for one who may not subscribe to the opening of a group."""
+    granted = principal.grant("subscribe")
+    if granted is not None and not granted.matches(
+        Event(f"{TYPE}opened", {"group": group, "group_name": name})
+    ):
+        raise NotAllowed(f"{principal.user!r} may not see group {name!r}")
 
 
 def check_sees(principal: Principal, group: GroupRecord) -> None:

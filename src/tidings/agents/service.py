@@ -6,6 +6,7 @@ answered when its group has changed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,12 +19,14 @@ from tidings.agents.arguments import (
     LeaseTerms,
     LeaveGroup,
     OpenGroup,
+    RestAgent,
     SpendAmounts,
     StopAgents,
     WatchGroup,
     WhichGroup,
 )
 from tidings.agents.conditions import decode_condition
+from tidings.agents.elsewhere import Elsewhere
 from tidings.agents.events import (
     Entered,
     Opened,
@@ -34,8 +37,9 @@ from tidings.agents.news import built
 from tidings.agents.records import AgentRecord, digest
 from tidings.agents.rights import check_may, check_owner, check_sees, sees
 from tidings.agents.views import lease_terms
-from tidings.errors import AgentError, Refused
+from tidings.errors import AgentError, LifeEnded, Refused
 from tidings.log.arguments import Nothing
+from tidings.peers.backend import Peers
 from tidings.protocol.access import Principal
 from tidings.protocol.arguments import check_readable
 from tidings.protocol.broker import Broker
@@ -48,17 +52,23 @@ CONDITION_SIZE_MAX = 16 << 10
 """Bytes of a condition, which is part of the record of its group."""
 
 
+Asked = Callable[[IncomingRequest, Any], Any]
+
+
 class AgentService(Service):
     """The groups of a node."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, peers: Peers) -> None:
         self._broker = broker
         self._homes = GroupHomes(broker)
-        self.operations = {
+        self._elsewhere = Elsewhere(peers)
+        own: dict[str, tuple[Any, Asked]] = {
             "agent.open": (OpenGroup, self._open),
             "agent.seal": (WhichGroup, self._seal),
             "agent.enter": (EnterAgent, self._enter),
             "agent.restart": (AgentLife, self._restart),
+            "agent.arrive": (AgentLife, self._arrive),
+            "agent.rest": (RestAgent, self._rest),
             "agent.renew": (AgentLife, self._renew),
             "agent.spend": (SpendAmounts, self._spend),
             "agent.more": (SpendAmounts, self._more),
@@ -70,9 +80,24 @@ class AgentService(Service):
             "agent.extend": (StopAgents, self._extend),
             "agent.watch": (WatchGroup, self._watch),
             "agent.show": (WhichGroup, self._show),
-            "agent.list": (Nothing, self._list),
         }
+        routed = {name: (kind, self._routed(name, do)) for name, (kind, do) in own.items()}
+        self.operations = {**routed, "agent.list": (Nothing, self._list)}
         self._homes.restore()
+
+    def _routed(self, operation: str, do: Asked) -> Asked:
+        """Do something here, or have another node do it, if the request names that: `trip@node`."""
+
+        def routed(asked: IncomingRequest, request: Any) -> Any:
+            elsewhere = self._elsewhere.of(request)
+            if elsewhere is None:
+                return do(asked, request)
+            own, relay = elsewhere
+            if relay is None:
+                return do(asked, own)
+            return self._elsewhere.ask(asked.session.principal, operation, own, relay)
+
+        return routed
 
     def status(self) -> dict[str, Any]:
         """Return the number of groups and agents that have not ended."""
@@ -113,6 +138,7 @@ class AgentService(Service):
             until_us=None if request.timeout_s is None else now_us + round(request.timeout_s * 1e6),
             budget=budget,
             rates=amounts_of(request.rates, "rates"),
+            step_rates=amounts_of(request.step_rates, "step_rates"),
             soft=request.soft,
             parent_group=parent_group,
             parent=request.parent,
@@ -165,6 +191,27 @@ class AgentService(Service):
         )
         return built(self._terms(home, member))
 
+    def _arrive(self, asked: IncomingRequest, request: AgentLife) -> Any:
+        """An agent that was at rest has arrived for its next step; `life` is the one that has packed it."""
+        home = self._homes.of_agent(request.agent)
+        member = home.ledger.find(request.agent)
+        life = member.agent, request.life, request.cookie, request.where
+        user = _user_of(asked.session.principal, member)
+        happened = home.ledger.arrive(*life, self._homes.now_us, user)
+        self._homes.leases.hear((home.group.group, member.agent))
+        self._homes.took(home, happened)
+        return built(self._terms(home, member))
+
+    def _rest(self, asked: IncomingRequest, request: RestAgent) -> Any:
+        home, member = self._own(asked, request)
+        if member.state != "running" or member.kind != "mobile":
+            raise LifeEnded(member.agent, f"it can't rest: {member.reason or 'it is no mobile agent'}")
+        until_us = self._homes.now_us + round(request.rests_s * 1e6)
+        happened = home.ledger.rest(member, request.where, request.what, until_us, self._homes.now_us)
+        self._homes.took(home, happened)
+        self._homes.leases.hear((home.group.group, member.agent), request.rests_s)
+        return built(self._terms(home, member))
+
     def _renew(self, asked: IncomingRequest, request: AgentLife) -> Any:
         home, member = self._own(asked, request)
         return built(self._terms(home, member))
@@ -181,7 +228,7 @@ class AgentService(Service):
         home, member = self._own(asked, request)
         amounts = amounts_of(request.amounts, "amounts")
         check_may(asked.session.principal, "granted", home.group.group, home.group.name)
-        self._homes.took(home, home.ledger.grant(member, amounts, self._homes.now_us))
+        self._homes.took(home, home.ledger.grant(member, amounts, self._homes.now_us, request.step))
         return built(self._terms(home, member))
 
     def _result(self, asked: IncomingRequest, request: GiveResult) -> Any:
@@ -227,7 +274,8 @@ class AgentService(Service):
     ) -> tuple[HomeGroup, AgentRecord]:
         home = self._homes.of_agent(agent)
         number = home.ledger.find(agent).life if life is None else life
-        return home, home.ledger.living(agent, number, cookie, principal.user)
+        user = _user_of(principal, home.ledger.find(agent))
+        return home, home.ledger.living(agent, number, cookie, user)
 
     # Ends
 
@@ -281,3 +329,8 @@ class AgentService(Service):
 
     def _terms(self, home: HomeGroup, member: AgentRecord) -> LeaseTerms:
         return lease_terms(home.group, member, self._homes.now_us)
+
+
+def _user_of(principal: Principal, member: AgentRecord) -> str | None:
+    """The user that must have entered an agent; None for nodes, which are trusted with those that move."""
+    return principal.bound if member.kind == "mobile" else principal.user

@@ -20,7 +20,7 @@ EXPEDITED = 9
 """Priority of orders to end."""
 TYPE = "agent."
 """How the types of these events begin."""
-_TOLD = ("reason", "problem", "lost", "partial", "unit", "what", "grace_s")
+_TOLD = ("reason", "problem", "lost", "partial", "unit", "what", "step", "grace_s")
 
 LeftS = Callable[[AgentRecord], float | None]
 """How long the lease of an agent lasts; None if it has none."""
@@ -75,6 +75,8 @@ def agent_info(group: GroupRecord, one: AgentRecord, left_s: float | None) -> Ag
         released=one.is_exempt,
         lease_s=one.lease_s,
         lease_left_s=left_s,
+        rests_until_us=one.rests_until_us,
+        step=one.step,
         done=one.is_done,
         result=None if one.result is None else msgspec.json.decode(one.result),
         given=shown(one.account.given),

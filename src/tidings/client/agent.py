@@ -27,10 +27,12 @@ class Agent:
     def __init__(self, group: AgentGroup, life: HeldLife, name: str) -> None:
         self._group = group
         self._life = life
-        self._steps = 0
+        self._steps = self._asks = 0  # so that what is sent again counts once
         self.name = name
         self.stop_reason: str | None = None
         """Why it is to end; None while it may go on."""
+        self.problem = ""
+        """What was wrong, if that is why."""
         self.ended: processes.ProcessEnd | None = None
         """How its program has ended, if it is one."""
         self.is_leaving = False
@@ -69,7 +71,8 @@ class Agent:
 
     async def ask_for(self, **amounts: float) -> None:
         """Get more out of the account of its parent; raises BudgetExceeded if that holds less."""
-        await self._call("agent.more", on_cut="fail", amounts=amounts)
+        self._asks += 1
+        await self._call("agent.more", amounts=amounts, step=self._asks)
 
     async def result(self, value: object, *, partial: bool = False) -> None:
         """Report a result, of which JSON can be made; a partial one may be followed by others."""

@@ -29,9 +29,13 @@ from tidings import processes
 from tidings.agents.arguments import GroupInfo, LeaseTerms
 from tidings.agents.conditions import Condition, all_of
 from tidings.agents.events import AgentKind, Reason
+from tidings.agents.images import AGENTS, AgentClassInfo, AgentImage, packed
 from tidings.client.agent import Agent, AgentFunction, Amount, Member
 from tidings.client.get import check_time
-from tidings.client.renewals import HeldLife, Renewals
+from tidings.client.location import STEPS_MAX, Location
+from tidings.client.mobile import MobileAgent, kind_of, pack_state
+from tidings.client.put import Putter
+from tidings.client.renewals import HeldLife, OnOrder, Renewals
 from tidings.client.sessions import read_as
 from tidings.errors import AgentError, Disconnected, GroupEnded, NoAnswer, UserError
 from tidings.transport.link import Link
@@ -71,6 +75,7 @@ class AgentGroup:
         self._until = until
         self._is_joined = "condition" not in wanted
         self._members: dict[str, tuple[asyncio.Task[None], Callable[[str, float], None]]] = {}
+        self._orders: dict[str, OnOrder] = {}  # of agents here that were not started by this program
         self._watcher: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
         self._info: GroupInfo | None = None
@@ -144,6 +149,35 @@ class AgentGroup:
                 await self.refresh()
         return is_over
 
+    # For a location, where members come and go without a block
+
+    @property
+    def has_members(self) -> bool:
+        """Whether anybody who was started here has not ended."""
+        return bool(self._members)
+
+    async def listen(self, agent: str = "", order: OnOrder | None = None) -> None:
+        """Hear from now on when members here have to end; also an agent that was started otherwise."""
+        if order is not None:
+            self._orders[agent] = order
+        if self._watcher is None:
+            await self.__aenter__()
+
+    def forget(self, agent: str) -> None:
+        """An agent that was started otherwise is over."""
+        self._orders.pop(agent, None)
+
+    async def hang_up(self) -> None:
+        """End what was started here, and listen no more."""
+        members = list(self._members.values())
+        for _task, order in members:
+            order("user", GRACE_S)
+        if members:
+            await asyncio.wait([task for task, _order in members])
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.wait([self._watcher])
+
     async def stop(self, reason: Reason = "user") -> None:
         """End the group, with all its members."""
         await self._link.call("agent.stop", {"which": self.id, "reason": reason}, None, "again")
@@ -205,6 +239,55 @@ class AgentGroup:
         living = self._live_process(agent, life, command, options)
         return self._begin(agent, life, asyncio.ensure_future(living))
 
+    async def start(
+        self,
+        kind: type[MobileAgent] | str,
+        state: object = None,
+        *,
+        name: str = "",
+        at: str = "",
+        step: str = "",
+        budget: Amount | None = None,
+        lease_s: float | None = None,
+        parent: str = "",
+    ) -> str:
+        """Start an agent that moves, of a class or its import path; return its id.
+
+        It is put into the queue `agents` of this node, or of the node `at`, whose location must trust the
+        class. It begins with the first step, or with `step`.
+        """
+        known = await self._known_class(kind, at)
+        packed_state = pack_state(name or known.kind, state)
+        name = name or known.kind.rpartition(":")[2]
+        _, life = await self._enter("mobile", name, budget, lease_s, parent)
+        agent, _, home = life.terms.agent.partition("@")
+        image = AgentImage(
+            agent=agent,
+            home=home or self._link.core.node,
+            group=agent.rpartition(".")[0],
+            name=name,
+            kind=known.kind,
+            version=known.version,
+            step=step or known.first,
+            state=packed_state,
+            cookie=life.cookie,
+            life=life.terms.life,
+        )
+        await Putter(self._link, f"{AGENTS}@{at}" if at else AGENTS).put(packed(image), None, None)
+        return life.terms.agent
+
+    async def _known_class(self, kind: type[MobileAgent] | str, at: str) -> AgentClassInfo:
+        """What a location says of a class; AgentError if none trusts it."""
+        wanted = kind if isinstance(kind, str) else kind_of(kind)
+        reply = await self._link.call("agent.classes", {"node": at}, None, "again")
+        classes = read_as(reply, list[AgentClassInfo], "$.classes")
+        found = next((one for one in classes if one.kind == wanted), None)
+        if found is None:
+            raise AgentError(wanted, f"no location {f'of node {at}' if at else 'here'} trusts this class")
+        if not isinstance(kind, str) and found.version != kind.version:
+            raise AgentError(wanted, f"the location has version {found.version!r}, not {kind.version!r}")
+        return found
+
     async def group(
         self,
         name: str,
@@ -220,7 +303,8 @@ class AgentGroup:
         Its budget comes out of this group's. Met, its condition is its result here; it ends with this group.
         """
         _, life = await self._enter("group", name, budget, None, parent)
-        limits = {"timeout_s": timeout_s, "grace_s": grace_s, "rates": None, "soft": 0.2, "budget": None}
+        money = {"budget": None, "rates": None, "step_rates": None}
+        limits = {"timeout_s": timeout_s, "grace_s": grace_s, "soft": 0.2, **money}
         asked, until = _group_request(name, condition, limits)
         asked |= {"parent": life.terms.agent, "parent_cookie": life.cookie}
         return AgentGroup(self._link, self._renewals, asked, self._lease_s, until)
@@ -338,8 +422,11 @@ class AgentGroup:
             info = read_as(reply, GroupInfo, "$.group")
             version, self._info = info.version, info
             for one in info.agents:
+                order = self._orders.get(one.agent)
                 if one.agent in self._members:
-                    self._members[one.agent][1](one.reason or "user", info.grace_s)
+                    order = self._members[one.agent][1]
+                if order is not None:
+                    order(one.reason or "user", info.grace_s)
             if info.phase == "ended":
                 self._over.set()
             elif self._until is not None and info.phase == "open" and self._until(await self.refresh()):
@@ -355,6 +442,10 @@ class BusGroups(ABC):
     @abstractmethod
     def _link(self) -> Link:
         """The connection, once the bus is entered."""
+
+    @abstractmethod
+    def _bus(self) -> Bus:
+        """Return itself."""
 
     @abstractmethod
     def _twin(self) -> Bus | None:
@@ -375,6 +466,7 @@ class BusGroups(ABC):
         grace_s: float = GRACE_S,
         lease_s: float = LEASE_S,
         rates: Amount | None = None,
+        step_rates: Amount | None = None,
         soft: float = 0.2,
     ) -> AgentGroup:
         """Return a new group of agents, to be entered with `async with`.
@@ -382,12 +474,14 @@ class BusGroups(ABC):
         `condition` says when it has what it wants: `any_of()`, `all_of()` (the default), `at_least(2)`, names
         and nested ones, or a function of its `GroupInfo`, which this program evaluates. `timeout_s` ends the
         members, not only the waiting. `budget` is what they may spend, in units of your own; `rates` is what
-        each of them pays for a second of existence. Below the part `soft` of its budget, an agent's
-        `agent.low` is published. A member that has to end has `grace_s` for a last step; one whose location
-        is not heard of for `lease_s` is lost, and one whose location can't ask ends itself.
+        each of them pays for a second of existence, and `step_rates` for a step of an agent that moves. Below
+        the part `soft` of its budget, an agent's `agent.low` is published. A member that has to end has
+        `grace_s` for a last step; one whose location is not heard of for `lease_s` is lost, and one whose
+        location can't ask ends itself.
         """
         limits = {"timeout_s": timeout_s, "grace_s": grace_s, "rates": rates, "soft": soft}
-        asked, until = _group_request(name, condition, {**limits, "budget": budget})
+        money = {"budget": budget, "step_rates": step_rates}
+        asked, until = _group_request(name, condition, {**limits, **money})
         return AgentGroup(self._link, self._renewing, asked, lease_s, until)
 
     def join_group(self, which: str, *, lease_s: float = LEASE_S) -> AgentGroup:
@@ -396,6 +490,16 @@ class BusGroups(ABC):
         At the end of the block it waits for these members, and not for the group.
         """
         return AgentGroup(self._link, self._renewing, {"group": which}, lease_s)
+
+    def location(
+        self, *classes: type[MobileAgent], address: str = "", steps_max: int = STEPS_MAX
+    ) -> Location:
+        """Return a location of agents that move, to be entered with `async with`; it trusts these classes.
+
+        It runs up to `steps_max` steps side by side. Classes with limits of memory or processes need the
+        `address` by which their processes connect.
+        """
+        return Location(self._bus(), classes, address, steps_max)
 
     async def groups(self) -> list[GroupInfo]:
         """Return the groups of the node that this client may see, without their members."""
@@ -431,7 +535,7 @@ def _group_request(
             raise UserError(problem)
         wanted, until = all_of(), wanted
     check_time(limits["timeout_s"])
-    amounts = {one: dict(limits[one] or {}) for one in ("budget", "rates")}
+    amounts = {one: dict(limits[one] or {}) for one in ("budget", "rates", "step_rates")}
     about = {"group": secrets.token_hex(6), "name": name, "condition": msgspec.to_builtins(wanted)}
     return {**about, **limits, **amounts}, until
 

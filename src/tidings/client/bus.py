@@ -138,6 +138,9 @@ class Bus(BusQueues, BusChannels, BusAdhoc, BusGroups):
         self._says = says
         self._is_inside = is_inside
 
+    def _bus(self) -> Bus:
+        return self
+
     def _twin(self) -> Bus | None:
         """Return another bus to the same node, for another loop; None if the node is in this one."""
         if self._is_inside:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from tidings.agents.locations import LocationService
 from tidings.agents.service import AgentService
 from tidings.channels.service import ChannelService
 from tidings.errors import NotAllowed, Refused
@@ -131,8 +132,9 @@ class NodeCore:
         broker.add(self.channels)
         self.placing = Placing(broker, self.overlay, self.patterns, self._entropy)
         broker.add(self.placing)
-        self.agents = AgentService(broker)
+        self.agents = AgentService(broker, self.peers)
         broker.add(self.agents)
+        broker.add(LocationService(broker, self.peers))
         self.adhoc = None if self._settings.adhoc is None else self._meet_hosts(self._settings.adhoc)
 
     def _meet_hosts(self, settings: AdhocSettings) -> AdhocService:

@@ -117,6 +117,14 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "FILE",
         ),
     ] = None
+    agents: Annotated[
+        Text | None,
+        _about(
+            "classes of agents that may run at this node, separated by commas; see `docs/agents.md`",
+            "trips.agents:Hotels",
+            "CLASS,…",
+        ),
+    ] = None
     security: Annotated[
         Text | None,
         _about(

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tidings.node.finding import Finding
     from tidings.node.gateway.main import GatewayProcess
     from tidings.node.guard import Guard
+    from tidings.node.location import LocationProcess
     from tidings.node.sealing import SealingProcess
     from tidings.security.signing import CertificateProofs
 
@@ -92,6 +93,7 @@ class Node:
         self._proofs: CertificateProofs | None = None  # where these are strangers
         self._gateway: GatewayProcess | None = None  # where sensor networks may speak
         self._sealing: SealingProcess | None = None  # where the log is sealed
+        self._locating: LocationProcess | None = None  # where agents may run
         self._seals = False  # whether it is to be
         self._tls_port: int | None = None  # where others can join
         self._private: Temporary | None = None  # of the children's socket
@@ -293,12 +295,14 @@ class Node:
             await server.start_serving()
         if config.mdns or config.search_hops or config.adhoc:
             await self._find()
-        if config.sensor_port is not None or self._seals:
+        if config.sensor_port is not None or self._seals or config.agents is not None:
             home = await self._make_way_in()
             if config.sensor_port is not None:
                 await self._start_gateway(home)
             if self._seals:
                 self._start_sealing(home)
+            if config.agents is not None:
+                await self._start_location(home, config.agents)
 
     async def _listen_tcp(self, port: int) -> None:
         """Take connections of clients and other nodes, once `start_serving` is called."""
@@ -348,6 +352,16 @@ class Node:
         settings = settings_of(config, config.sealing_folder, self._own_socket(home))
         self._sealing = SealingProcess(settings, self.driver.core.log.custody)
         self._sealing.watch()
+
+    async def _start_location(self, home: Path, classes: str) -> None:
+        """Have a child run the agents that rest here."""
+        from tidings.node.location import LocationConfig, LocationProcess
+
+        config = self.config
+        address = f"tidings+unix://{self._own_socket(home).absolute()}"
+        settings = LocationConfig(address, classes, config.log_level, config.log_form)
+        self._locating = LocationProcess(settings)
+        await self._locating.start()
 
     async def _make_way_in(self) -> Path:
         """A place for children, who come by the node's own socket, or by one made for them there."""
@@ -405,7 +419,7 @@ class Node:
     async def close(self) -> None:
         """Accept no more connections, end the open ones, have everything stored, and end."""
         self._phase = "stopping"
-        for child in (self._gateway, self._sealing):
+        for child in (self._locating, self._gateway, self._sealing):
             if child is not None:
                 await child.close()
         for server in self._servers:

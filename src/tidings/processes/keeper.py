@@ -10,7 +10,9 @@ keeper has no child left, all of them have ended.
 It does that when its parent asks (`end SECONDS` on the pipe of its first argument), when that pipe is closed
 because the parent is gone, however that has ended, and when the command has ended and has left processes that
 do not end by themselves within the linger time. It reports on the pipe of its second argument: `code N` when
-the command has ended, `gone N` when all has, of which N were killed.
+the command has ended, `gone N` when all has, of which N were killed, and `limit WORDS` when they have used
+more memory, processes or time than they may. That is looked at ten times a second; a limit of memory holds
+for each process at once, too, as the system refuses it more.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ GRACE_S = 20.0
 """Grace where nobody has said another: the parent is gone, or the command has left processes behind."""
 LOOK_S = 0.02
 """How often processes are looked for that have to be killed."""
+WATCH_S = 0.1
+"""How often it is looked at how much they use, if there are limits."""
 PASSES_MAX = 100
 """How often processes are stopped that go on forking, before those that are known are killed."""
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -72,10 +76,51 @@ def send(pids: list[int], number: int) -> None:
             continue
 
 
+class Limits:
+    """What the command and all that it has started may use together."""
+
+    def __init__(self, text: str) -> None:
+        memory, processes, seconds = (text + ",,").split(",")[:3]
+        self.memory = int(memory) if memory else None
+        self.processes = int(processes) if processes else None
+        self.seconds = float(seconds) if seconds else None
+
+    @property
+    def are_watched(self) -> bool:
+        """Whether it is to be looked at what they use."""
+        return self.memory is not None or self.processes is not None
+
+    def restrict(self) -> None:
+        """In the command, before it is run: have the system refuse more memory to each process."""
+        if self.memory is not None:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_DATA, (self.memory, self.memory))
+
+    def passed(self, pids: list[int]) -> str:
+        """Which limit these processes are past; empty if none."""
+        if self.processes is not None and len(pids) > self.processes:
+            return f"more than {self.processes} processes"
+        if self.memory is not None and sum(resident(pid) for pid in pids) > self.memory:
+            return f"more than {self.memory / 1e6:g} MB of memory"
+        return ""
+
+
+def resident(pid: int) -> int:
+    """Return how much memory a process has, in bytes."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:  # noqa: PTH123  # as above
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):  # it has ended meanwhile
+        return 0
+
+
 class Keeper:
     """Runs a command, and ends it with all its descendants."""
 
-    def __init__(self, control: int, status: int, linger_s: float) -> None:
+    def __init__(self, control: int, status: int, linger_s: float, limits: str = "") -> None:
+        self._limits = Limits(limits)
+        self._look_at = self._over_at = inf  # when it is to be looked at what they use, and when they end
         self._control: int | None = control
         self._status = status
         self._linger_s = linger_s
@@ -96,6 +141,10 @@ class Keeper:
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._command = self._fork(command)
+        if self._limits.seconds is not None:
+            self._over_at = time.monotonic() + self._limits.seconds
+        if self._limits.are_watched:
+            self._look_at = time.monotonic() + WATCH_S
         signal.signal(signal.SIGTERM, lambda *_: self._end(GRACE_S))
         self._let_go()
         while self._reap():
@@ -110,6 +159,7 @@ class Keeper:
                 prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
                 for one in (signal.SIGPIPE, signal.SIGINT, signal.SIGCHLD):  # Python sets these otherwise
                     signal.signal(one, signal.SIG_DFL)
+                self._limits.restrict()
                 if os.getppid() == keeper:
                     os.execvp(command[0], command)
             except OSError as error:
@@ -126,7 +176,7 @@ class Keeper:
 
     def _wait(self, wake: int) -> None:
         """Wait for a signal, a word of the parent or the next moment."""
-        until = min(self._kill_at, self._linger_until)
+        until = min(self._kill_at, self._linger_until, self._look_at, self._over_at)
         if until <= time.monotonic():  # all are being killed
             until = time.monotonic() + LOOK_S
         files = [wake] if self._control is None else [wake, self._control]
@@ -178,8 +228,22 @@ class Keeper:
                 self._has_termed = True
                 send(descendants(os.getpid()), signal.SIGTERM)
             self._linger_until = inf if self._is_ending else self._linger_until
+        self._watch(now)
         if self._kill_at <= now:
             self._kill()
+
+    def _watch(self, now: float) -> None:
+        """End everything at once that is past its limits."""
+        if now < min(self._look_at, self._over_at):
+            return
+        problem = f"more than {self._limits.seconds:g} s" if now >= self._over_at else ""
+        if now >= self._look_at:
+            self._look_at = now + WATCH_S
+            problem = problem or self._limits.passed(descendants(os.getpid()))
+        if problem:
+            self._look_at = self._over_at = inf
+            self._say(f"limit {problem}")
+            self._is_ending, self._kill_at = True, now
 
     def _kill(self) -> None:
         """Kill everything; stopped first, as one that forks without end would outrun its killer."""
@@ -202,11 +266,11 @@ class Keeper:
 
 def main(arguments: list[str]) -> None:
     """Run the command behind the pipes and the linger time."""
-    control, status, linger_s, *command = arguments
+    control, status, linger_s, limits, *command = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the parent says when it is time
     for one in (int(control), int(status)):
         os.set_inheritable(one, False)
-    Keeper(int(control), int(status), float(linger_s)).run(command)
+    Keeper(int(control), int(status), float(linger_s), limits).run(command)
 
 
 if __name__ == "__main__":

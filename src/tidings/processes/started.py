@@ -32,7 +32,22 @@ POLL_S = 0.05
 """How often a process is looked at on a system that does not tell when it ends."""
 KEEPER = str(Path(__file__).with_name("keeper.py"))
 
+PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
+
 File = int | IO[Any] | None
+
+
+class ProcessLimits(NamedTuple):
+    """What a process and all that it has started may use together: bytes, processes and seconds."""
+
+    memory: int | None = None
+    processes: int | None = None
+    seconds: float | None = None
+
+    @property
+    def argument(self) -> str:
+        """How the keeper is given them."""
+        return ",".join("" if one is None else str(one) for one in self)
 
 
 class ProcessEnd(NamedTuple):
@@ -168,8 +183,11 @@ class StartedProcess:
         pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
         figures = {b"code": -int(signal.SIGKILL), b"gone": 0}
         async for line in reader:
-            name, _, number = line.partition(b" ")
-            figures[name] = int(number)
+            name, _, figure = line.strip().partition(b" ")
+            if name == b"limit":
+                self._reason = self._reason or figure.decode()
+            else:
+                figures[name] = int(figure)
         pipe.close()
         self._hang_up()
         await asyncio.to_thread(self._process.wait)
@@ -211,11 +229,13 @@ def start(
     contained: bool = True,
     own_group: bool = True,
     linger_s: float | None = None,
+    limits: ProcessLimits | None = None,
 ) -> StartedProcess:
     """Start a program; OSError if it can't be. To be followed by `open`, where its output is read.
 
     `environment` is added to that of this process. Without `own_group` it stays in the process group of this
-    one, for programs that use the terminal.
+    one, for programs that use the terminal. A contained one that is past its limits is killed at once, with
+    all that it has started; the reason of its end says which limit it was.
     """
     # Popen does not yield to the loop: a cancellation while the process starts would leave it behind.
     options: dict[str, Any] = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
@@ -235,6 +255,7 @@ def start(
         str(heard),
         str(said),
         str(LINGER_S if linger_s is None else linger_s),
+        (limits or ProcessLimits()).argument,
     )
     try:
         process = subprocess.Popen([*keeper, *command], pass_fds=(heard, said), **options)

@@ -1,0 +1,96 @@
+"""Groups whose home is another node: requests that name it, such as `trip@kitchen`, are asked there.
+
+The node that is asked is a client of the home, as it is for queues. So agents may be anywhere where their
+node knows the home. What it answers has the names that are used here, which end in `@kitchen` too. Rights are
+checked twice: here by the rules of the user, there by those of this node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from tidings.agents.arguments import AgentLife, EnterAgent, StopAgents, WatchGroup, WhichGroup
+from tidings.agents.news import WATCH_S
+from tidings.agents.rights import check_may, check_may_see
+from tidings.errors import AgentError, TidingsError
+from tidings.peers.backend import Peers
+from tidings.peers.peer_client import AWAY_S, PeerClient
+from tidings.protocol.access import Principal
+from tidings.replies import Deferred
+
+_FIELDS: dict[type, str] = {
+    WhichGroup: "group",
+    WatchGroup: "group",
+    EnterAgent: "group",
+    StopAgents: "which",
+}
+"""The field that names a group or an agent; lives have `agent`."""
+_RIGHTS = {
+    "agent.enter": "entered",
+    "agent.seal": "entered",
+    "agent.more": "granted",
+    "agent.stop": "stop",
+    "agent.exempt": "released",
+    "agent.extend": "renewed",
+}
+"""The events that one must be allowed to publish for it; with other operations, one has a cookie or sees."""
+_SEES = "agent.show", "agent.watch"
+
+
+class Elsewhere:
+    """Asks the homes of groups that are elsewhere."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    def of(self, request: Any) -> tuple[Any, PeerClient | None] | None:
+        """The request without the node that it names, and the client of that, unless it is this node.
+
+        None if it names no node that is known: then a name may have an `@` of its own.
+        """
+        field = "agent" if isinstance(request, AgentLife) else _FIELDS.get(type(request), "")
+        name, _, node = (getattr(request, field) if field else "").rpartition("@")
+        if not name:
+            return None
+        registry = self._peers.registry
+        peer = registry.find(node)
+        is_own = node in (registry.name, registry.node)
+        if peer is None and not is_own:
+            return None
+        parts = {field: name}
+        if isinstance(request, EnterAgent):
+            parts["parent"] = request.parent.removesuffix(f"@{node}")
+        return structs.replace(request, **parts), None if peer is None or is_own else self._peers.relays[peer]
+
+    def ask(self, principal: Principal, operation: str, request: Any, relay: PeerClient) -> Deferred[Any]:
+        """Have the home do it; Disconnected if it is away."""
+        node = relay.peer.name
+        field = "agent" if isinstance(request, AgentLife) else _FIELDS[type(request)]
+        address = f"{getattr(request, field)}@{node}"
+        if operation in _RIGHTS:
+            check_may(principal, _RIGHTS[operation], address, address)
+        elif operation in _SEES:
+            check_may_see(principal, address, address)
+        arguments = msgspec.to_builtins(request, builtin_types=(bytes,))
+        wait_s = AWAY_S + WATCH_S if operation == "agent.watch" else AWAY_S
+
+        def named(error: TidingsError) -> TidingsError:
+            if isinstance(error, AgentError):
+                return type(error)(f"{error.agent}@{node}", error.problem)
+            return error
+
+        return relay.ask(operation, arguments, wait_s).map(lambda reply: qualified(reply, node), named)
+
+
+def qualified(reply: Any, node: str) -> Any:
+    """Return an answer of another node with the names that are used here."""
+    if not isinstance(reply, dict):
+        return reply
+    ends = f"@{node}"
+    named = {key: f"{reply[key]}{ends}" for key in ("agent", "group", "parent") if reply.get(key)}
+    agents = reply.get("agents")
+    below = {"agents": [qualified(one, node) for one in agents]} if isinstance(agents, list) else {}
+    return {**reply, **named, **below}
