@@ -24,7 +24,7 @@ PACKAGE = "tidings.client"
 START = "opening"
 
 INTERNAL = {
-    "Bus": {"group", "join_group", "location"},  # its agents are coroutines, and live in the loop of their bus
+    "Bus": {"group", "join_group", "location"},  # for agents that are coroutines of its loop
     "FederatedSpace": {"spaces"},
     "Interest": {"changed", "ended"},
     "Queue": {"hold"},

@@ -295,3 +295,18 @@ def test_a_node_runs_the_agents_that_it_was_told_to_trust(
             assert group.results["Glutton"] == "ate bread"
 
     run(work())
+
+
+def test_a_step_that_has_ended_too_many_locations_is_the_end_of_its_agent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidings.client.location.TRIES_MAX", 0)
+
+    async def work() -> GroupInfo:
+        async with tidings.open() as bus, bus.location(Traveller):
+            async with bus.group("trip") as group:
+                await group.start(Traveller, Tour())
+            return group.info
+
+    (one,) = run(work()).agents
+    assert (one.reason, one.problem) == ("error", "its step has ended 0 locations")

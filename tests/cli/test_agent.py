@@ -165,3 +165,29 @@ def test_without_groups_the_lists_say_so(tmp_path: Path) -> None:
     with NodeProcess(tmp_path) as node:
         assert run_command("agent", "list", "--node", node.address)[2] == "no groups\n"
         assert run_command("lease", "list", "--node", node.address)[2] == "no leases\n"
+
+
+def test_an_agent_of_a_class_is_started_and_followed_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    with NodeProcess(tmp_path, agents="agents.travellers:Traveller") as node:
+        at = "--node", node.address
+        options = "--state", '{"cost": 1}', "--budget", "usd=2", "--json"
+        started = "trip", "agents.travellers:Traveller", *options, *at
+        code, output, errors = run_command("agent", "start", *started)
+        assert code == 0, errors
+        agent = json.loads(output)["agent"]
+        code, output, errors = run_command("agent", "follow", "trip", "--json", *at)
+        assert code == 0, errors
+        seen = [json.loads(line) for line in output.splitlines()]
+        _, table, _ = run_command("agent", "follow", "trip", *at)
+        code, _, errors = run_command("agent", "start", "trip", "os:system", *at)
+        assert (code, "trusts this class" in errors) == (2, True)
+        code, _, errors = run_command("agent", "start", "trip", "a:B", "--state", "{", *at)
+        assert (code, "--state is no JSON" in errors) == (2, True)
+    assert [one["type"] for one in seen][:3] == ["agent.opened", "agent.entered", "agent.entered"]
+    assert {"agent.spent", "agent.resulted", "agent.ended", "agent.closed"} <= {one["type"] for one in seen}
+    assert {one["agent"] for one in seen if "agent" in one} == {agent}
+    assert "spent Traveller" in table
+    assert "1 usd" in table

@@ -6,21 +6,36 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from tidings.agents.arguments import AgentInfo, GroupInfo
+from tidings.agents.conditions import any_of
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.options import Json, argument, option
 from tidings.cli.printing import add_row, new_table, print_found, print_json, print_result, shown, to_json
+from tidings.client.agents import LEASE_S, AgentGroup
+from tidings.errors import GroupNotFound, UserError
+from tidings.event import Event
+from tidings.filters import Filter
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from tidings.client import Bus
 
 app = typer.Typer(no_args_is_help=True)
 
 Which = Annotated[str, argument("GROUP", "The group, by its id or name.")]
 Target = Annotated[
     str, argument("TARGET", "A group, by id or name, or an agent, by id, with those below it.")
+]
+Kind = Annotated[str, argument("CLASS", "The class, by import path: trips.agents:Hotels.")]
+AgentName = Annotated[str, option("--name", "NAME", "What the agent is called.", show_default="the class")]
+At = Annotated[str, option("--at", "NODE", "Where it begins.", show_default="this node")]
+State = Annotated[str, option("--state", "JSON", "Its state.")]
+Budget = Annotated[
+    list[str] | None, option("--budget", "UNIT=AMOUNT", "Its share of the budget; may be repeated.")
 ]
 All = Annotated[bool, option("--all", "Show also groups that have ended.")]
 
@@ -43,17 +58,24 @@ def _groups(found: Sequence[GroupInfo]) -> Table:
     return table
 
 
-@app.command()
-@connects
-async def show(group: Which, json: Json = False) -> None:
-    """Show a group: its condition, its members, where they are, and why they have ended."""
+async def _shown(group: str, json: bool) -> GroupInfo | None:
+    """Fetch a group, and print how it stands, or all of it with `json`, after which nothing is left to do."""
     async with bus_of() as bus:
         found = await bus.group_info(group)
     if json:
         print_json(found)
-        return
+        return None
     typer.echo(headline(found))
-    print_found(found.agents, json, to_json, _agents, "no members")
+    return found
+
+
+@app.command()
+@connects
+async def show(group: Which, json: Json = False) -> None:
+    """Show a group: its condition, its members, where they are, and why they have ended."""
+    found = await _shown(group, json)
+    if found is not None:
+        print_found(found.agents, json, to_json, _agents, "no members")
 
 
 def _agents(found: Sequence[AgentInfo]) -> Table:
@@ -71,14 +93,77 @@ def _agents(found: Sequence[AgentInfo]) -> Table:
 @connects
 async def tree(group: Which, json: Json = False) -> None:
     """Draw a group: who has started whom, from when until when, and why each has ended."""
+    found = await _shown(group, json)
+    for line in drawn(found.agents) if found is not None else ():
+        typer.echo(line)
+
+
+@app.command()
+@connects
+async def start(
+    group: Which,
+    kind: Kind,
+    name: AgentName = "",
+    at: At = "",
+    state: State = "{}",
+    budget: Budget = None,
+    json: Json = False,
+) -> None:
+    """Start an agent that moves, of a class that a node trusts: tidings agent start trip trips:Hotels --at b
+
+    A group that is not there, or has ended, is opened: it ends with the first result. The class is not
+    imported here.
+    """
+    share = parse_amounts(budget or [])
+    async with bus_of() as bus:
+        wanted = await open_group(bus, group, share)
+        given = _decoded(state)
+        await wanted.class_at(kind, at)  # before a group is opened for it
+        await wanted.listen()
+        try:
+            agent = await wanted.start(kind, given, name=name, at=at, budget=share)
+        finally:
+            await wanted.hang_up()
+    print_result({"agent": agent}, agent, json)
+
+
+def _decoded(state: str) -> object:
+    try:
+        return msgspec.json.decode(state)
+    except msgspec.DecodeError as error:
+        raise UserError(f"--state is no JSON: {error}") from None
+
+
+@app.command()
+@connects
+async def follow(group: Which, json: Json = False) -> None:
+    """Show what happens in a group, from its beginning to its end, as the log has it."""
     async with bus_of() as bus:
         found = await bus.group_info(group)
-    if json:
-        print_json(found)
-        return
-    typer.echo(headline(found))
-    for line in drawn(found.agents):
-        typer.echo(line)
+        where = Filter("type LIKE 'agent.%' AND group = :group", group=found.group)
+        async with bus.subscribe(
+            where, since=datetime.fromtimestamp(found.opened_us / 1e6, UTC), passive=True
+        ) as events:
+            async for event in events:
+                if json:
+                    print_json({**event.attributes, "type": event.type, "time": event.time})
+                else:
+                    typer.echo(told_event(event))
+                if event.type == "agent.closed":
+                    return
+
+
+def told_event(event: Event) -> str:
+    """Return a line that says what has happened in a group."""
+    names = "agent_name", "reason", "problem", "what", "step", "where"
+    parts = [shown(str(event[name])) for name in names if name in event]
+    money = [
+        f"{event[name]:g} {name.removeprefix('amount.')}"
+        for name in event.attributes
+        if name[:7] == "amount."
+    ]
+    moment = event.time.strftime("%H:%M:%S.%f")[:-3]
+    return " ".join([moment, event.type.removeprefix("agent."), *parts, *money])
 
 
 @app.command()
@@ -119,6 +204,33 @@ def _costs(found: GroupInfo, sums: dict[str, dict[str, float]]) -> Table:
                     *("" if part is None else f"{part.get(unit, 0):g}" for part in parts),
                 )
     return table
+
+
+async def open_group(
+    bus: Bus, group: str, budget: dict[str, float], timeout_s: float | None = None, lease_s: float = LEASE_S
+) -> AgentGroup:
+    """The group of this id or name, or a new one that ends with its first result."""
+    try:
+        found = await bus.group_info(group)
+    except GroupNotFound:
+        found = None
+    if found is not None and found.phase == "open":
+        return bus.join_group(found.group, lease_s=lease_s)
+    return bus.group(group, any_of(), timeout_s=timeout_s, budget=budget, lease_s=lease_s)
+
+
+def parse_amounts(given: list[str]) -> dict[str, float]:
+    """Read the values of --budget."""
+    found: dict[str, float] = {}
+    for one in given:
+        unit, equals, value = one.partition("=")
+        try:
+            found[unit] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals or not unit:
+            raise UserError(f"--budget is UNIT=AMOUNT, such as usd=5, not {one!r}")
+    return found
 
 
 def amounts(given: dict[str, float]) -> str:

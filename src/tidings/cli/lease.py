@@ -14,21 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.agents.arguments import AgentInfo
-from tidings.agents.conditions import any_of
-from tidings.cli.agent import amounts
+from tidings.cli.agent import Budget, amounts, open_group, parse_amounts
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.options import Json, argument, option, seconds
 from tidings.cli.printing import add_row, new_table, print_found, print_json, print_result, shown, to_json
 from tidings.client.agent import Member
 from tidings.client.agents import AgentGroup
-from tidings.errors import GroupNotFound, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.table import Table
 
-    from tidings.client import Bus
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -45,9 +42,6 @@ Command = Annotated[list[str], argument("COMMAND", "The program and its argument
 AgentName = Annotated[str, option("--agent", "NAME", "What the agent is called.", show_default="the program")]
 LeaseTime = Annotated[float, seconds("--lease", "How long it may live when the group can't be asked.")]
 Timeout = Annotated[float | None, seconds("--timeout", "For a new group: end it after so long.")]
-Budget = Annotated[
-    list[str] | None, option("--budget", "UNIT=AMOUNT", "Its share of the budget; may be repeated.")
-]
 Which = Annotated[str, argument("TARGET", "An agent, by id, or a group, by id or name.")]
 OnlyGroup = Annotated[str, argument("GROUP", "Only the members of this group.")]
 
@@ -68,9 +62,9 @@ async def run(
     It gets SIGTERM when the group ends or the lease is over, and after the grace SIGKILL; so does all that it
     has started. It finds its group in TIDINGS_GROUP. The exit code is that of COMMAND, or 3 if it was ended.
     """
-    share = _amounts(budget or [])
+    share = parse_amounts(budget or [])
     async with bus_of(reconnect=True) as bus:
-        wanted = await _group(bus, group or command[0], timeout, share, lease)
+        wanted = await open_group(bus, group or command[0], share, timeout, lease)
         async with wanted:
             member = await _start(wanted, command, agent, share, lease, json)
             await member.wait()
@@ -85,19 +79,6 @@ async def run(
         raise typer.Exit(ENDED_EXIT)
     if code:
         raise typer.Exit(code if code > 0 else 128 - code)
-
-
-async def _group(
-    bus: Bus, group: str, timeout_s: float | None, budget: dict[str, float], lease_s: float
-) -> AgentGroup:
-    """The group of this id or name, or a new one."""
-    try:
-        found = await bus.group_info(group)
-    except GroupNotFound:
-        found = None
-    if found is not None and found.phase == "open":
-        return bus.join_group(found.group, lease_s=lease_s)
-    return bus.group(group, any_of(), timeout_s=timeout_s, budget=budget, lease_s=lease_s)
 
 
 async def _start(
@@ -117,19 +98,6 @@ async def _start(
     bound = f"if the group can't be asked, it ends after {terms.orphan_s_max:g} s at most"
     typer.echo(f"agent {terms.agent} of group {group.id}: lease {terms.lease_s:g} s; {bound}", err=True)
     return member
-
-
-def _amounts(given: list[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for one in given:
-        unit, equals, value = one.partition("=")
-        try:
-            found[unit] = float(value)
-        except ValueError:
-            equals = ""
-        if not equals or not unit:
-            raise UserError(f"--budget is UNIT=AMOUNT, such as usd=5, not {one!r}")
-    return found
 
 
 @app.command("list")

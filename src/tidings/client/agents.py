@@ -256,7 +256,7 @@ class AgentGroup:
         It is put into the queue `agents` of this node, or of the node `at`, whose location must trust the
         class. It begins with the first step, or with `step`.
         """
-        known = await self._known_class(kind, at)
+        known = await self.class_at(kind, at)
         packed_state = pack_state(name or known.kind, state)
         name = name or known.kind.rpartition(":")[2]
         _, life = await self._enter("mobile", name, budget, lease_s, parent)
@@ -276,7 +276,7 @@ class AgentGroup:
         await Putter(self._link, f"{AGENTS}@{at}" if at else AGENTS).put(packed(image), None, None)
         return life.terms.agent
 
-    async def _known_class(self, kind: type[MobileAgent] | str, at: str) -> AgentClassInfo:
+    async def class_at(self, kind: type[MobileAgent] | str, at: str) -> AgentClassInfo:
         """What a location says of a class; AgentError if none trusts it."""
         wanted = kind if isinstance(kind, str) else kind_of(kind)
         reply = await self._link.call("agent.classes", {"node": at}, None, "again")
