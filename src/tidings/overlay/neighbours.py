@@ -78,7 +78,7 @@ class NeighbourLink:
         self.meets_here = self.meets_there = False  # each node exchanges what it carries, by its greeting
         self.only_here = self.only_there = False  # and wants the link for nothing else
         self.is_up = False
-        self.has_stood_by = False  # it was in use, and then not, since it came up
+        self.is_anew = False  # what both greeted each other with holds no more, or it has stood by since
 
     @property
     def is_meeting(self) -> bool:

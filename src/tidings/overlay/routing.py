@@ -184,9 +184,12 @@ class Routing:
 
     def lend(self, neighbour: Neighbour, text: str, passive: bool) -> None:
         """Let a neighbour that can't be asked want something more, until it announces what it wants."""
-        if neighbour.table is not None and text not in neighbour.table.entries:
+        is_mute = neighbour.announcer.state == "down"  # else it says by itself what it wants
+        if is_mute and neighbour.table is not None and text not in neighbour.table.entries:
             neighbour.table.add(text, passive, rights_of(self._broker, neighbour))
             self.spreading.announce(neighbour, text)
+            if neighbour.link is not None:  # it has greeted, and its greeting was compared with less
+                neighbour.link.is_anew, neighbour.link.is_table_same = True, False
 
     def _begin_anew(self, neighbour: Neighbour) -> None:
         """Begin the streams over a link anew, as its sides have changed, and give it what comes again."""
@@ -315,11 +318,11 @@ class Routing:
         # stood by since then the neighbour is to hear of that: it may have to say again what it has in mind.
         if neighbour.offerer.state == "down":
             digest, is_agreed = link.offers_there
-            neighbour.offerer.up(link.connection, digest, is_agreed and not link.has_stood_by)
+            neighbour.offerer.up(link.connection, digest, is_agreed and not link.is_anew)
             link.offers_there = UNKNOWN
         if neighbour.has_offered and neighbour.announcer.state == "down":
             digest, is_agreed = link.table_there
-            neighbour.announcer.up(link.connection, digest, is_agreed and not link.has_stood_by)
+            neighbour.announcer.up(link.connection, digest, is_agreed and not link.is_anew)
             link.table_there = UNKNOWN
 
     def take_later(self, neighbour: Neighbour, link: NeighbourLink) -> None:
@@ -343,7 +346,7 @@ class Routing:
         neighbour.has_offered = False
         neighbour.questions.clear()
         if neighbour.link is not None:
-            neighbour.link.has_stood_by = True
+            neighbour.link.is_anew = True
 
     def open_link(self, neighbour: Neighbour, session: Session, wanted: SubscribeRequest) -> LinkConsumer:
         """A neighbour begins to take events."""

@@ -142,8 +142,12 @@ class Wholeness:
         return False
 
     def _lent(self, question: WholeQuestion, node: str) -> None:
-        """A neighbour that can't answer has got what the one that asks wants: look at the question again."""
-        self._later(0.0, partial(question.answered.add, node))
+        """A neighbour that can't answer has got what the one that asks wants: look at the question again.
+
+        If it can by now, it may not have got all, and is asked.
+        """
+        noted = question.answered.add if self._topology.is_lost(node) else question.asked.discard
+        self._later(0.0, partial(noted, node))
 
     def _pass_on(self, question: WholeQuestion, other: Neighbour) -> None:
         """Ask another neighbour the same; again a little later, if it does not answer."""
