@@ -5,6 +5,22 @@ from __future__ import annotations
 from overlay.network import Network
 
 
+def test_a_subscription_is_not_in_force_by_the_word_of_a_node_that_knows_another_tree() -> None:
+    """b answers a only when both know the same nodes on either side of their link."""
+    net = Network(("a", "b"))
+    app = net.app("a")
+    app.subscribe("x > 0")
+    places = net["b"].core.overlay.routing._places
+    sides, places._sides = places._sides, dict.fromkeys(places._sides, (1, 2))
+    told = app.ask("in_force")
+    net.run(3)
+    assert told == []
+    places._sides = sides
+    net.run(1)
+    assert sorted(told[0]["nodes"]) == ["a", "b"]
+    assert told[0]["missing"] == []
+
+
 def test_what_a_neighbour_is_taken_to_want_after_it_has_greeted_is_taken_back() -> None:
     """a has greeted b with the digest of the table that b has; then b takes it to want what others do."""
     net = Network(("a", "b"))

@@ -26,7 +26,7 @@ from tidings.event import Batch
 from tidings.filters import Filter
 from tidings.matching import Index
 from tidings.overlay.neighbours import KnownNeighbours, Later, Neighbour, rights_of
-from tidings.overlay.waiting import ask
+from tidings.overlay.waiting import SidesOf, ask
 from tidings.protocol.arguments import InForce
 from tidings.protocol.broker import Broker
 from tidings.store.interface import RecordKind
@@ -61,10 +61,11 @@ class _Expected:
 class NewOffers:
     """Offers to the neighbours of a node, from when they are announced until they may go."""
 
-    def __init__(self, broker: Broker, known: KnownNeighbours, later: Later) -> None:
+    def __init__(self, broker: Broker, known: KnownNeighbours, later: Later, sides_of: SidesOf) -> None:
         self._broker = broker
         self._known = known
         self._later = later
+        self._sides_of = sides_of
         self._expected: dict[Neighbour, _Expected] = {}
         self._offered: dict[tuple[Neighbour, Hashable], Filter] = {}
         self._ending: dict[tuple[Neighbour, Hashable], int] = {}  # with the position to be stored before
@@ -139,7 +140,7 @@ class NewOffers:
             is_there = neighbour.is_up and neighbour.is_in_tree
             if expected.filters and expected.asked is None and is_there:
                 expected.asked = list(expected.filters)
-                reply = ask(neighbour, True, [], self._later)
+                reply = ask(neighbour, True, [], self._later, self._sides_of)
                 reply.then(partial(self._told, neighbour, expected), lambda _error: None)
         for (neighbour, key), position in list(self._ending.items()):
             if self._may_go(neighbour, key, position):

@@ -18,7 +18,7 @@ from tidings.event.relayed import RelayedBatch
 from tidings.overlay.announcing import Announcer
 from tidings.overlay.inboxes import InboxRoutes
 from tidings.overlay.intake import Intake
-from tidings.overlay.moving import Places, mirrored
+from tidings.overlay.moving import Places, Sides, mirrored
 from tidings.overlay.neighbours import (
     NEIGHBOURS,
     UNKNOWN,
@@ -69,7 +69,7 @@ class Routing:
         self._topology = topology
         self._numbers = numbers
         self._later = later
-        self.new_offers = NewOffers(broker, known, later)
+        self.new_offers = NewOffers(broker, known, later, self.sides)
         self._tolerate = settings.tolerate
         self.spreading = Spreading(broker, known, self.new_offers, settings.offers_all)
         stored = NEIGHBOURS.known(broker.state)
@@ -348,12 +348,19 @@ class Routing:
         if neighbour.link is not None:
             neighbour.link.is_anew = True
 
+    def sides(self, node: str) -> Sides | None:
+        """Return the sides of the link to a neighbour, as the tree is now; None if it is not in the tree."""
+        return self._places.sides(node)
+
+    def check_sides(self, neighbour: Neighbour, sides: Sides | None) -> None:
+        """Refuse what a neighbour asks that knows another tree."""
+        if mirrored(sides) != self._places.sides(neighbour.node):
+            raise Refused("exists", "the sides of the link are others here, for now")
+
     def open_link(self, neighbour: Neighbour, session: Session, wanted: SubscribeRequest) -> LinkConsumer:
         """A neighbour begins to take events."""
         node, cursor = neighbour.node, self._active(neighbour)
-        if mirrored(wanted.sides) != self._places.sides(node):
-            raise Refused("exists", "the sides of the link are others here, for now")
-
+        self.check_sides(neighbour, wanted.sides)
         if wanted.again:
             cursor.begin_again()
 

@@ -94,6 +94,7 @@ class InForceBehind(InForceRequest, frozen=True):
     """The arguments of `link.in_force`."""
 
     settled: bool = False  # whether the caller is to have stored all up to these numbers
+    sides: Sides | None = None  # of the link, as the caller has them; not there in releases before
 
 
 class WholeRequest(Struct, frozen=True):
@@ -411,6 +412,8 @@ class Overlay(Service):
     def _ask_behind(self, asked: IncomingRequest, request: InForceBehind) -> Deferred[Any]:
         """The same of all that a neighbour has announced, at this node and those behind it."""
         neighbour = self.linking.caller(asked.session)
+        if request.sides is not None:
+            self.routing.check_sides(neighbour, request.sides)
         found = self.in_force(neighbour, request.of_offers, request.settled)
         if request.settled:
             found = after(found, partial(self._settling.wait, neighbour))
@@ -429,7 +432,8 @@ class Overlay(Service):
         is_alone = self.topology.names.get(broker.name) is not None  # two nodes may have one name
         own = InForce({broker.name if is_alone else broker.node: (self.numbers.epoch, broker.position)})
         others = [one for one in self.neighbours.in_tree if one is not asking]
-        asked = [ask(one, of_offers, self._names_behind(one), self.later, settled) for one in others]
+        about = self.later, self.routing.sides
+        asked = [ask(one, of_offers, self._names_behind(one), *about, settled) for one in others]
         if of_offers:
             heard = self.routing.new_offers.heard
             asked = [reply.map(partial(heard, one)) for one, reply in zip(others, asked, strict=True)]

@@ -2,8 +2,9 @@
 
 A subscription is *in force* for the events that a node takes in from a number on: all above it come. A node
 asks each neighbour, behind what it has announced to it; the neighbour asks its own other neighbours in the
-same way, and answers when all have. On a tree that ends by itself. A link that is cut answers nothing, so it
-is named as missing, with all nodes behind it.
+same way, and answers when all have. On a tree that ends by itself. It is asked again while the two ends see
+other sides of their link (`moving.py`): events could come another way than the one that is asked. A link that
+is cut answers nothing, so it is named as missing, with all nodes behind it.
 
 An advertisement is in force when each node has announced back what its subscribers want of it.
 
@@ -20,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from tidings.errors import Refused, TidingsError
+from tidings.overlay.moving import Sides
 from tidings.overlay.neighbours import Later, Neighbour
 from tidings.overlay.relaying import LinkCursor
 from tidings.protocol.arguments import InForce
@@ -29,10 +31,20 @@ HELD_S = 15.0
 """How long a client waits at most for the answer whether all other nodes have what it has sent."""
 ANSWER_S = 20.0
 """How long a neighbour may take to answer for all that lies behind it; then it is missing."""
+AGAIN_S = 0.1
+"""How long to wait before a neighbour is asked again that knows another tree."""
+
+SidesOf = Callable[[str], Sides | None]
+"""Returns the sides of the link to a neighbour, as the tree is now."""
 
 
 def ask(
-    neighbour: Neighbour, of_offers: bool, missing: list[str], later: Later, settled: bool = False
+    neighbour: Neighbour,
+    of_offers: bool,
+    missing: list[str],
+    later: Later,
+    sides_of: SidesOf,
+    settled: bool = False,
 ) -> Deferred[InForce]:
     """Ask a neighbour from which numbers on all that was announced to it so far is in force.
 
@@ -52,13 +64,19 @@ def ask(
         except msgspec.ValidationError:
             fail()
 
-    def known(_none: None) -> None:
+    def refused(error: TidingsError) -> None:
+        if isinstance(error, Refused) and error.code == "exists" and not reply.is_over:
+            later(AGAIN_S, known)
+        else:
+            fail()
+
+    def known(_none: None = None) -> None:
         if link is None or neighbour.link is not link:
             fail()
             return
-        arguments = {"of_offers": of_offers, "settled": settled}
+        arguments = {"of_offers": of_offers, "settled": settled, "sides": sides_of(neighbour.node)}
         call = link.connection.request("link.in_force", arguments, "fail")
-        call.then(answered, fail)
+        call.then(answered, refused)
         link.flush()
 
     if link is None or not link.is_up:

@@ -7,8 +7,9 @@ neighbour. At the end each reliable
 event that a durable subscription was promised has arrived there.
 
 A promise begins where the subscription is *in force*: the table of its node there, and at each hop between,
-covers its filter on the disk and in memory, and so does what the hop before has announced last. Or its own
-node has replied that it is. From then on only the subscription's end may take that back.
+covers its filter on the disk and in memory, and so does what the hop before has announced last; and each hop
+knows that as its way back to the subscription. Or its own node has replied that it is. From then on only the
+subscription's end may take that back.
 """
 
 from __future__ import annotations
@@ -138,6 +139,7 @@ class OverlayAccount:
     def _reaches(self, one: SubscriptionAccount, node: str) -> bool:
         """Whether all tables on the way from a subscription to a node cover its filter."""
         here, there = self._nodes[one.node], self._nodes[node]
+        home = here
         known = {other.broker.node: other for other in self._nodes.values() if other.is_up}
         for _ in self._nodes:
             if here is there:
@@ -147,6 +149,8 @@ class OverlayAccount:
             following = known.get(here.core.overlay.topology.way(there.broker.node) or "")
             if following is None or not _is_announced(one.filter, here, following):
                 return False
+            if following.core.overlay.topology.way(home.broker.node) != here.broker.node:
+                return False  # what it has is not for the subscription: the nodes know other trees for now
             here = following
         return False
 
