@@ -69,6 +69,24 @@ def test_a_standby_link_takes_over_when_another_is_lost() -> None:
     assert edges(net, "a") == {("a", "b"), ("a", "c")}
 
 
+def test_a_new_neighbour_gets_what_the_dead_one_had_and_it_had_not() -> None:
+    """b has confirmed that it has stored 1 and 2, and dies before c has them: a still keeps them for c."""
+    net = network(("b", "a"), ("c", "b"), spare=[("c", "a")])
+    got = net.app("c").subscribe(durable="d")
+    app = net.app("a")
+    net.run()
+    net.cut("b", "c")
+    app.publish(1, 2)
+    net.run(0.5)
+    cursor = net.neighbour("a", "b").cursor
+    assert cursor is not None
+    assert cursor.acknowledged > cursor.released
+    net["b"].die()
+    net.run(LONG_S)
+    assert ("a", "c") in edges(net, "a")
+    assert got.values == [1, 2]
+
+
 def test_the_star() -> None:
     """d was cut off from a, which dies: d gets from b what c has published, though b has had it."""
     net = network(("b", "a"), ("c", "a"), ("d", "a"), spare=[("c", "b"), ("d", "b")])
