@@ -82,3 +82,14 @@ def test_a_scenario_or_a_strategy_that_there_is_not_is_refused():
         adhoc_run(0, scenario="moon")
     with pytest.raises(UserError, match="direct"):
         adhoc_run(0, strategy="magic")
+
+
+def test_messages_to_an_area_are_delivered_by_the_hosts_within_and_by_no_others():
+    found = {
+        strategy: adhoc_run(2, scenario="area", strategy=strategy, duration=0.5)
+        for strategy in ("direct", "epidemic")
+    }
+    for one in found.values():
+        assert one["delivered_outside"] == 0
+        assert 0 < one["delivered"] <= one["hosts_within"]
+    assert found["direct"]["delivery"] < found["epidemic"]["delivery"]

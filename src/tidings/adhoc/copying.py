@@ -53,7 +53,7 @@ class Copies:
                 continue
             is_last = replica.pending == {peer}  # which carries it no further
             copies = 0 if is_last else host.strategy.share(replica, peer, now)
-            if copies > 0 or peer in replica.pending:
+            if copies > 0 or peer in replica.pending or host.is_in(replica.message.area):
                 return self._copy(meeting, replica, copies, now)
         return None
 
@@ -77,9 +77,10 @@ class Copies:
         if part is not message.raw:
             message = replace(message, raw=part)
         meeting.bytes_sent += len(message.raw)
-        return CopyFrame(
-            message, replica.left_s(now), tuple(sorted(replica.pending)), copies, replica.hops + 1, offset
-        )
+        if not copies and message.area:
+            copies = 1  # within the area everybody carries it on, whatever the strategy
+        pending = tuple(sorted(replica.pending))
+        return CopyFrame(message, replica.left_s(now), pending, copies, replica.hops + 1, offset)
 
     def receive(self, meeting: Meeting, frame: CopyFrame, now: float, effects: list[AdhocEffect]) -> None:
         """Take a copy, or a part of one, and say what has come of it."""
@@ -114,6 +115,8 @@ class Copies:
         host.tallies["received", ""] += 1
         expires_at = now + min(frame.left_s, message.ttl_s)
         pending = {one for one in frame.pending if one in message.recipients}
+        if host.is_in(message.area):
+            effects += host.deliver_here(message, frame.hops, now)
         if host.strategy.acknowledges:
             pending -= host.ring.recipients(id).keys()
         receipt = None

@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from tidings.adhoc.effects import AdhocEffect, StoreReplica
-from tidings.adhoc.messages import MessageId
+from tidings.adhoc.messages import EVERYBODY, MessageId
 from tidings.adhoc.proofs import acknowledged
 from tidings.adhoc.ring import Acknowledgement
 
@@ -38,7 +38,10 @@ class HeardDeliveries:
         for one in acknowledgements[max(0, ignored) :]:
             if not 0 < one.left_s < inf or one.recipient in self._host.ring.recipients(one.id):
                 continue
-            if not self._host.proofs.verify(one.recipient, acknowledged(one.id, one.recipient), one.proof):
+            is_of_host = one.recipient != EVERYBODY
+            if not is_of_host or not self._host.proofs.verify(
+                one.recipient, acknowledged(one.id, one.recipient), one.proof
+            ):
                 self._host.tallies["refused", "forged acknowledgement"] += 1
                 continue
             expires_at = now + one.left_s

@@ -16,6 +16,7 @@ from math import inf
 
 from msgspec.structs import replace
 
+from tidings.adhoc.areas import Place, is_within
 from tidings.adhoc.awaiting import AwaitedMessages
 from tidings.adhoc.buffer import ReplicaBuffer
 from tidings.adhoc.copying import Copies
@@ -89,6 +90,7 @@ class AdhocHost:
             PlaceRegistry(self.name, self.proofs, ids.origin.epoch) if registry is None else registry
         )
         self.awaited = AwaitedMessages()
+        self.place: Place | None = None
         self.meetings: dict[str, Meeting] = {}
         self.tallies: Counter[tuple[str, str]] = Counter()
         self.met_at: dict[str, float] = {}
@@ -127,10 +129,12 @@ class AdhocHost:
         destination: str = "",
         reliability: float | None = None,
         size: int | None = None,
+        area: str = "",
     ) -> CarriedMessage:
         """Make a message of this host, signed and with an id; UserError if it can't be.
 
-        `size` is for simulations, which leave out the bytes. Without `ttl_s` it lives for a day.
+        `size` is for simulations, which leave out the bytes. Without `ttl_s` it lives for a day. One to
+        EVERYBODY is for the hosts that are within the `area` during its life.
         """
         origin = self._ids.origin
         assert origin.system is not None
@@ -144,6 +148,7 @@ class AdhocHost:
             reliability=reliability,
             size=len(raw) if size is None else size,
             raw=raw,
+            area=area,
         )
         check_sent(message)
         return replace(message, proof=self.proofs.sign(message.signed))
@@ -152,10 +157,12 @@ class AdhocHost:
         """Send a message of this host; `report_s` is when its failure is reported, by default its life."""
         effects: list[AdhocEffect] = []
         replica = Replica(message, set(message.recipients), now + message.ttl_s, now)
-        if message.persistent:
+        if message.persistent and not message.area:
             self.awaited.watch(message, now + (message.ttl_s if report_s is None else report_s))
         self.tallies["sent", ""] += 1
-        if self.name in replica.pending:
+        if self.is_in(message.area):
+            effects += self.deliver_here(message, 0, now)
+        elif self.name in replica.pending:
             effects += self.take_delivery(message, 0, replica.expires_at, now)
             replica.pending.discard(self.name)
         self.strategy.begin(replica, now)
@@ -252,6 +259,30 @@ class AdhocHost:
         self.buffer.remove(replica.id)
         self.tallies["dropped", reason] += 1
         effects.append(DropReplica(replica, reason))
+
+    # Areas
+
+    def move(self, place: Place | None, now: float) -> list[AdhocEffect]:
+        """Be at a place from now on, and deliver what is carried for it; None if it is not known."""
+        self.place = place
+        effects = self.wake(now)
+        for replica in self.buffer if place is not None else ():
+            message = replica.message
+            if message.area and message.id not in self.seen and self.is_in(message.area):
+                whole = replace(message, raw=self.buffer.raw_of(replica)) if message.size else message
+                effects += self.deliver_here(whole, replica.hops, now)
+        return effects
+
+    def is_in(self, area: str) -> bool:
+        """Whether this host is a recipient of what is sent to an area, '' being none."""
+        return bool(area) and is_within(area, self.place)
+
+    def deliver_here(self, message: CarriedMessage, hops: int, now: float) -> list[AdhocEffect]:
+        """Deliver a message to this area, for the first time; nobody waits for its acknowledgement."""
+        if not self.seen.add(message.id, now):
+            return []
+        self.tallies["delivered", ""] += 1
+        return [DeliverMessage(message, hops)]
 
     # Meeting
 

@@ -16,6 +16,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
+from tidings.adhoc.areas import AREA_LENGTH_MAX, check_area
 from tidings.errors import UserError
 from tidings.event.header import PRIORITY_DEFAULT, PRIORITY_MAX
 from tidings.ids import NUMBER_MAX, make_id
@@ -30,6 +31,8 @@ SIZE_MAX = 64 << 20
 """Bytes of one message."""
 NAME_LENGTH_MAX = 255
 """Characters of the name of a host, a queue or a topic."""
+EVERYBODY = "*"
+"""Recipient of a message to an area; no host has this name, so it is carried until its life ends."""
 HEAD_SIZE = 100
 """About how many bytes a message has beside its event."""
 
@@ -61,22 +64,22 @@ class CarriedMessage(Struct, frozen=True, array_like=True):
     size: Annotated[int, Meta(ge=0, le=SIZE_MAX)] = 0  # bytes of `raw`, also where a simulation leaves it out
     raw: bytes = b""  # the event on the wire
     proof: bytes = b""  # signature of the sender
+    area: Annotated[str, Meta(max_length=AREA_LENGTH_MAX)] = ""  # of those who are its recipients instead
 
     @property
     def signed(self) -> bytes:
         """The bytes that the sender signs: everything but the signature."""
-        return msgspec.msgpack.encode(
-            (
-                self.id,
-                self.recipients,
-                self.ttl_s,
-                self.persistent,
-                self.priority,
-                self.destination,
-                self.reliability,
-                self.raw,
-            )
+        said = (
+            self.id,
+            self.recipients,
+            self.ttl_s,
+            self.persistent,
+            self.priority,
+            self.destination,
+            self.reliability,
+            self.raw,
         )
+        return msgspec.msgpack.encode((*said, self.area) if self.area else said)
 
 
 class Replica:
@@ -140,6 +143,10 @@ def refusal(message: CarriedMessage) -> str | None:
         return "life"
     if not 0 < len(message.recipients) <= RECIPIENTS_MAX:
         return "recipients"
+    if (message.area or EVERYBODY in message.recipients) and not (
+        message.area and message.recipients == (EVERYBODY,)
+    ):
+        return "area"
     if message.raw and message.size != len(message.raw):
         return "size"
     return None
@@ -150,6 +157,10 @@ def check_sent(message: CarriedMessage) -> None:
     problem = refusal(message)
     if problem == "life":
         raise UserError(f"a life of {message.ttl_s} s: must be above 0 and at most {TTL_S_MAX:.0f}")
+    if message.area:
+        check_area(message.area)
+    if problem == "area":
+        raise UserError(f"a message to {EVERYBODY!r} has an area, and no other recipients")
     if problem == "recipients":
         raise UserError(f"{len(message.recipients)} recipients: must be 1 to {RECIPIENTS_MAX}")
     if problem is not None or message.size > SIZE_MAX:

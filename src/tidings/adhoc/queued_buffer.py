@@ -26,7 +26,7 @@ from tidings.queues.message import LENGTH_MAX, event_bytes
 from tidings.queues.queue import MessageQueue
 from tidings.queues.types import VolatileCarried
 
-EVENTS = ("queue:", "topic:", "news:")
+EVENTS = ("queue:", "topic:", "news:", "area:")
 """Destinations whose messages are events; others are the bodies of such."""
 
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from tidings.adhoc.beacons import FoundHost, HeardBeacons, is_beacon, read_beacon
 from tidings.adhoc.carried_events import pack, without_report
+from tidings.adhoc.casting import AREA, AreaCasts
 from tidings.adhoc.datagrams import DatagramCopies
 from tidings.adhoc.deliveries import Deliveries, SenderReports
 from tidings.adhoc.effects import DeliverMessage, DropReplica, ReportOutcome, SendFrame, StoreReplica
@@ -123,6 +124,7 @@ class AdhocService(Service):
         """Sends a datagram to an address, or to all in reach; the driver sets it."""
         self._posted: deque[tuple[int, bytes, tuple[str, int] | None]] = deque()  # behind these marks
         self._events: dict[str, MessageId] = {}  # messages that are carried, by the ids of their events
+        self.host.place = settings.place
         self._store.restore(self.host)
         self._datagrams = DatagramCopies(self.host)
         for id, pending, at in self._reports.restore():
@@ -139,6 +141,7 @@ class AdhocService(Service):
         queues.on_new = on_new
         linking = overlay.linking
         linking.meets, linking.on_met, linking.on_parted = True, self._met, self._parted
+        self.casts = AreaCasts(self, broker)
         self.operations = {
             "link.adhoc": (FrameRequest, self._receive),
             "adhoc.status": (NoArguments, self._tell_status),
@@ -146,6 +149,7 @@ class AdhocService(Service):
             "adhoc.why": (WhyRequest, self._tell_why),
             "adhoc.hold": (PlaceRequest, self._hold),
             "adhoc.release": (NamedPlace, self._release),
+            **self.casts.operations,
         }
         self._sweep_later()
 
@@ -342,6 +346,8 @@ class AdhocService(Service):
             problem = self._deliveries.put(name, message)
         elif kind + ":" == NEWS:
             problem = self._deliveries.publish(message, is_sent_on=True)
+        elif kind + ":" == AREA:
+            problem = self._deliveries.publish(message, is_own=message.id.system == self.host.name)
         else:
             problem = "destination"
         if problem:
@@ -412,6 +418,7 @@ class AdhocService(Service):
                 "acknowledgements": len(host.ring),
                 "awaited": len(host.awaited),
                 "places": len(host.registry),
+                "place": host.place,
                 "here": sorted(self.meetings.hosts),
                 "counted": counted,
             }

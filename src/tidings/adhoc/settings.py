@@ -28,4 +28,5 @@ class AdhocSettings(Struct, frozen=True, kw_only=True):
     rate: float = RATE
     beacon_s: float = BEACON_S
     datagrams: bool = True  # short messages go to their recipients by UDP, too
+    place: tuple[float, float] | None = None  # where the node is, as areas of messages count
     proofs: Proofs | None = None  # None: everything is believed, for the hosts of one machine

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidings.cli.connection import bus_of, connects
-from tidings.cli.options import Json, argument, option
+from tidings.cli.events import read_body, read_fields
+from tidings.cli.options import Fields, Json, argument, option
 from tidings.cli.printing import add_row, age_text, new_table, print_found, print_json, print_result, shown
 from tidings.cli.printing import to_json as as_json
+from tidings.event import Event
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,6 +23,11 @@ Id = Annotated[str, argument("ID", "The id of a message, or of an event that was
 Place = Annotated[str, argument("NAME", "The name of a queue or topic.")]
 Topic = Annotated[bool, option("--topic", "It is a topic, not a queue.")]
 Host = Annotated[str, option("--at", "HOST", "It is at this host, which may never have been met.")]
+
+CastType = Annotated[str, argument("TYPE", "The type of the event.")]
+Area = Annotated[str, argument("AREA", "The area, a polygon in WKT.")]
+X = Annotated[float, argument("X", "The first number of the place.")]
+Y = Annotated[float, argument("Y", "The second.")]
 
 
 @app.command()
@@ -94,6 +101,25 @@ async def hold(name: Place, topic: Topic = False, at: Host = "", json: Json = Fa
         await bus.adhoc_hold(name, kind="topic" if topic else "queue", host=at)
     where = f"known at {at}" if at else "held here"
     print_result({"name": name, "kind": kind, "host": at}, f"{kind} {shown(name)} is {where}", json)
+
+
+@app.command()
+@connects
+async def cast(area: Area, kind: CastType, fields: Fields = None, json: Json = False) -> None:
+    """Have an event carried to all nodes within an area, such as 'POLYGON ((0 0, 9 0, 9 9, 0 9, 0 0))'."""
+    event = Event(kind, **read_body(read_fields(fields or [])))
+    async with bus_of() as bus:
+        id = await bus.adhoc_cast(area, event)
+    print_result({"id": id}, f"{id} is carried to all within", json)
+
+
+@app.command()
+@connects
+async def move(x: X, y: Y, json: Json = False) -> None:
+    """Say where the node is from now on; two dashes before a place that is below 0."""
+    async with bus_of() as bus:
+        await bus.adhoc_move(x, y)
+    print_result({"place": [x, y]}, f"the node is at {x:g}, {y:g}", json)
 
 
 @app.command()

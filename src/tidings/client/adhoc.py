@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 from tidings.errors import Refused, UserError
+from tidings.event import Event
+from tidings.event.wire import encode_events
 from tidings.transport.link import Link
 
 PlaceKind = Literal["queue", "topic"]
@@ -49,6 +51,19 @@ class BusAdhoc(ABC):
     async def adhoc_release(self, name: str, *, timeout_s: float | None = None) -> None:
         """Have the node hold a queue or topic no longer, or forget an entry."""
         await self._ask("adhoc.release", {"name": name}, timeout_s)
+
+    async def adhoc_cast(self, area: str, event: Event, *, timeout_s: float | None = None) -> str:
+        """Have an event carried to all nodes within an area, a polygon in WKT; return the id of the message.
+
+        It is published at each of them, as long as its `ttl_s` lasts: a day, if it has none. Needs the extra
+        `geo` at this node and at those within.
+        """
+        told = await self._ask("adhoc.cast", {"area": area, "raw": encode_events([event])}, timeout_s)
+        return str(told["id"])
+
+    async def adhoc_move(self, x: float, y: float, *, timeout_s: float | None = None) -> None:
+        """Say where the node is from now on; takes the right to manage."""
+        await self._ask("adhoc.move", {"x": float(x), "y": float(y)}, timeout_s)
 
     async def _ask(self, operation: str, arguments: dict[str, Any], timeout_s: float | None) -> Any:
         try:

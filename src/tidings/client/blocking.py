@@ -709,6 +709,18 @@ class Bus(Root[AsyncBus]):
         """Have the node hold a queue or topic no longer, or forget an entry."""
         self._runner.run(self._inner.adhoc_release(name, timeout_s=timeout_s))
 
+    def adhoc_cast(self, area: str, event: Event, *, timeout_s: float | None = None) -> str:
+        """Have an event carried to all nodes within an area, a polygon in WKT; return the id of the message.
+
+        It is published at each of them, as long as its `ttl_s` lasts: a day, if it has none. Needs the extra
+        `geo` at this node and at those within.
+        """
+        return self._runner.run(self._inner.adhoc_cast(area, event, timeout_s=timeout_s))
+
+    def adhoc_move(self, x: float, y: float, *, timeout_s: float | None = None) -> None:
+        """Say where the node is from now on; takes the right to manage."""
+        self._runner.run(self._inner.adhoc_move(x, y, timeout_s=timeout_s))
+
     def groups(self) -> list[GroupInfo]:
         """Return the groups of the node that this client may see, without their members."""
         return self._runner.run(self._inner.groups())

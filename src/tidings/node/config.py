@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -282,6 +283,10 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
     adhoc_origin: Annotated[
         Count, _about("bytes of the messages of one other sender that it carries", None, "BYTES")
     ] = 16 << 20
+    adhoc_place: Annotated[
+        str | None,
+        _about("where the node is, for what is sent to all within an area", "13.4,52.5", "X,Y"),
+    ] = None
     adhoc_rate: Annotated[
         Amount, _about("bytes a second that it takes from all hosts that it meets", None, "BYTES")
     ] = float(16 << 20)
@@ -442,12 +447,28 @@ def _check_adhoc(config: NodeConfig, places: Mapping[str, str]) -> None:
     if config.tcp_port is None:
         raise ConfigError(places["adhoc"], "adhoc", "hosts that meet dial each other; give --port")
     parse_targets(config.adhoc_to or "", places["adhoc_to"])
+    parse_place(config.adhoc_place, places["adhoc_place"])
     from tidings.adhoc.strategies import strategy_type  # not before: few nodes need it
 
     try:
         strategy_type(config.adhoc_strategy)
     except UserError as error:
         raise ConfigError(places["adhoc_strategy"], "adhoc_strategy", str(error)) from None
+
+
+def parse_place(text: str | None, place: str = "adhoc_place") -> tuple[float, float] | None:
+    """Read where a node is, two numbers with a comma between; ConfigError for anything else."""
+    if text is None:
+        return None
+    try:
+        x, y = (float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(
+            place, "adhoc_place", f"{text!r} is no place: give two numbers, as 13.4,52.5"
+        ) from None
+    if not (math.isfinite(x) and math.isfinite(y)):
+        raise ConfigError(place, "adhoc_place", f"{text!r} is no place: give two finite numbers")
+    return x, y
 
 
 def parse_targets(text: str, place: str = "adhoc_to") -> list[tuple[str, int]]:

@@ -21,7 +21,7 @@ from tidings.log.segments import SealedFiles
 from tidings.node import compiled, logs, metrics
 from tidings.node.assembly import Archiving, CoreSettings, NodeService
 from tidings.node.concepts import load_taxonomy
-from tidings.node.config import AUTO, NodeConfig, check_host
+from tidings.node.config import AUTO, NodeConfig, check_host, parse_place
 from tidings.node.driver import Driver, SteadyClock
 from tidings.node.http import PLAIN_TEXT, HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
@@ -198,6 +198,7 @@ class Node:
             rate=config.adhoc_rate,
             beacon_s=config.adhoc_beacon_s,
             datagrams=config.adhoc_datagrams,
+            place=parse_place(config.adhoc_place),
             proofs=self._proofs,
         )
 

@@ -10,6 +10,8 @@ direct delivery reaches what is published for Helsinki.
 
 `emma` asks EMMA's questions: hosts at random way-points in 1000 × 1000 m, with 1 to 2 m/s; half of the
 messages are persistent, and their priorities are 0 and 9.
+
+`area` has the same hosts, and messages to all that come to a corner of 300 × 300 m within half an hour.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from msgspec.structs import replace
 
 from tidings.adhoc.buffer import ReplicaBuffer
 from tidings.adhoc.host import AdhocHost
+from tidings.adhoc.messaging import SendOptions
 from tidings.adhoc.strategies import strategy_type
 from tidings.adhoc.strategies.base import ReplicationStrategy
 from tidings.errors import UserError
@@ -33,6 +36,8 @@ from tidings.simulator.adhoc_timed import Sent, TimedRun
 from tidings.simulator.mobility import Movers, Terrain, Track, meetings, tracks
 
 HOUR_S = 3_600.0
+PLACE_S = 10.0
+"""Seconds after which a host looks where it is."""
 
 
 class AdhocScenario(Struct, frozen=True):
@@ -51,6 +56,8 @@ class AdhocScenario(Struct, frozen=True):
     senders: int | None = None
     """Hosts that send and are sent to; None for all."""
     messages_max: int | None = None
+    area: str = ""
+    """Where messages are for all within, if they are for nobody else."""
     is_mixed: bool = False
     """Whether half of the messages are persistent, and priorities are 0 and 9."""
 
@@ -100,6 +107,18 @@ SCENARIOS = {
         interval_s=(5.0, 5.0),
         size=(1_000, 1_000),
         is_mixed=True,
+    ),
+    "area": AdhocScenario(
+        terrain=Terrain(1_000.0, 1_000.0),
+        groups=(Movers(40, (1.0, 2.0), (0.0, 60.0)),),
+        range_m=50.0,
+        duration_s=2 * HOUR_S,
+        bytes_per_s=250e3,
+        buffer="20",
+        ttl_s=HOUR_S / 2,
+        interval_s=(100.0, 140.0),
+        size=(1_000, 1_000),
+        area="POLYGON ((700 700, 1000 700, 1000 1000, 700 1000, 700 700))",
     ),
 }
 """The scenarios by name."""
@@ -155,6 +174,8 @@ def make_run(
     track = _track(chosen, seed)
     run = TimedRun(seed, _hosts(chosen, strategy_type(strategy), copies), chosen.bytes_per_s)
     run.plan(meetings(track, chosen.range_m))
+    if chosen.area:
+        run.follow(track, PLACE_S)
     _plan_messages(run, chosen, Random(seed), reliability or None)
     run.run(chosen.duration_s)
     return run, chosen, track
@@ -190,21 +211,25 @@ def _plan_messages(run: TimedRun, chosen: AdhocScenario, random: Random, reliabi
     now, number = random.uniform(*chosen.interval_s), 0
     while now < chosen.duration_s and number < (inf if chosen.messages_max is None else chosen.messages_max):
         pair = pairs[number % len(pairs)] if chosen.messages_max else random.sample(range(senders), 2)
-        run.send_at(
-            now,
-            *pair,
+        options = SendOptions(
             size=random.randint(*chosen.size),
             ttl_s=chosen.ttl_s,
             persistent=chosen.is_mixed and number % 2 == 1,
             priority=(0, 9)[number // 2 % 2] if chosen.is_mixed else 4,
             reliability=reliability,
         )
+        if chosen.area:
+            run.cast_at(now, pair[0], chosen.area, **options)
+        else:
+            run.send_at(now, *pair, **options)
         now += random.uniform(*chosen.interval_s)
         number += 1
 
 
 def figures(run: TimedRun, chosen: AdhocScenario) -> dict[str, float | None]:
     """The figures of a run; of mixed messages also those of each kind."""
+    if chosen.area:
+        return run.cast_figures()
     found = run.figures()
     if chosen.is_mixed:
         for persistent, priority in ((True, 9), (True, 0), (False, 9), (False, 0)):

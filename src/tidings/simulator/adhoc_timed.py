@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from tidings.adhoc.effects import AdhocEffect, DeliverMessage, DropReplica, SendFrame, StoreReplica
 from tidings.adhoc.frames import CopyFrame, ReceiptFrame
 from tidings.adhoc.host import AdhocHost
-from tidings.adhoc.messages import MessageId
+from tidings.adhoc.messages import EVERYBODY, MessageId
 from tidings.adhoc.messaging import SendOptions
+from tidings.simulator.mobility import Track
 from tidings.simulator.world import World
 
 
@@ -42,6 +43,16 @@ def _share(sent: list[Sent]) -> float | None:
     return sum(one.delivered_at < inf for one in sent) / len(sent) if sent else None
 
 
+class AreaCast(Struct):
+    """One message to an area in a run: when which hosts were within it first, and have got it."""
+
+    sent_at: float
+    ends_at: float
+    area: str
+    within: dict[int, float] = {}
+    delivered: dict[int, float] = {}
+
+
 class TimedRun:
     """Run of hosts that meet, with links of a bandwidth."""
 
@@ -49,6 +60,7 @@ class TimedRun:
         self.world = World(seed)
         self.hosts = hosts
         self.messages: dict[MessageId, Sent] = {}
+        self.casts: dict[MessageId, AreaCast] = {}
         self.carriers: dict[MessageId, list[tuple[float, int, bool]]] = {}  # when which host begins or ends
         self.carried = 0  # copies that were taken by carriers or recipients
         self.started = 0  # transfers
@@ -68,6 +80,36 @@ class TimedRun:
     def send_at(self, moment: float, sender: int, recipient: int, **options: Unpack[SendOptions]) -> None:
         """Have a host send a message at a moment."""
         self.world.clock.after(moment, partial(self._send, sender, recipient, options))
+
+    def cast_at(self, moment: float, sender: int, area: str, **options: Unpack[SendOptions]) -> None:
+        """Have a host send a message to all within an area at a moment."""
+        self.world.clock.after(moment, partial(self._cast, sender, area, options))
+
+    def follow(self, track: Track, every_s: float) -> None:
+        """Have hosts know where they are, now and then."""
+        for second in range(0, len(track), int(every_s)):
+            self.world.clock.after(float(second), partial(self._move, track[second]))
+
+    def _move(self, places: NDArray[np.float32]) -> None:
+        for at, (x, y) in enumerate(places.tolist()):
+            self._do(at, self.hosts[at].move((x, y), self.now))
+        for cast in self.casts.values():
+            self._note_within(cast)
+
+    def _note_within(self, cast: AreaCast) -> None:
+        if self.now < cast.ends_at:
+            for at, host in enumerate(self.hosts):
+                if at not in cast.within and host.is_in(cast.area):
+                    cast.within[at] = self.now
+
+    def _cast(self, sender: int, area: str, options: SendOptions) -> None:
+        host = self.hosts[sender]
+        message = host.compose((EVERYBODY,), area=area, **options)
+        self.casts[message.id] = cast = AreaCast(self.now, self.now + message.ttl_s, area)
+        self._note_within(cast)
+        self.carriers[message.id] = []
+        self._do(sender, [*host.wake(self.now), *host.send(message, self.now)])
+        self._pump(sender)
 
     def run(self, until_s: float) -> None:
         """Let the time pass."""
@@ -144,7 +186,11 @@ class TimedRun:
     def _do(self, at: int, effects: list[AdhocEffect]) -> None:
         """Carry effects out; frames without bodies arrive at once."""
         for effect in effects:
-            if isinstance(effect, DeliverMessage):
+            if isinstance(effect, DeliverMessage) and effect.message.area:
+                cast = self.casts[effect.message.id]
+                assert at not in cast.delivered, f"{effect.message.id} was delivered twice"
+                cast.delivered[at] = self.now
+            elif isinstance(effect, DeliverMessage):
                 sent = self.messages[effect.message.id]
                 assert sent.delivered_at == inf, f"{effect.message.id} was delivered twice"
                 sent.delivered_at, sent.hops = self.now, effect.hops
@@ -178,6 +224,24 @@ class TimedRun:
             "delivery_ended": _share(ended),
             "delay_s": sum(delays) / delivered if delivered else None,
             "delay_median_s": delays[delivered // 2] if delivered else None,
+            "copies": self.carried,
+            "overhead": (self.carried - delivered) / delivered if delivered else None,
+            "cut": self.cut,
+        }
+
+    def cast_figures(self) -> dict[str, float | None]:
+        """Of what was sent to areas, the share of the hosts within that have got it, and how late."""
+        within = [(cast, at) for cast in self.casts.values() for at in cast.within]
+        delays = [cast.delivered[at] - cast.within[at] for cast, at in within if at in cast.delivered]
+        outside = sum(at not in cast.within for cast in self.casts.values() for at in cast.delivered)
+        delivered = len(delays)
+        return {
+            "cast": len(self.casts),
+            "hosts_within": len(within),
+            "delivered": delivered,
+            "delivered_outside": outside,
+            "delivery": delivered / len(within) if within else None,
+            "delay_s": sum(delays) / delivered if delivered else None,
             "copies": self.carried,
             "overhead": (self.carried - delivered) / delivered if delivered else None,
             "cut": self.cut,
