@@ -45,6 +45,7 @@ Durable = Annotated[str | None, option("NAME", "Keep reliable events under this 
 Expedited = Annotated[bool, option("--expedited", "Skip the order of the channel: members get it at once.")]
 Since = Annotated[str | None, option("TIME", "What was stored since then first: 12h, or a time.")]
 Until = Annotated[bool, option("--end", "Keep its events no longer.")]
+Update = Annotated[str | None, option("KEY", "Supersede events of this key that members have not got yet.")]
 Sought = Annotated[str, argument("NAME", "Only channels of this name.")]
 Secret = Annotated[str | None, argument("CHANNEL", "Its name; none with --reference.")]
 
@@ -94,6 +95,7 @@ async def send(
     fields: Fields = None,
     reference: Reference = None,
     expedited: Expedited = False,
+    update: Update = None,
     json: Json = False,
 ) -> None:
     """Send an event to the members of a channel: tidings channel send trip position lat=52.5
@@ -107,7 +109,7 @@ async def send(
 
             async def send_each(events: Sequence[Event]) -> None:
                 for event in events:
-                    await channel.send(event, expedited=expedited)
+                    await channel.send(event, expedited=expedited, update=update)
 
             sent = await send_all(source, "sending", send_each)
     print_result({"sent": sent - bus.refused}, f"sent {sent - bus.refused:,}", json)

@@ -1795,6 +1795,7 @@ class Channel(BlockingContext[AsyncChannel]):
         /,
         *,
         expedited: bool = False,
+        update: str | None = None,
         timeout_s: float | None = None,
         **fields: object,
     ) -> None:
@@ -1805,10 +1806,13 @@ class Channel(BlockingContext[AsyncChannel]):
         the block, and Refused if the channel does not take events of this type.
 
         An `expedited` event skips the order of the channel: members get it as soon as it comes, before what
-        waits there, and what its sender sends after it does not overtake it.
+        waits there, and what its sender sends after it does not overtake it. An `update` supersedes older
+        ones of that key, the subject of the event, at each member that has not got them yet.
         """
         self._runner.run(
-            self._inner.send(event, attributes, expedited=expedited, timeout_s=timeout_s, **fields)
+            self._inner.send(
+                event, attributes, expedited=expedited, update=update, timeout_s=timeout_s, **fields
+            )
         )
 
     def history(

@@ -29,7 +29,7 @@ from tidings.event.header import EMPTY_HEADER
 from tidings.event.typed import Typed
 from tidings.event.values import plain_moment
 from tidings.protocol.arguments import OnSlow
-from tidings.protocol.channels import EXPEDITED, MARK
+from tidings.protocol.channels import EXPEDITED, MARK, UPDATE
 from tidings.protocol.subscriber import Wanted
 from tidings.transport.link import Link
 
@@ -161,6 +161,7 @@ class Channel:
         /,
         *,
         expedited: bool = False,
+        update: str | None = None,
         timeout_s: float | None = None,
         **fields: object,
     ) -> None:
@@ -171,11 +172,16 @@ class Channel:
         the block, and Refused if the channel does not take events of this type.
 
         An `expedited` event skips the order of the channel: members get it as soon as it comes, before what
-        waits there, and what its sender sends after it does not overtake it.
+        waits there, and what its sender sends after it does not overtake it. An `update` supersedes older
+        ones of that key, the subject of the event, at each member that has not got them yet.
         """
         made = event_of(event, attributes, fields)
-        name = MARK + self.id + (EXPEDITED if expedited else "")
-        about = {"channel": name, "delivery": self.delivery}
+        about = {"channel": MARK + self.id, "delivery": self.delivery}
+        if expedited:
+            about["channel"] += EXPEDITED
+        if update is not None:
+            about["channel"] += UPDATE
+            about["subject"] = _key(made, update, expedited)
         made = structs.replace(made, header=structs.replace(made.header or EMPTY_HEADER, **about))
         await self._link.wait_room(timeout_s)
         counter = self._link.core.publish(made)
@@ -280,6 +286,17 @@ class BusChannels(ABC):
         """Return all channels that are not private, or those of a name, at all nodes in reach."""
         reply = await self._link.call("channel.list", {"name": name}, check_time(timeout_s), "again")
         return read_as(reply, list[ChannelInfo], "$.channel")
+
+
+def _key(event: Event, update: str, is_expedited: bool) -> str:
+    """Return the key of an update; UserError if it can't be one."""
+    if is_expedited:
+        raise UserError("an expedited event overtakes others, and an update supersedes them: choose one")
+    if not update or event.subject not in (None, update):
+        raise UserError(
+            f"the key of an update is the subject of its event: {event.subject!r}, not {update!r}"
+        )
+    return update
 
 
 def _check(value: str, allowed: Any, what: str) -> None:

@@ -26,6 +26,8 @@ MARK = "~channel."
 """How the header field `channel` begins in the events of channels."""
 EXPEDITED = "!"
 """How it ends in those that are expedited: members get them at once, whatever the order of the channel."""
+UPDATE = "="
+"""How it ends in updates, whose key is their subject: of those that a member has not got, only the newest."""
 MARK_BYTES = MARK.encode()
 """The same in a batch: one without these bytes has no such event."""
 CHANNEL_EVENTS = Filter("STARTS_WITH(channel, :mark)", mark=MARK)
@@ -122,7 +124,7 @@ class Channels(Protocol):
 
 def filter_of(channel: str) -> Filter:
     """Return the filter of the events of a channel."""
-    names = MARK + channel, MARK + channel + EXPEDITED
+    names = MARK + channel, MARK + channel + EXPEDITED, MARK + channel + UPDATE
     return Filter("channel IN :names", names=list(names))
 
 
@@ -131,12 +133,20 @@ def channel_of(event: Event) -> str | None:
     name = event.channel
     if name is None or not name.startswith(MARK):
         return None
-    return name[len(MARK) :].removesuffix(EXPEDITED)
+    return name[len(MARK) :].rstrip(EXPEDITED + UPDATE)
 
 
 def is_expedited(event: Event) -> bool:
     """Whether an event of a channel is for its members at once."""
     return event.channel is not None and event.channel.endswith(EXPEDITED)
+
+
+def key_of_update(event: Event) -> str | None:
+    """Return the key of an event that supersedes older ones of its channel; None if it is no update."""
+    name = event.channel
+    if name is None or not name.endswith(UPDATE) or not name.startswith(MARK):
+        return None
+    return event.subject
 
 
 def channels_in(batch: Batch) -> dict[int, str]:

@@ -23,6 +23,7 @@ from tidings.exchange import EventSink, Need, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 from tidings.protocol.access import NOBODY, OWNER, Authenticator, Principal
 from tidings.protocol.arguments import check_readable
+from tidings.protocol.updates import NewestUpdates
 from tidings.store.interface import Drop, Durable, Operation, PutCursor, RecordKind, StoreState, Trim
 
 if TYPE_CHECKING:
@@ -112,6 +113,8 @@ class Cursor:
         self.subscription = NodeSubscription(asked, self, options.passive, owner=self.owner)
         self.subscription.channel = options.channel
         self.cut, self.had = options.cut, options.had
+        self.newest = NewestUpdates() if options.channel else None  # a member's, of what it has not got
+        self.is_indexed = True  # that is known of all that is stored
 
     @property
     def key(self) -> tuple[str, str]:
@@ -193,8 +196,10 @@ class Cursor:
         """Have stored what asks for it."""
         return Need.RELIABLE
 
-    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:  # noqa: ARG002
+    def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Deliver nothing: what is stored waits there, and the rest is for nobody."""
+        if self.newest is not None:
+            self.newest.note_stored(batch, rows, positions)
         self.broker.count("dropped", unstored(rows, positions), "away")
 
     # The store
@@ -331,7 +336,9 @@ class Cursors:
             elif options.arriving:
                 self._broker.store(Drop(record.name, record.owner))
             elif not options.log:
-                self.reopen(Cursor(self._broker, record))
+                cursor = Cursor(self._broker, record)
+                cursor.is_indexed = cursor.newest is None
+                self.reopen(cursor)
             elif key in terms:
                 self.reopen(Archive(self._broker, record, terms.pop(key)))
             else:

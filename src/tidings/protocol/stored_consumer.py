@@ -20,7 +20,7 @@ from tidings.exchange import Need, Positions, Rows
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.answers import hears
-from tidings.protocol.channels import may_hear
+from tidings.protocol.channels import MARK_BYTES, may_hear
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.cursors import Cursor, unstored
 from tidings.protocol.fading import is_faded
@@ -87,6 +87,7 @@ class StoredConsumer(Consumer):
         self._last = cursor.acknowledged  # the last position that was sent
         self._seen = cursor.handed  # up to here it may have been delivered before
         self.is_paused = False  # it is on its way to another node
+        self._indexed_from: int | None = None  # what is stored is looked through; then it goes on from here
 
     @property
     def passed(self) -> int:
@@ -103,6 +104,8 @@ class StoredConsumer(Consumer):
         self.cursor.attach(self)
         self.broker.cursors.attach(self)
         self.broker.missed.recall(self)
+        if not self.cursor.is_indexed:
+            self._indexed_from = self.next
         self.read_on()
 
     @property
@@ -163,6 +166,8 @@ class StoredConsumer(Consumer):
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Send what is new, if the client is abreast and can take it; otherwise it stays in the store."""
         rows = self.cursor.unhad(batch, rows)
+        if self.cursor.newest is not None:
+            self.cursor.newest.note_stored(batch, rows, positions)
         sent = min(len(rows), self.credit) if self.is_abreast else 0
         if sent:
             self._send_new(batch, rows[:sent], positions)
@@ -192,6 +197,8 @@ class StoredConsumer(Consumer):
     def read_on(self) -> None:
         """Ask for stored events, if there is someone to have them."""
         if self._is_idle:
+            if self.next > self.broker.position and self._indexed_from is not None:
+                self._go_back()
             if self.next > self.broker.position:
                 self.is_abreast = True
                 self.since_us = self.cursor.since_us = None
@@ -241,7 +248,28 @@ class StoredConsumer(Consumer):
         if not self.broker.position_durable < self.next <= self.broker.position:
             self.read_on()
 
+    def _go_back(self) -> None:
+        """All that is stored was looked through: begin to send."""
+        assert self._indexed_from is not None
+        self.next, self._indexed_from = self._indexed_from, None
+        self.cursor.is_indexed = True
+
+    def _index(self, stored: Sequence[StoredBatch]) -> Steps[None]:
+        """Note the newest updates of what was read, and send nothing yet."""
+        for one in stored:
+            if MARK_BYTES in one.raw and self.cursor.newest is not None:
+                batch, places = self.batch_of(one), range(one.first, one.first + one.count)
+                rows = self._wanted(batch, range(one.count), one)
+                self.cursor.newest.note(batch, ((row, places[row]) for row in rows))
+            self.next = one.first + one.count
+            yield
+        if not stored:
+            self.next = self._readable + 1
+
     def _take(self, stored: Sequence[StoredBatch]) -> Steps[None]:
+        if self._indexed_from is not None:
+            yield from self._index(stored)
+            return
         for one in stored:
             batch, row = self.batch_of(one), max(0, self.next - one.first)
             while row < one.count:
@@ -288,7 +316,13 @@ def wanted_rows(cursor: Cursor, batch: Batch, rows: range, stored: StoredBatch) 
     if not lacked:
         return []
     events = batch.take(lacked).events if len(lacked) < len(batch) else batch.events
-    return [row for row, event in zip(lacked, events, strict=True) if _is_wanted(cursor, event, stored)]
+    found = [row for row, event in zip(lacked, events, strict=True) if _is_wanted(cursor, event, stored)]
+    if not cursor.newest:
+        return found
+    kept = cursor.newest.without_older(batch, [(row, stored.first + row) for row in found])
+    if len(kept) < len(found):
+        cursor.broker.count("channel_superseded", len(found) - len(kept))
+    return kept
 
 
 def _lacked(cursor: Cursor, rows: range, stored: StoredBatch) -> Rows:

@@ -35,6 +35,7 @@ from tidings.protocol.consumer import (
 from tidings.protocol.cursors import Cursor, CursorConsumer, Options, options_in
 from tidings.protocol.frames import encode
 from tidings.protocol.last_values import LastValuesSink, last_values
+from tidings.protocol.members import MemberConsumer
 from tidings.protocol.memory import filter_size
 from tidings.protocol.messages import Acknowledge, Confirm, Credit, Notice
 from tidings.protocol.stored_consumer import NewestFirstConsumer, StoredConsumer
@@ -485,5 +486,7 @@ def _understood(text: str, narrow: Callable[[Filter], Filter]) -> tuple[Filter, 
 def _consumer(session: Session, wanted: SubscribeRequest) -> WaitingConsumer:
     if wanted.slow_key:
         return LatestConsumer(session, wanted.number, wanted.credit, wanted.slow_key)
-    kind = BlockingConsumer if wanted.on_slow == "block" else DroppingConsumer
+    if wanted.on_slow == "block":
+        return BlockingConsumer(session, wanted.number, wanted.credit)
+    kind = DroppingConsumer if wanted.channel is None else MemberConsumer
     return kind(session, wanted.number, wanted.credit)
