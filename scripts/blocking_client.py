@@ -25,6 +25,7 @@ START = "opening"
 
 INTERNAL = {
     "Bus": {"group", "join_group", "location"},  # for agents that are coroutines of its loop
+    "Channel": {"feed", "push", "supply"},  # they go on beside what else a loop does
     "FederatedSpace": {"spaces"},
     "Interest": {"changed", "ended"},
     "Queue": {"hold"},

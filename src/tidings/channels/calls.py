@@ -70,7 +70,9 @@ class ChannelCalls:
         def join(found: list[FoundChannels]) -> FoundChannels:
             places = [place for one in (here, *found) for place in one.places]
             logs = [place for one in (here, *found) for place in one.logs]
-            return FoundChannels(places, [own, *(node for one in found for node in one.nodes)], [], logs)
+            feeds = [feed for one in (here, *found) for feed in one.feeds]
+            nodes = [own, *(node for one in found for node in one.nodes)]
+            return FoundChannels(places, nodes, [], logs, feeds)
 
         return gathered(replies).map(join)
 

@@ -54,13 +54,15 @@ class ChannelDescription(Struct, frozen=True):
 class ChannelQuery(Struct, frozen=True, omit_defaults=True):
     """A search for channels: by name, by id or by reference; all that are not private if nothing is given.
 
-    `logs`: also for the nodes that have stored its events; then it has an id.
+    `logs`: also for the nodes that have stored its events; then it has an id. `feeds`: also for the channels
+    that feed others.
     """
 
     name: str = ""
     id: str = ""
     reference: str = ""
     logs: bool = False
+    feeds: bool = False
 
     def agrees(self, channel: ChannelDescription) -> bool:
         """Whether a channel is meant."""
@@ -105,6 +107,7 @@ class FoundChannels(Struct, frozen=True):
     nodes: list[str] = []
     missing: list[str] = []
     logs: list[LogPlace] = []
+    feeds: list[tuple[str, str]] = []
 
 
 class StoredChannel(Struct, frozen=True):

@@ -42,6 +42,14 @@ class ArchiveChannel(Struct, frozen=True):
     kept: bool = True
 
 
+class FeedChannel(Struct, frozen=True):
+    """The arguments of `channel.feed`: that the client sends what comes in one channel into another."""
+
+    channel: str
+    into: str
+    ends: bool = False
+
+
 class JoinChannel(Struct, frozen=True):
     """The arguments of `link.channel.join`: the nodes that lie behind the one asked, and take part.
 

@@ -17,6 +17,7 @@ from tidings.channels.description import (
     StoredChannel,
 )
 from tidings.channels.events import ChannelEvents
+from tidings.channels.feeds import ChannelFeeds
 from tidings.channels.history import KeptHistory
 from tidings.channels.links import OverlayLinks
 from tidings.channels.logged import LoggedChannels
@@ -72,8 +73,10 @@ class ChannelService(Service):
         kept = KeptHistory(broker.node, history, overlay.numbers.stored)
         stored = self.trees, self.logged, kept, requests.name_of
         self._reading = ChannelReading(broker, overlay, self.calls, *stored)
+        self._feeds = ChannelFeeds(self.calls)
         self._restore()
         self.operations = {
+            **self._feeds.operations,
             **requests.operations,
             **self._reading.operations,
             **self.calls.operations,
@@ -108,7 +111,8 @@ class ChannelService(Service):
             if part.is_begun and query.agrees(part.channel)
         ]
         first = self._history.first
-        return FoundChannels(places, logs=self.logged.places(query.id, first) if query.logs else [])
+        logs = self.logged.places(query.id, first) if query.logs else []
+        return FoundChannels(places, logs=logs, feeds=self._feeds.all if query.feeds else [])
 
     def _hear(self, channel: str, node: str, body: bytes) -> None:
         """Take a message of another node that takes part in a channel."""
@@ -133,6 +137,7 @@ class ChannelService(Service):
     def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
         """Forget a session that has ended."""
         self._reading.parted(session)
+        self._feeds.parted(session)
 
     @property
     def are_logged(self) -> bool:

@@ -803,6 +803,11 @@ class Subscription(BlockingContext[AsyncSubscription]):
         return self._inner.position
 
     @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self._inner.is_over
+
+    @property
     def pending(self) -> int:
         """Events that have arrived and were not returned yet."""
         return self._inner.pending
@@ -1828,6 +1833,15 @@ class Channel(BlockingContext[AsyncChannel]):
     def delete(self, *, timeout_s: float | None = None) -> None:
         """Delete the channel, with the subscriptions of all members."""
         self._runner.run(self._inner.delete(timeout_s=timeout_s))
+
+    @property
+    def waiting(self) -> int:
+        """Events that have come and were not pulled yet; more may wait at the node."""
+        return self._inner.waiting
+
+    def pull(self, *, timeout_s: float | None = None) -> Event | None:
+        """Return the next event; None if none comes within `timeout_s`. With 0 it does not wait."""
+        return self._runner.run(self._inner.pull(timeout_s=timeout_s))
 
     def __iter__(self) -> Iterator[Event]:
         with self._loop():

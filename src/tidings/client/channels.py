@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 
 from tidings.channels.description import ChannelDelivery, ChannelDescription, ChannelOrder
 from tidings.channels.merging import TakenEvents
+from tidings.client.channel_proxies import ChannelProxies
 from tidings.client.get import Where, check_time, condition
 from tidings.client.put import event_of
 from tidings.client.sessions import read_as
@@ -49,7 +50,7 @@ class ChannelInfo(Struct, frozen=True):
     order: ChannelOrder = "fifo"
 
 
-class Channel:
+class Channel(ChannelProxies):
     """A channel; inside `async with` this client is a member, and can send and iterate over its events.
 
     Made by `Bus.channel` and `Bus.create_channel`.
@@ -132,13 +133,14 @@ class Channel:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        self._stop_pulling()
         await self._events.__aexit__(kind, *rest)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Event:
-        return self._named(await self._next())
+        return await self._take()
 
     async def _next(self) -> Event:
         if self._past is not None:

@@ -147,6 +147,7 @@ class Subscription:
         assert self._inner is not None
         self._reason = self._reason or "left"
         self._arrived.clear()
+        self._notify()  # a task that waits finds that nothing more comes
         left = self._link.core.unsubscribe(self._inner)
         self._link.flush_soon()
         return left
@@ -239,6 +240,11 @@ class Subscription:
     def position(self) -> int | None:
         """The position of the last event in the log; None if it is not stored."""
         return self._positions[self._at - 1] if self._positions is not None and self._at else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self._reason is not None
 
     @property
     def pending(self) -> int:
