@@ -283,7 +283,9 @@ async def sealing_by_hand(directory: Path) -> AsyncIterator[tuple[Node, Bus]]:
 
 
 def linked(node: Node) -> Any:
-    return node_sealing._linked(node.addresses[0])
+    """A connection of who seals, which comes by the own socket of the node."""
+    assert node._sealing is not None
+    return node_sealing._linked(node._sealing._settings.node)
 
 
 def test_whatever_operation_is_the_last_one_nothing_is_lost_and_nothing_twice(tmp_path: Path) -> None:

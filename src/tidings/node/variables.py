@@ -14,7 +14,7 @@ CLIENT = frozenset(
     f"{PREFIX}{name}"
     for name in (
         *("NODE", "USER", "PASSWORD", "PASSWORD_FILE", "TOKEN", "TOKEN_FILE", "CA", "CERT", "KEY"),
-        *("KEYS", "GATEWAY", "DIR", "SECURITY", "DELIVERIES", "JOIN"),
+        *("KEYS", "GATEWAY", "DIR", "SECURITY", "DELIVERIES", "JOIN", "GROUP", "AGENT"),
     )
 )
 """Variables that are no settings of a node, or not only that."""
