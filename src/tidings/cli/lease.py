@@ -90,14 +90,21 @@ async def _start(
         "stdout": sys.stderr if json else None,
         "own_group": not sys.stdin.isatty(),
     }
-    member = await group.run(*command, name=name, budget=share, lease_s=lease_s, **files)
+    starting = asyncio.ensure_future(group.run(*command, name=name, budget=share, lease_s=lease_s, **files))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, member.stop)
+        loop.add_signal_handler(number, starting.add_done_callback, _stop)
+    member = await starting
     terms = member.limits
     bound = f"if the group can't be asked, it ends after {terms.orphan_s_max:g} s at most"
     typer.echo(f"agent {terms.agent} of group {group.id}: lease {terms.lease_s:g} s; {bound}", err=True)
     return member
+
+
+def _stop(starting: asyncio.Future[Member]) -> None:
+    """End a program, also one that was still being started when the signal came."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().stop()
 
 
 @app.command("list")
