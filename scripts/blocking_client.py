@@ -390,7 +390,8 @@ class Writer:
         for value in (*arguments.defaults, *arguments.kw_defaults):
             self.note(home, value)
         self.note(home, node.returns)
-        decorators = "".join(f"@{ast.unparse(each)}\n" for each in node.decorator_list)
+        kept = [ast.unparse(each) for each in node.decorator_list if ast.unparse(each) != "enterable"]
+        decorators = "".join(f"@{each}\n" for each in kept)
         name = OTHER_NAMES.get(node.name, node.name)
         doc = ast.get_docstring(node)
         lines = [docstring(doc), body] if doc else [body]

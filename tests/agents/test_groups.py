@@ -416,7 +416,7 @@ def test_a_group_is_a_member_of_another_and_its_money_too() -> None:
     async def work() -> tuple[GroupInfo, GroupInfo]:
         async with tidings.open() as bus, bus.group("trip", all_of(), budget={"usd": 10}) as group:
             await group.spawn(answer, "hotel", 1, name="hotel", budget={"usd": 2})
-            async with await group.group("travel", any_of(), budget={"usd": 5}) as inner:
+            async with group.group("travel", any_of(), budget={"usd": 5}) as inner:
                 await inner.spawn(forever, name="bus")
                 await inner.spawn(answer, "train", 2, name="train", budget={"usd": 3})
         assert group.results == {"hotel": "hotel", "travel": {"train": "train"}}
@@ -434,7 +434,7 @@ def test_a_group_ends_with_the_one_it_is_a_member_of() -> None:
         trip = contextlib.AsyncExitStack()
         async with tidings.open() as bus, trip:
             group = await trip.enter_async_context(bus.group("trip", any_of()))
-            inner = await trip.enter_async_context(await group.group("travel", all_of()))
+            inner = await trip.enter_async_context(group.group("travel", all_of()))
             await inner.spawn(forever)
             await group.spawn(answer, 1)
         return inner.info
@@ -482,7 +482,7 @@ def test_a_condition_or_result_that_is_too_large_is_refused_and_nothing_else_suf
             assert group.results == {"half": "x" * 30_000}
             async with (
                 bus.group("outer", all_of()) as outer,
-                await outer.group("inner", at_least(2)) as inner,
+                outer.group("inner", at_least(2)) as inner,
             ):
                 await inner.spawn(half, name="a")
                 await inner.spawn(half, name="b")

@@ -31,6 +31,7 @@ from tidings.agents.conditions import Condition, all_of
 from tidings.agents.events import AgentKind, Reason
 from tidings.agents.images import AGENTS, AgentClassInfo, AgentImage, packed
 from tidings.client.agent import Agent, AgentFunction, Amount, Member
+from tidings.client.enterable import enterable
 from tidings.client.get import check_time
 from tidings.client.location import STEPS_MAX, Location
 from tidings.client.mobile import MobileAgent, kind_of, pack_state
@@ -288,6 +289,7 @@ class AgentGroup:
             raise AgentError(wanted, f"the location has version {found.version!r}, not {kind.version!r}")
         return found
 
+    @enterable
     async def group(
         self,
         name: str,

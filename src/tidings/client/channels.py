@@ -1,7 +1,6 @@
 """Channels, as their members use them.
 
-    channel = await bus.create_channel("trip", delivery="reliable")
-    async with channel as trip:
+    async with bus.create_channel("trip", delivery="reliable") as trip:
         await trip.send("position", lat=52.5, lon=13.4)
         async for event in trip: ...
 
@@ -20,6 +19,7 @@ from msgspec import Struct, structs
 from tidings.channels.description import ChannelDelivery, ChannelDescription, ChannelOrder
 from tidings.channels.merging import TakenEvents
 from tidings.client.channel_proxies import ChannelProxies
+from tidings.client.enterable import enterable
 from tidings.client.get import Where, check_time, condition
 from tidings.client.put import event_of
 from tidings.client.sessions import read_as
@@ -229,6 +229,7 @@ class BusChannels(ABC):
     def _link(self) -> Link:
         """The connection, once the bus is entered."""
 
+    @enterable
     async def create_channel(
         self,
         name: str,
@@ -254,6 +255,7 @@ class BusChannels(ABC):
         reply = await self._link.call("channel.create", asked, check_time(timeout_s))
         return Channel(self._link, read_as(reply, ChannelDescription, "$.channel"), "", None, timeout_s)
 
+    @enterable
     async def channel(
         self,
         name: str | None = None,
