@@ -1,4 +1,4 @@
-"""News of events, for things that come and go.
+"""Event middleware for sensors, applications and agents that come and go.
 
 The names below are all a program needs to begin. Each is imported when it is first used, so
 `import tidings` costs next to nothing and brings in no other package.

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import tidings
 from tidings import cli
-from tidings.cli.app import COMMANDS, app
+from tidings.cli.app import COMMANDS, PANELS, app
 from tidings.errors import MissingExtra
 
 
@@ -71,6 +71,11 @@ def test_help_does_not_pay_for_the_index_or_the_broker() -> None:
 @pytest.mark.parametrize("name", [name for name, (_, line) in COMMANDS.items() if line])
 def test_the_list_of_commands_shows_the_first_line_of_their_help(name: str) -> None:
     assert get_command(app).commands[name].help.partition("\n")[0] == COMMANDS[name][1]
+
+
+def test_every_command_of_the_list_is_in_one_panel() -> None:
+    in_panels = [name for names in PANELS.values() for name in names]
+    assert sorted(in_panels) == sorted(name for name, (_, line) in COMMANDS.items() if line)
 
 
 def words_of(*command: str) -> list[str]:

@@ -76,6 +76,17 @@ COMMANDS = {
 }
 """The module and object of each command, and its line in the list of commands; without one it is hidden."""
 
+PANELS = {
+    "Events": ("publish", "subscribe", "request", "reply", "advertisement", "durable", "filter", "log"),
+    "Queues, channels and agents": ("queue", "run", "channel", "agent", "lease"),
+    "Nodes": ("node", "ping", "top", "session", "backup", "restore", "security", "user"),
+    "Networks of nodes": ("peer", "topology", "adhoc"),
+    "Sensors and Spark": ("gateway", "sensor", "pipeline"),
+    "Try and measure": ("demo", "simulate", "bench"),
+}
+"""The commands as the list shows them; one that is in no panel comes last."""
+_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+
 _BREAK = re.compile(r"(?<!\n)\n(?!\n)")
 
 
@@ -159,13 +170,15 @@ class RootGroup(CommandGroup):
         self.commands = Commands()  # type: ignore[assignment]  # nobody adds one
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as it is called
-        """Return the names, in the order of the table."""
-        return list(COMMANDS)
+        """Return the names, in the order of the panels."""
+        return [*_PANEL_OF, *(name for name in COMMANDS if name not in _PANEL_OF)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as it is called
         """Return what a list shows of a command; `resolve_command` returns the command itself."""
         _, line = COMMANDS.get(cmd_name, (None, None))
-        return None if line is None else Command(cmd_name, help=line, hidden=not line)
+        if line is None:
+            return None
+        return Command(cmd_name, help=line, hidden=not line, rich_help_panel=_PANEL_OF.get(cmd_name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Import the command that is used."""
@@ -174,7 +187,7 @@ class RootGroup(CommandGroup):
 
 
 app = typer.Typer(
-    help="News of events, for things that come and go.",
+    help="Event middleware for sensors, applications and agents that come and go.",
     no_args_is_help=True,
     cls=RootGroup,
     pretty_exceptions_enable=False,
