@@ -122,7 +122,8 @@ class ConfigError(UserError, ValueError):
     """An invalid setting; `place` says where it is, `key` which one it is."""
 
     def __init__(self, place: str, key: str, problem: str) -> None:
-        super().__init__(f"{place}: {key}: {problem}" if key else f"{place}: {problem}")
+        named = place.lower().removeprefix("tidings_").removeprefix("--").replace("-", "_")
+        super().__init__(f"{place}: {problem}" if key in ("", named) else f"{place}: {key}: {problem}")
         self.place = place
         self.key = key
         self.problem = problem

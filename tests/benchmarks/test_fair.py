@@ -146,4 +146,4 @@ def test_the_command_lists_its_rows_and_refuses_one_that_there_is_not() -> None:
     assert all(name in listed.output for name in ROWS)
     refused = CliRunner().invoke(app, ["bench", "fair", "--only", "nothing"])
     assert isinstance(refused.exception, UserError)
-    assert "--only: 'nothing' is none of idle, interest" in str(refused.exception)
+    assert "--only: 'nothing' is not one of idle, interest" in str(refused.exception)

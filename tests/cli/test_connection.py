@@ -71,7 +71,7 @@ def test_every_command_that_connects_can_say_who_it_is() -> None:
 def test_commands_go_to_a_node_with_tls(elsewhere: Elsewhere) -> None:
     who = ("--user", "ada", "--password-file", elsewhere.password)
     assert elsewhere("publish", "air.pm10", "value=41.5", *who) == (0, "published 1\n")
-    assert elsewhere("queue", "create", "jobs", *who) == (0, "queue jobs is there\n")
+    assert elsewhere("queue", "create", "jobs", *who) == (0, "queue jobs is ready\n")
     assert elsewhere("queue", "put", "jobs", "job", "n=7", *who)[0] == 0
     assert "n=7" in elsewhere("queue", "get", "jobs", *who)[1]
     assert "jobs" in elsewhere("queue", "list", *who)[1]

@@ -163,13 +163,15 @@ def test_what_is_not_said_is_left_to_the_node(tidings: Commands) -> None:
     assert (told["type"], told["keep"], told["redelivery_s"], told["deliveries_max"]) == (
         *("sqlite", True, None, None),
     )
-    assert tidings("create", "jobs")[2].startswith("tidings: queue 'jobs': it is there already: redelivery_s")
+    assert tidings("create", "jobs")[2].startswith(
+        "tidings: queue 'jobs': it exists already with another description: redelivery_s"
+    )
 
 
 def test_a_queue_without_a_name_is_called_by_its_id(tidings: Commands) -> None:
     code, output, _ = tidings("create", "--volatile")
     (told,) = tidings.told("list")
-    assert (code, output) == (0, f"queue {told['id']} is there\n")
+    assert (code, output) == (0, f"queue {told['id']} is ready\n")
 
 
 def test_the_list_is_a_table_of_those_that_agree(jobs: Commands) -> None:
@@ -250,13 +252,13 @@ def test_what_is_put_is_got_in_its_order(tidings: Commands) -> None:
     tidings.told("put", "jobs", "job", "n=2", "priority=9")
     _, output, _ = tidings("get", "jobs", "--count", "2")
     assert [line.split(" ", 1)[1] for line in output.splitlines()] == ["job n=2", "job n=1 note='two words'"]
-    assert tidings("get", "jobs") == (1, "", "tidings: queue 'jobs': nothing that matches is in it\n")
+    assert tidings("get", "jobs") == (1, "", "tidings: queue 'jobs': no matching message\n")
 
 
 def test_fewer_than_wanted_are_printed_and_told_by_the_exit_code(jobs: Commands) -> None:
     code, output, errors = jobs("get", "jobs", "--count", "5", "--timeout", "0.01", "--where", "n < 3")
     assert (code, output.count("job n=")) == (1, 2)
-    assert errors == "tidings: queue 'jobs': nothing that matches came within 0.01 s\n"
+    assert errors == "tidings: queue 'jobs': no matching message came within 0.01 s\n"
 
 
 def test_reading_leaves_messages_where_they_are(jobs: Commands) -> None:
@@ -318,7 +320,7 @@ def test_headers_are_a_table_without_bodies(jobs: Commands) -> None:
     assert head == ["age", "priority", "type", "attributes", "from", "id"]
     assert (first[2:6], second[2:5]) == (["4", "job", "n=1", "–"], ["7", "photo", "camera"])
     assert "secret" not in jobs("headers", "jobs", "--json")[1]
-    assert jobs("headers", "jobs", "--where", "n = 9") == (0, "", "nothing that matches is in jobs\n")
+    assert jobs("headers", "jobs", "--where", "n = 9") == (0, "", "no matching message in jobs\n")
 
 
 def test_a_watch_shows_what_is_put_and_takes_nothing(jobs: Commands) -> None:
@@ -556,7 +558,7 @@ def test_of_a_queue_that_is_not_there_the_close_ones_are_named(jobs: Commands, c
     ("arguments", "problem"),
     [
         (("alias", "a", "nothing"), "queue 'nothing': there is no such queue"),
-        (("alias", "jobs", "jobs"), "queue 'jobs': it is there already"),
+        (("alias", "jobs", "jobs"), "queue 'jobs': it exists already"),
         (("create", "a@b"), "a name has no @"),
         (("create", "a", "--type", "heap"), "there is no type 'heap'"),
         (("create", "a", "--priority", "3"), "priority is for queues with"),

@@ -91,7 +91,7 @@ def test_without_a_name_the_node_is_called_like_the_machine(monkeypatch: pytest.
 
 def test_a_directory_that_is_there_is_not_written_over() -> None:
     init()
-    assert security("init", "sec") == (2, "", "tidings: sec: is there already, and is not written over\n")
+    assert security("init", "sec") == (2, "", "tidings: sec: exists already, and is not overwritten\n")
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_a_token_is_written_to_a_file_that_only_its_owner_may_read(home: Securit
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert home.load_users()["ada"].tokens[0].digest == hash_token(file.read_text().strip())
     code, _, errors = user("token", "bob", "--to", "ada.token")
-    assert (code, errors) == (2, "tidings: ada.token: is there already, and is not written over\n")
+    assert (code, errors) == (2, "tidings: ada.token: exists already, and is not overwritten\n")
     assert "bob" not in home.load_users()
 
 

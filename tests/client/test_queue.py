@@ -111,7 +111,7 @@ def test_a_getter_waits_until_something_comes() -> None:
 
 def test_a_getter_that_has_waited_long_enough_is_told_that_nothing_came() -> None:
     async def work(_bus: Bus, queue: Queue) -> None:
-        with pytest.raises(QueueEmpty, match=r"nothing that matches came within 0\.02 s"):
+        with pytest.raises(QueueEmpty, match=r"no matching message came within 0\.02 s"):
             await queue.get(timeout_s=0.02)
         with pytest.raises(QueueEmpty):
             await queue.take(timeout_s=0).__aenter__()

@@ -131,7 +131,7 @@ def test_a_name_given_twice_is_refused() -> None:
         ({"priority": 12}, "$.priority: 12 is not within 0..9"),
         ({"priority": True}, "$.priority: True is not within 0..9"),
         ({"priority": 4.0}, "$.priority: 4.0 is not within 0..9"),
-        ({"delivery": "fast"}, "$.delivery: 'fast' is none of transient, reliable, persistent"),
+        ({"delivery": "fast"}, "$.delivery: 'fast' is not one of transient, reliable, persistent"),
         ({"route": 1}, "$.route: int is not text"),
         ({"ttl_s": -1}, "$.ttl_s: -1 is not a number of seconds from 0 on"),
         ({"ttl_s": float("nan")}, "$.ttl_s: nan is not a number of seconds from 0 on"),

@@ -68,7 +68,7 @@ def test_a_header_field_of_a_newer_peer_is_passed_over() -> None:
         (changed(0, 2**63), "$[1].counter: Expected `int` <= 9223372036854775807"),
         (changed(1, ""), "$[1].type: a type has 1 to 255 characters"),
         (changed(1, "a..b"), "$[1].type: 'a..b' has an empty segment"),
-        (changed(1, "a b"), "$[1].type: 'a b' holds a blank or a control character"),
+        (changed(1, "a b"), "$[1].type: 'a b' contains a space or a control character"),
         (changed(1, 5), "$[1].type: Expected `str`, got `int`"),
         (changed(2, "noon"), "$[1].time: Expected `int`, got `str`"),
         (changed(2, 2**62), "$[1].time: Expected `int` <= 253402300799999999"),

@@ -275,7 +275,7 @@ def test_good_sensors_of_a_registration_are_kept() -> None:
     said = decode_object(register('{"name": "a", "type": "t"}', '{"name": "b", "type": "a b"}'))
     assert isinstance(said[0], Register)
     assert [one.name for one in said[0].sensors] == ["a"]
-    assert errors(said) == [("$.register.sensors[1].type", "'a b' holds a blank or a control character")]
+    assert errors(said) == [("$.register.sensors[1].type", "'a b' contains a space or a control character")]
 
 
 def test_a_deregistration_of_bad_sensors_does_not_become_one_of_all() -> None:

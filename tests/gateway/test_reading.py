@@ -273,7 +273,7 @@ def test_truth_stays_truth_also_where_one_is_remembered() -> None:
         ({"value": "1e999"}, "value", "is out of the range of a float"),
         ({"height": -(2**64)}, "height", "-18446744073709551616 does not fit 64 bits"),
         ({"timestamp": 2**64}, "timestamp", "18446744073709551616 does not fit 64 bits"),
-        ({"type": "a b"}, "type", "'a b' holds a blank or a control character"),
+        ({"type": "a b"}, "type", "'a b' contains a space or a control character"),
         ({"type": "x" * 300}, "type", "has 1 to 255 characters"),
         ({"": 1}, "['']", "a name may not be empty"),
         ({"a\0": 1}, "['a\\x00']", "a name may not hold NUL or half a character"),

@@ -46,7 +46,8 @@ def test_a_second_node_on_the_same_directory_is_refused_with_the_reason(start: S
     first.address()
     code, errors = start("--port", "0", "--dir", str(tmp_path / "node")).finish()
     assert code == 2
-    assert errors == f"tidings: {tmp_path}/node: process {first.process.pid} has it open\n"
+    problem = f"process {first.process.pid} uses it; stop that one, or choose another directory"
+    assert errors == f"tidings: {tmp_path}/node: {problem}\n"
     assert first.stop()[0] == 0
 
 
@@ -121,7 +122,7 @@ def test_a_system_that_allows_fewer_files_than_it_says_leaves_the_limit_as_it_is
 def test_other_than_loopback_addresses_are_refused_with_the_reason(start: Start) -> None:
     code, errors = start("--host", "0.0.0.0", "--port", "0").finish()
     assert code == 2
-    assert "--host: host: 0.0.0.0 can be reached from other machines" in errors
+    assert "--host: 0.0.0.0 can be reached from other machines" in errors
 
 
 def test_flags_are_stronger_than_the_environment_and_that_than_the_file(start: Start, tmp_path: Path) -> None:

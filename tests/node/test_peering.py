@@ -140,7 +140,7 @@ def test_whoever_is_found_without_a_certificate_is_no_peer() -> None:
 
 
 def test_settings_that_cannot_be_are_told_with_their_place() -> None:
-    with pytest.raises(ConfigError, match=r"--peers: peers: 'kitchen' is no NAME=ADDRESS"):
+    with pytest.raises(ConfigError, match=r"--peers: 'kitchen' is no NAME=ADDRESS"):
         load(flags={"peers": "kitchen"})
     with pytest.raises(ConfigError, match=r"TIDINGS_PEERS.*the name of this node itself"):
         load(environment={"TIDINGS_PEERS": "home=tidings://127.0.0.1:1", "TIDINGS_NAME": "home"})
@@ -323,9 +323,9 @@ async def wait_found(peer: Peer, name: str) -> None:
 
 
 def test_who_is_found_must_be_told_from_others_by_its_certificate() -> None:
-    with pytest.raises(ConfigError, match=r"--mdns: mdns: .*--security DIR"):
+    with pytest.raises(ConfigError, match=r"--mdns: .*--security DIR"):
         load(flags={"mdns": True})
-    with pytest.raises(ConfigError, match=r"--search-hops: search_hops: .*--security DIR"):
+    with pytest.raises(ConfigError, match=r"--search-hops: .*--security DIR"):
         load(flags={"search_hops": 4})
     with pytest.raises(ConfigError, match="TCP port"):
         load(flags={"mdns": True, "security": "sec", "unix": "socket"})

@@ -94,6 +94,6 @@ def test_nodes_that_are_found_on_the_network_and_are_linked_are_one_subnet(
 
 
 def test_a_subnet_that_is_to_be_found_needs_multicast() -> None:
-    with pytest.raises(ConfigError, match=r"--subnet: subnet: .*--mdns"):
+    with pytest.raises(ConfigError, match=r"--subnet: .*--mdns"):
         load(flags={"subnet": "auto"})
     assert load(flags={"subnet": "hall"}).subnet_label == "hall"

@@ -279,7 +279,7 @@ def test_cases_are_read_from_files_of_each_kind(tmp_path: Path) -> None:
     [
         ("a.toml", "[filters]\nx = 'value >'\n", r"a.toml, filters.x: is no filter: line 1, column 8"),
         ("a.toml", "[filters]\nx = 1\n", r"a.toml, filters.x: a filter is text, not 1"),
-        ("a.toml", "[filters", "a.toml: is no TOML"),
+        ("a.toml", "[filters", "a.toml: is not TOML"),
         ("a.toml", "[other]\n", r"a.toml: other: a file of cases has \[filters\]"),
         ("a.toml", "[[allow]]\nusers = ['a']\nactions = ['see']\n", r"allow\[1\] .*: there is no 'see'"),
         ("a.jsonl", "{}\n", "a.jsonl, line 1: is neither"),

@@ -238,7 +238,7 @@ def test_what_root_changes_stays_its_owners(tmp_path: Path) -> None:
 
 def test_a_new_file_takes_no_other_ones_place(tmp_path: Path) -> None:
     write_new(tmp_path / "file", "first")
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         write_new(tmp_path / "file", "second")
     with pytest.raises(ConfigError, match="can't be written: No such file or directory"):
         write_new(tmp_path / "nowhere" / "file", "text")

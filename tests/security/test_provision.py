@@ -67,7 +67,7 @@ def test_nothing_that_is_there_is_written_over(tmp_path: Path) -> None:
         lambda: make_sibling(home, home.path, "attic", ["10.0.0.8"], NOW),
         lambda: make_client(home, home.path, "ada", NOW),
     ):
-        with pytest.raises(ConfigError, match="is there already, and is not written over"):
+        with pytest.raises(ConfigError, match="exists already, and is not overwritten"):
             again()
     assert {file.name: file.read_bytes() for file in home.path.iterdir()} == before
 

@@ -74,7 +74,7 @@ MISTAKES = [
     ("allow = [3]", "access.toml, allow[1]: each entry begins with [[allow]]"),
     ("[allow]\nusers = ['admin']", "access.toml: allow: each entry begins with [[allow]]"),
     ("[[alow]]\nusers = ['admin']", "access.toml: alow: the file has [[allow]] entries and nothing else"),
-    ("[[allow]", "access.toml: is no TOML: "),
+    ("[[allow]", "access.toml: is not TOML: "),
     ("[[allow]]", "access.toml, allow[1] (line 1): users: is missing"),
     ("[[allow]]\nuser = ['admin']", "user: there is no such key; there are users, everyone, actions,"),
     ("[[allow]]\nuser = ['admin']", "did you mean 'users'?"),

@@ -114,7 +114,7 @@ def test_a_backup_is_for_its_owner_only_and_nothing_else_is_left(tmp_path: Path)
 def test_a_file_that_is_there_is_replaced_only_if_it_may_be(tmp_path: Path) -> None:
     filled(tmp_path / "node", count=5).close()
     (tmp_path / "backup").write_text("precious")
-    with pytest.raises(StoreError, match="backup: is there already"):
+    with pytest.raises(StoreError, match="backup: exists already"):
         back_up(tmp_path / "node", tmp_path / "backup")
     assert (tmp_path / "backup").read_text() == "precious"
     assert back_up(tmp_path / "node", tmp_path / "backup", replaces=True).events == 5
@@ -135,7 +135,7 @@ def test_a_backup_that_is_given_up_leaves_nothing_behind(tmp_path: Path) -> None
 def test_two_backups_to_one_file_are_not_made_at_once(tmp_path: Path) -> None:
     filled(tmp_path / "node", count=5).close()
     other = Directory(tmp_path / "backup.partial")
-    with pytest.raises(StoreInUse, match=f"process {os.getpid()} has it open"):
+    with pytest.raises(StoreInUse, match=f"process {os.getpid()} uses it"):
         back_up(tmp_path / "node", tmp_path / "backup")
     other.release()
     assert back_up(tmp_path / "node", tmp_path / "backup").events == 5

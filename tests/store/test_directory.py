@@ -50,8 +50,8 @@ def test_a_second_opener_is_told_who_has_the_directory(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "node")
     code = f"from tidings.store.sqlite import *; SqliteStore(Path({str(tmp_path / 'node')!r}))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=CHILD)
-    assert f"process {os.getpid()} has it open" in run.stderr
-    with pytest.raises(StoreInUse, match=f"process {os.getpid()} has it open"):
+    assert f"process {os.getpid()} uses it" in run.stderr
+    with pytest.raises(StoreInUse, match=f"process {os.getpid()} uses it"):
         SqliteStore(tmp_path / "node")
     store.commit([Append(batch(1))])
     store.close()

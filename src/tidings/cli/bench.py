@@ -63,7 +63,7 @@ def fair(
     if rows:
         typer.echo("\n".join(f"{row.name:22s} {row.what}" for row in known.values()))
     elif unknown:
-        raise UserError(f"--only: {unknown[0]!r} is none of {', '.join(known)}")
+        raise UserError(f"--only: {unknown[0]!r} is not one of {', '.join(known)}")
     else:
         write_figures(json, benchmark("fair").run(quick, _above_progress, only or (), show_progress))
 

@@ -32,7 +32,7 @@ def read_fields(fields: Iterable[str]) -> dict[str, Any]:
     for field in fields:
         name, equals, text = field.partition("=")
         if not equals or not name:
-            raise UserError(f"{field!r} is not NAME=VALUE")
+            raise UserError(f"{field!r} is not NAME=VALUE, such as value=41.2")
         if name in read:
             raise UserError(f"{name} is given twice")
         read[name] = read_value(text)

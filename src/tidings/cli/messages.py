@@ -205,7 +205,7 @@ async def headers(queue: QueueName, where: Where = "", json: Json = False) -> No
     wanted = parse(where, json)
     async with queue_of(queue) as found:
         events = await found.headers(wanted)
-    none = f"nothing{' that matches' if where else ''} is in {queue}"
+    none = f"no {'matching ' if where else ''}message in {queue}"
     print_found(events, json, event_json, _header_table, none)
 
 

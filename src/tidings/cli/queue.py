@@ -132,7 +132,7 @@ async def create(
         wish["bind"] = str(parse(bind, json))
     async with bus_of() as bus:
         made = (await bus.create_queue(name, **wish)).description
-        typer.echo(description_json(made) if json else f"queue {made.name} is there")
+        typer.echo(description_json(made) if json else f"queue {made.name} is ready")
 
 
 def _pauses(text: str) -> list[float]:

@@ -266,7 +266,7 @@ class _FederatedSearch(Generic[Found]):
                 self._engage(_left_s(ends))
                 if clock() >= ends and not self._asked and self._looking is None:
                     name = self._space.own.name
-                    raise QueueEmpty(name, "nothing that matches is in it, nor in those of connected nodes")
+                    raise QueueEmpty(name, "no matching entry, here or at connected nodes")
         finally:
             self._end()
 

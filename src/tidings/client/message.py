@@ -195,8 +195,8 @@ async def wait_handed(
     """Wait for at least one message; QueueEmpty if none comes in time."""
     handed = await fetch(link, {"queue": queue, **arguments}, timeout_s, limit_s)
     if not handed.messages:
-        within = "" if not timeout_s else f" came within {timeout_s:g} s"
-        raise QueueEmpty(queue, f"nothing that matches{within or ' is in it'}")
+        within = f" came within {timeout_s:g} s" if timeout_s else ""
+        raise QueueEmpty(queue, f"no matching message{within}")
     return handed
 
 

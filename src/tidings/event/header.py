@@ -131,7 +131,7 @@ def _one_of(words: tuple[str, ...]) -> Callable[[object, str], str]:
     def check(value: object, place: str) -> str:
         word = plain_text(value, place)
         if word not in words:
-            raise EventError(place, f"{word!r} is none of {', '.join(words)}")
+            raise EventError(place, f"{word!r} is not one of {', '.join(words)}")
         return word
 
     return check

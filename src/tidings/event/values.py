@@ -126,7 +126,7 @@ def check_type(text: object) -> str:
     if "" in kind.split("."):
         raise EventError("$.type", f"{kind!r} has an empty segment")
     if not kind.isprintable() or any(character.isspace() for character in kind):
-        raise EventError("$.type", f"{kind!r} holds a blank or a control character")
+        raise EventError("$.type", f"{kind!r} contains a space or a control character")
     remember(good_types, kind)
     return kind
 

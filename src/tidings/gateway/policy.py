@@ -100,7 +100,7 @@ class Policy(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.grid is not None and self.member not in self.grid.members:
-            raise ConfigError("grid", "member", f"{self.member!r} is none of the gateways")
+            raise ConfigError("grid", "member", f"{self.member!r} is not one of the gateways")
 
 
 class GatewayFigures(Struct):

@@ -153,7 +153,7 @@ def _from_file(file: Path) -> Iterator[tuple[str, Given]]:
     except OSError as error:
         raise ConfigError(str(file), "", f"can't be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(file), "", f"is no TOML: {error}") from None
+        raise ConfigError(str(file), "", f"is not TOML: {error}") from None
     for key, value in table.items():
         if key == TABLE and isinstance(value, dict):
             for name, one in value.items():
@@ -185,8 +185,14 @@ def convert(key: str, place: str, value: Any) -> Any:
         is_strict = place == f"--{key}" or not isinstance(value, str)
         return msgspec.convert(value, SETTINGS[key].type, strict=is_strict)
     except msgspec.ValidationError as error:
-        problem = f"it is none of {', '.join(SETTINGS[key].choices)}" if SETTINGS[key].choices else str(error)
-        raise ConfigError(place, key, f"{value!r} is not possible: {problem}") from None
+        choices = SETTINGS[key].choices
+        wanted = f"one of {', '.join(choices)}" if choices else _wanted(str(error))
+        raise ConfigError(place, key, f"must be {wanted}, not {value!r}") from None
+
+
+def _wanted(problem: str) -> str:
+    """Return what msgspec has expected: ``Expected `int` <= 65535`` is an int <= 65535."""
+    return problem.removeprefix("Expected ").partition(", got ")[0].replace("`", "").removesuffix(" | null")
 
 
 # Joined

@@ -99,7 +99,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         if len(value) > NAME_LENGTH_MAX:
             raise option_error(name, f"has {len(value)} characters; at most {NAME_LENGTH_MAX} are allowed")
     if delivery not in DELIVERIES:
-        raise option_error("delivery", f"{delivery!r} is none of {', '.join(DELIVERIES)}")
+        raise option_error("delivery", f"{delivery!r} is not one of {', '.join(DELIVERIES)}")
     reach = reach_of(options)
     if len(reach.nodes) != 1:
         raise option_error("node", f"a sink is at one node, and not at {len(reach.nodes)}")

@@ -153,7 +153,7 @@ class Catalog:
         known = _known(row)
         difference = known.description.difference(description)
         if difference:
-            raise QueueExists(description.name, f"it is there already: {difference}")
+            raise QueueExists(description.name, f"it exists already with another description: {difference}")
         return known
 
     def delete(self, turn: UnitOfWork, known: Known) -> None:

@@ -144,10 +144,12 @@ class QueueManager:
         known = self._queues.get(description.name)
         if known is not None:
             if known.description.bind is not None and known.description.maker != wanted.maker:
-                raise QueueExists(description.name, "it is there already, bound with another user's rights")
+                raise QueueExists(description.name, "it exists already, bound with another user's rights")
             difference = known.description.difference(description)
             if difference:
-                raise QueueExists(description.name, f"it is there already: {difference}")
+                raise QueueExists(
+                    description.name, f"it exists already with another description: {difference}"
+                )
             return known
         if description.compress:
             from tidings.store.packing import check_compression
@@ -163,7 +165,7 @@ class QueueManager:
         if name in self._aliases:
             raise QueueExists(name, f"it is an alias of {self._aliases[name][1].alias_of}")
         if name in self._queues:
-            raise QueueExists(name, "it is there already")
+            raise QueueExists(name, "it exists already")
         if len(self._queues) + len(self._aliases) >= QUEUES_MAX and name != DEAD:
             raise QueueError(name, f"a node has at most {QUEUES_MAX} queues")
 

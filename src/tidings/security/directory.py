@@ -173,7 +173,7 @@ def write_file(path: Path, text: str, mode: int = SECRET) -> None:
 def write_new(path: Path, text: str) -> None:
     """Write a secret file that must not exist yet."""
     if path.exists() or path.is_symlink():
-        raise ConfigError(str(path), "", "is there already, and is not written over")
+        raise ConfigError(str(path), "", "exists already, and is not overwritten")
     write_file(path, text)
 
 

@@ -229,7 +229,7 @@ def of_access(users: list[str], access: list[str]) -> dict[str, tuple[str, int]]
 def refuse_place(path: Path) -> None:
     """Raise ConfigError if the place for a new directory exists."""
     if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
-        raise ConfigError(str(path), "", "is there already, and is not written over")
+        raise ConfigError(str(path), "", "exists already, and is not overwritten")
 
 
 def _place(path: Path, content: Content) -> None:

@@ -65,7 +65,7 @@ def read_allowances(text: str, place: str) -> list[Allowance]:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(place, "", f"is no TOML: {error}") from None
+        raise ConfigError(place, "", f"is not TOML: {error}") from None
     for key in table:
         if key != "allow":
             raise ConfigError(place, key, "the file has [[allow]] entries and nothing else")

@@ -274,7 +274,7 @@ def load_map(file: Path) -> TopicMap:
     except OSError as error:
         raise ConfigError(str(file), "", f"can't be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(file), "", f"is no TOML: {error}") from None
+        raise ConfigError(str(file), "", f"is not TOML: {error}") from None
     for key in content:
         if key != "reading":
             raise ConfigError(str(file), key, "is not known; there is [[reading]]")

@@ -159,7 +159,7 @@ def make_run(
 ) -> tuple[TimedRun, AdhocScenario, Track]:
     """Run a scenario, and return the run with its ways."""
     if scenario not in SCENARIOS:
-        raise UserError(f"scenario {scenario!r} is none of {', '.join(SCENARIOS)}")
+        raise UserError(f"scenario {scenario!r} is not one of {', '.join(SCENARIOS)}")
     chosen = SCENARIOS[scenario]
     if hosts:
         share = hosts / chosen.hosts

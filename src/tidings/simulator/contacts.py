@@ -114,7 +114,7 @@ def _by_number(name: str) -> tuple[bool, int, str]:
 def read_trace(path: Path, format: str | None = None, step_s: float | None = None) -> ContactTrace:
     """Read a trace; UserError names the line that is wrong. Without a format it is guessed from the file."""
     if format is not None and format not in FORMATS:
-        raise UserError(f"format {format!r} is none of {', '.join(FORMATS)}")
+        raise UserError(f"format {format!r} is not one of {', '.join(FORMATS)}")
     lines = list(_lines(path))
     kind: TraceFormat = format if format is not None else _guess(path, lines)
     reader = {"one": _read_one, "sociopatterns": _read_badges, "haggle": _read_haggle}[kind]

@@ -70,7 +70,7 @@ def back_up(
     """
     database = directory / DATABASE
     if target.exists() and not replaces:
-        raise StoreError(str(target), "is there already")
+        raise StoreError(str(target), "exists already")
     if not database.exists():
         raise StoreError(str(directory), "there is no store in it")
     if not target.parent.is_dir():

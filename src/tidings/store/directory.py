@@ -113,7 +113,7 @@ def _take_lock(path: Path) -> int:
         holder = os.pread(lock, 20, 0).decode(errors="replace").strip()
         os.close(lock)
         who = f"process {holder}" if holder else "another process"
-        raise StoreInUse(str(path), f"{who} has it open") from None
+        raise StoreInUse(str(path), f"{who} uses it; stop that one, or choose another directory") from None
     except OSError:
         os.close(lock)
         raise

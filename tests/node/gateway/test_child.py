@@ -135,7 +135,7 @@ def test_networks_may_speak_http_at_a_port_that_stays_too() -> None:
 
 
 def test_a_port_for_http_alone_starts_no_gateway_and_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^--sensor-http-port: sensor_http_port: .*--sensor-port"):
+    with pytest.raises(ConfigError, match=r"^--sensor-http-port: .*--sensor-port"):
         load(flags={"sensor_http_port": 0})
     assert load(flags={"sensor_http_port": 0, "sensor_port": 0}).sensor_http_port == 0
 

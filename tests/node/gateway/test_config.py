@@ -64,7 +64,7 @@ def test_the_file_says_whose_a_cell_is(tmp_path: Path) -> None:
         ("member = ", "does not say how gateways share the world"),
         (FILE.replace("cell_size = 10", 'cell_size = "ten"'), "cell_size"),
         (FILE.replace("cell_size = 10", "cell_size = 0"), "cell_size: 0.0 is no size"),
-        (FILE.replace('member = "here"', 'member = "nobody"'), "'nobody' is none of the gateways"),
+        (FILE.replace('member = "here"', 'member = "nobody"'), "'nobody' is not one of the gateways"),
         (FILE.replace("there = [[5, 5]]", "there = [[0, 0]]"), "is both"),
         (FILE + 'nobody = "x"\n', "cells"),
         ("colour = 1\n" + FILE, "colour"),

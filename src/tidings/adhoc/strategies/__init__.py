@@ -18,5 +18,5 @@ STRATEGIES: dict[str, type[ReplicationStrategy]] = {
 def strategy_type(name: str) -> type[ReplicationStrategy]:
     """The strategy of this name; UserError lists those that there are."""
     if name not in STRATEGIES:
-        raise UserError(f"strategy {name!r} is none of {', '.join(STRATEGIES)}")
+        raise UserError(f"strategy {name!r} is not one of {', '.join(STRATEGIES)}")
     return STRATEGIES[name]

@@ -97,7 +97,7 @@ def _from_toml(text: str, place: str, taxonomy: Taxonomy | None) -> tuple[Kind, 
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(place, "", f"is no TOML: {error}") from None
+        raise ConfigError(place, "", f"is not TOML: {error}") from None
     if "allow" in table:
         return "access", cases_of_rules(text, place)
     kind: Kind = "patterns" if "patterns" in table else "filters"
