@@ -21,7 +21,7 @@ from tidings.node.gateway.main import describe_json
         (("--node", "nonsense"), "is no address"),
         (("--node", "tidings://127.0.0.1:1", "--host", "0.0.0.0"), "can be reached from other machines"),
         (("--node", "tidings://127.0.0.1:1", "--sensor-port", "99999"), "65535"),
-        (("--node", "tidings://127.0.0.1:1", "--log-level", "loud"), "none of debug, info, warning, error"),
+        (("--node", "tidings://127.0.0.1:1", "--log-level", "loud"), "one of debug, info, warning, error"),
         (("--node", "tidings://127.0.0.1:1", "--user", "ada"), "credentials need TLS"),
         (("--node", "tidings://127.0.0.1:1", "--security", "nowhere"), "nowhere"),
     ],

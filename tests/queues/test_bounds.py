@@ -42,7 +42,7 @@ def test_a_lease_that_is_renewed_again_and_again_leaves_nothing_behind() -> None
     (hand,) = ann.read("jobs")
     for lease_s in range(3 * TIDY_AFTER):
         ann.rig.queues.find("jobs").renew(hand.number, 100.0 + lease_s)
-    assert len(ann.rig.queues.find("jobs")._expiry._heap) <= TIDY_AFTER + 3
+    assert len(ann.rig.queues.find("jobs").deadlines.expiry._heap) <= TIDY_AFTER + 3
     pass_time(ann.rig, 1_000.0)
     assert numbers(ann.read("jobs")) == [1]
 

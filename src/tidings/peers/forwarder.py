@@ -177,7 +177,7 @@ class Forwarder:
             self._flow()
         if self.phase != "flowing":
             return
-        self.outgoing.queue.sweep()
+        self.outgoing.queue.deadlines.sweep()
         is_sent = self._fill(self._main, self._coming)
         if self._swept is not None and self._swept.is_up:
             is_sent = self._fill(self._swept, self._swept_next) or is_sent
@@ -226,7 +226,7 @@ class Forwarder:
         origin = None
         for number in numbers:
             message = queue.shelf[number]
-            if queue.is_expired(number):
+            if queue.deadlines.is_expired(number):
                 continue
             if fresh.get(number, 0) > durable:
                 break

@@ -255,7 +255,7 @@ def _as_it_leaves(queue: MessageQueue, message: QueuedMessage, wall: float) -> b
     header = event.header or EMPTY_HEADER
     if header.ttl_s is None:
         return raw
-    return event_bytes(replace(event, header=replace(header, ttl_s=queue.left_s(message.number))))
+    return event_bytes(replace(event, header=replace(header, ttl_s=queue.deadlines.left_s(message.number))))
 
 
 def _bearer(part: bytes) -> bytes:

@@ -144,7 +144,7 @@ class LocalQueue:
         for number in queue.shelf.search(both(Filter("id = :id", id=wanted.id), granted), is_bounded=True):
             if number is None:
                 yield
-            elif not queue.is_expired(number):
+            elif not queue.deadlines.is_expired(number):
                 return queue.renew(number, wanted.lease_s)
         raise MessageNotHeld(queue.name, f"there is no message {wanted.id}, or it is in flight")
 
@@ -228,7 +228,7 @@ def described(
         if number is None:
             yield
         else:
-            messages += not queue.is_expired(number)
+            messages += not queue.deadlines.is_expired(number)
     in_flight = yield from _matching((held.message for held in list(queue.held.values())), granted)
     delayed = yield from _matching(list(queue.schedule.delayed.values()), granted)
     if queue.schedule.groups is not None:

@@ -5,44 +5,44 @@ never hold the same one, and a message that is given back is where it was, since
 new message goes to the reader that has waited longest for it, and only on the shelf if none waits.
 
 `put` and `take` are on the hot path: they work on plain calls, and hand the manager what must be stored.
-Work that grows with the number of messages is in `serving.py`, and done in steps.
+Work that grows with the number of messages is in `serving.py`, and done in steps; what a queue does by itself
+when a moment has come is in `deadlines.py`.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain, islice, takewhile
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from tidings.errors import MessageNotHeld, QueueError
-from tidings.event import Batch, Origin
+from tidings.event import Origin
 from tidings.event.header import EMPTY_HEADER
-from tidings.event.wire import array_head
 from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.matching import Shelf
 from tidings.queues import serving
+from tidings.queues.deadlines import Deadlines
 from tidings.queues.description import Description, encode
 from tidings.queues.inflight import InFlight, ReaderKey
 from tidings.queues.message import (
     BYTES_EACH,
-    Expiry,
     MessagePart,
     QueuedMessage,
     completed,
     event_bytes,
     sight,
 )
+from tidings.queues.offering import notify_watchers, offer
 from tidings.queues.schedule import DeliveryPlan, Schedule, TokenBucket, pause_s
 from tidings.queues.transactions import Locks, OpenTransaction
 from tidings.queues.types import Volatile
 from tidings.queues.waiting import WAITING_MAX, QueueReader, WaitingReaders
-from tidings.steps import Steps, finish
+from tidings.steps import Steps
 from tidings.store.interface import Operation, PutQueue, QueueRecord
 from tidings.timers import granted_s
 
@@ -81,17 +81,12 @@ class MessageQueue:
         self._manager = manager
         self._broker = manager.broker
         self.schedule = Schedule(self, manager.broker)
-        # Those that must be settled in time, who is due first.
-        self._timed: OrderedDict[int, InFlight] = OrderedDict()
         self._doubted: set[int] = set()  # handed out before, though that does not count
         self._returned: dict[int, int] = {}  # how often those were handed out that have come back
         self._tokens = None if description.rate is None else TokenBucket(description.rate, self._broker.now)
-        self._offer_at = inf  # when what is on the shelf is offered to readers that the rate made wait
         # Further parts of bodies that are too long for one frame: kept beside their message, gone with it.
         self._parts: dict[int, list[MessagePart]] = {}
-        self._expiry = Expiry(description.expiry)
-        self._wakes_at = inf  # when it is woken
-        self._waking: Steps[None] | None = None  # what is overdue, as far as that was not dealt with yet
+        self.deadlines = Deadlines(self, manager)
         self._handed = handed
         self._doubtful = handed  # messages up to this number may have been handed out before a restart
         self._lost: set[int] = set()  # in flight, as is stored, when the node ended
@@ -115,7 +110,7 @@ class MessageQueue:
 
     def describe(self) -> Description:
         """The description, and how the queue stands."""
-        self.sweep()
+        self.deadlines.sweep()
         return replace(
             self.description,
             maker="",
@@ -152,14 +147,14 @@ class MessageQueue:
     def check_room(self, count: int = 1, size: int = 0) -> None:
         """Raise QueueFull if there is no room for so many messages and bytes more, with nothing displaced."""
         if self.description.expiry:
-            self.sweep()
+            self.deadlines.sweep()
         self.kind.check_room(self, count)
         self.kind.check_bytes(self, size)
 
     def check_room_for(self, raw: bytes, parts: Sequence[bytes] = ()) -> None:
         """Raise QueueFull if there is no room for an event; `parts` are more of its body."""
         if self.description.expiry:
-            self.sweep()
+            self.deadlines.sweep()
         self.kind.check_room_for(self, raw, BYTES_EACH + len(raw) + sum(map(len, parts)))
 
     def size_of(self, message: QueuedMessage) -> int:
@@ -212,8 +207,8 @@ class MessageQueue:
             self._lost.add(message.number)
         self._grow(message.size + self._add_parts(message.number, parts))
         self.kind.restored(message)
-        ttl_s = self._expiry.ttl_s(message)
-        self._expire_at(message.number, self._broker.deadline(message.number / 1e6 + ttl_s, ttl_s))
+        ttl_s = self.deadlines.expiry.ttl_s(message)
+        self.deadlines.expire_at(message.number, self._broker.deadline(message.number / 1e6 + ttl_s, ttl_s))
         if not self.schedule.restore(message, deliveries):
             self.shelf.add(message.number, message, self.kind.place(message))
         return message.number <= self._doubtful
@@ -229,89 +224,30 @@ class MessageQueue:
     def _add(self, message: QueuedMessage, plan: DeliveryPlan | None) -> None:
         """A message is new here: notify those who watch, and let it find its reader or its place."""
         if self.waiting.watching:
-            self._notify_watchers(message)
+            notify_watchers(self, message)
         if self.description.expiry:
-            self._expire_at(message.number, self._broker.now + self._expiry.ttl_s(message))
+            self.deadlines.expire_at(message.number, self._broker.now + self.deadlines.expiry.ttl_s(message))
         if plan is None:
             self.place(message)
         else:
             self.schedule.enter(message, plan)
 
-    def _notify_watchers(self, message: QueuedMessage) -> None:
-        watchers = self.waiting.watchers(message)
-        if watchers:
-            batch = Batch(array_head(1) + event_bytes(message.shown), message.origin)
-            for watcher in watchers:
-                watcher.sink.deliver(batch, (0,), (None,))
-
     def place(self, message: QueuedMessage) -> None:
         """Hand it to the reader that has waited longest for it, or put it on the shelf."""
-        if len(self.waiting) and (self._tokens is None or self._has_token()) and self._offer(message):
+        if len(self.waiting) and self.has_token() and offer(self, message):
             return
         self.shelf.add(message.number, message, self.kind.place(message))
 
-    def _has_token(self) -> bool:
+    def has_token(self) -> bool:
         """Whether the rate allows a message now; if not, it is offered when it does."""
-        assert self._tokens is not None
-        if self._tokens.available(self._broker.now):
+        if self._tokens is None or self._tokens.available(self._broker.now):
             return True
-        self._offer_at = self._tokens.wake_at
-        self.wake_at(self._offer_at)
+        self.deadlines.offer_at(self._tokens.wake_at)
         return False
 
-    def _offer_shelf(self) -> Steps[None]:
-        """Offer what is on the shelf to those who wait, as far as the rate allows."""
-        self._offer_at = inf
-        for number in self.shelf.search(None, is_bounded=True):
-            if self.is_closed or not len(self.waiting) or not self._has_token():
-                break
-            if number is None:
-                yield
-            elif number in self.shelf and not self.is_expired(number) and self._offer(self.shelf[number]):
-                self.shelf.remove(number)
-
-    def show(self, message: QueuedMessage) -> None:
-        """Let those have it who wait to read: it is behind others of its group, and can't be taken."""
-        self._offer(message, is_behind=True)
-
-    def offer_to(self, owner: Hashable) -> None:
-        """Let a transaction that waits have what has come to the groups that it owns."""
-        groups = self.schedule.groups
-        waiting = owner.waiting.values() if isinstance(owner, OpenTransaction) else ()
-        for reader in [one for one in waiting if one.queue is self and not one.is_searching]:
-            if groups is not None and not reader.is_copier:
-                finish(serving.follow(self, reader, groups))
-                if reader.taken:
-                    self._manager.ready_readers[reader] = None
-
-    def _offer(self, message: QueuedMessage, is_behind: bool = False) -> bool:
-        """Let those who wait have it; whether one has taken it."""
-        for reader in self.waiting.readers(message):
-            if is_behind and not reader.is_copier:
-                continue
-            if reader.is_searching and not self._is_for(reader, message):
-                continue
-            if not reader.fits(message):
-                self.waiting.remove(reader)
-                continue
-            if reader.is_copier:
-                self.copy(message, reader)
-            elif self.locks.allow(message.number, reader.transaction):
-                self.hand(message, reader)
-            else:
-                continue
-            if reader.is_content:
-                self.waiting.remove(reader)
-            if not reader.is_searching:  # otherwise it is answered when the search ends
-                self._manager.ready_readers[reader] = None
-            if not reader.is_copier:
-                return True
-        return False
-
-    def _is_for(self, reader: QueueReader, message: QueuedMessage) -> bool:
-        """Whether a message is for a reader while a search is made for it, which will not come to it."""
-        place = self.kind.place(message)
-        return reader.wants(message, place) and not reader.may_meet(place)
+    def answer(self, reader: QueueReader) -> None:
+        """Have a reader that has got something answered when the tick ends."""
+        self._manager.ready_readers[reader] = None
 
     # Taking
 
@@ -320,9 +256,9 @@ class MessageQueue:
 
         With `is_bounded` what comes behind all others after it was begun is left out.
         """
-        self.sweep()
+        self.deadlines.sweep()
         if self._tokens is not None and not reader.is_copier:
-            if not self._has_token():
+            if not self.has_token():
                 return None
             reader.count = min(reader.count, self._tokens.available(self._broker.now))
         if reader.takes_any and self.is_plain and not (self.schedule.groups and reader.is_together):
@@ -337,7 +273,7 @@ class MessageQueue:
     @property
     def is_plain(self) -> bool:
         """Whether everything on the shelf can be taken by anyone."""
-        return not self.locks and self._expiry.wake_at > self._broker.now
+        return not self.locks and self.deadlines.expiry.wake_at > self._broker.now
 
     def serve_first(self, reader: QueueReader) -> None:
         """Give a reader that takes whatever comes first some of it."""
@@ -417,8 +353,7 @@ class MessageQueue:
             self.in_transactions[held.message.number] = held
         self._manager.in_flight.hold(held.message.number, held)
         if held.due < inf:
-            self._timed[held.message.number] = held
-            self.wake_at(held.due)
+            self.deadlines.settle_by(held)
 
     def copy(self, message: QueuedMessage, reader: QueueReader) -> None:
         """Let a reader see a message; its transaction keeps others from taking it."""
@@ -465,7 +400,9 @@ class MessageQueue:
         undo = None
         if not isinstance(held.holder, tuple):
             number = held.message.number
-            undo = partial(self._unfinish, held, self._parts.get(number, []), self._expiry.moment(number))
+            undo = partial(
+                self._unfinish, held, self._parts.get(number, []), self.deadlines.expiry.moment(number)
+            )
         self._forget(held.message, undo)
         self._manager.dead_letters.report(self, held.message, "delivered")
 
@@ -495,8 +432,8 @@ class MessageQueue:
         message, most = held.message, self.description.deliveries_max
         if self.is_closed:
             self._forget(message)
-        elif self._expiry.moment(message.number) <= self._broker.now:
-            self._expire(message)
+        elif self.deadlines.expiry.moment(message.number) <= self._broker.now:
+            self.expire(message)
         elif counts and most is not None and held.delivery >= most:
             self.bury(message, reason or f"was handed out {held.delivery} times", held.delivery)
         else:
@@ -528,7 +465,7 @@ class MessageQueue:
         del self.held[number]
         if self.in_transactions:
             self.in_transactions.pop(number, None)
-        self._timed.pop(number, None)
+        self.deadlines.settled(number)
         self._manager.in_flight.let_go(number, held)
 
     def _forget(self, message: QueuedMessage, undo: Undo | None = None) -> None:
@@ -538,7 +475,7 @@ class MessageQueue:
             self._doubted.discard(message.number)
             self._lost.discard(message.number)
         if self.description.expiry:
-            self._expiry.cancel(message.number)
+            self.deadlines.expiry.cancel(message.number)
         self._manager.keep(self._gone(message), undo)
         if self.schedule.groups is not None:
             self.schedule.leave(message.number)
@@ -577,7 +514,7 @@ class MessageQueue:
             self.pick(message.number)
         else:
             return  # it was thrown away since
-        self._expiry.cancel(message.number)
+        self.deadlines.expiry.cancel(message.number)
         self.kind.gone(self._numbers_of(message))
         if self.schedule.groups is not None:
             self.schedule.leave(message.number)
@@ -587,7 +524,7 @@ class MessageQueue:
         message = held.message
         self._grow(message.size + self._add_parts(message.number, parts))
         self.kind.restored(message)
-        self._expire_at(message.number, expires_at)
+        self.deadlines.expire_at(message.number, expires_at)
         self.schedule.rejoin(message)
         self._return(held, True, "was taken in a transaction that could not be stored")
 
@@ -600,22 +537,12 @@ class MessageQueue:
         if number not in self.shelf or not len(self.waiting):
             return
         message = self.shelf.remove(number)
-        if self.is_expired(number):
-            self._expire(message)
+        if self.deadlines.is_expired(number):
+            self.expire(message)
         else:
             self.place(message)
 
     # Time
-
-    def _expire_at(self, number: int, at: float) -> None:
-        """Let a message live until then, whatever becomes of the wall clock."""
-        if at < inf:
-            self._expiry.at(at, number)
-            self.wake_at(at)
-
-    def left_s(self, number: int) -> float:
-        """Return the time that a message has left to live."""
-        return max(0.0, self._expiry.moment(number) - self._broker.now)
 
     def renew(self, number: int, lease_s: float) -> float:
         """Let a message on the shelf live for so long from now on; how long it is. 0 ends it."""
@@ -634,74 +561,20 @@ class MessageQueue:
         self.shelf.remove(number)
         self.shelf.add(number, renewed, self.kind.place(renewed))
         self._manager.keep(self.kind.revise(renewed, self._returned.get(number, 0)))
-        self._expire_at(number, self._broker.now + granted)
+        self.deadlines.expire_at(number, self._broker.now + granted)
         return granted
 
-    def is_expired(self, number: int) -> bool:
-        """Whether a message on the shelf has outlived its time, and is to be swept out."""
-        return self._expiry.wake_at <= self._broker.now and self._expiry.moment(number) <= self._broker.now
-
-    def sweep(self) -> None:
-        """Let go of messages whose time is over, and offer delayed ones that are due; of many some."""
-        if self._wakes_at > self._broker.now and self._waking is None:
-            return
-        if self._expiry.wake_at <= self._broker.now:
-            for number in self._expiry.due(self._broker.now, serving.AT_ONCE):
-                if self.is_loose(number):
-                    self._expire(self.pick(number))
-        if self.schedule.delayed.wake_at <= self._broker.now:
-            self.schedule.end_delays(serving.AT_ONCE)
-
-    def _expire(self, message: QueuedMessage) -> None:
+    def expire(self, message: QueuedMessage) -> None:
+        """Let go of a message whose time is over, which is neither in flight nor on the shelf."""
         self._manager.dead_letters.report(self, message, "expired")
         self._forget(message)
-
-    def wake_at(self, at: float) -> None:
-        """Have the queue woken at a moment, unless it is earlier."""
-        if at < self._wakes_at:
-            self._wakes_at = at
-            self._manager.timers.at(at, self._wake)
-
-    def _wake(self, _now: float) -> None:
-        """Let go of what has expired, offer what is due, and take back what was held for too long."""
-        self._wakes_at = inf
-        if self._waking is None:
-            self._waking = self._overdue()
-            self._manager.begin(self._waking)
-
-    def _overdue(self) -> Steps[None]:
-        while not self.is_closed:
-            self.sweep()
-            self._give_back_late()
-            if self._offer_at <= self._broker.now:
-                yield from self._offer_shelf()
-            if self._due_at > self._broker.now:
-                break
-            yield
-        self._waking = None
-        if self._due_at < inf and not self.is_closed:
-            self.wake_at(self._due_at)
-
-    @property
-    def _due_at(self) -> float:
-        """When something expires, is due, is to be offered, or has been held for too long."""
-        first = next(iter(self._timed.values()), None)  # all may be held equally long: in the order of time
-        late_at = inf if first is None else first.due
-        return min(self._expiry.wake_at, self.schedule.delayed.wake_at, self._offer_at, late_at)
-
-    def _give_back_late(self) -> None:
-        """Take back what is held for too long, of many messages some."""
-        first = list(islice(self._timed.values(), serving.AT_ONCE))
-        for held in takewhile(lambda held: held.due <= self._broker.now, first):
-            self.take_back(held, True, "was held for too long")
 
     def close(self) -> Steps[None]:
         """Close the queue, deleted with what is in flight; return the steps that are left of that."""
         self.is_closed = True
-        self._manager.timers.cancel(self._wake)
+        self.deadlines.clear()
         held, self.held = self.held, {}
         self.in_transactions = {}
-        self._timed.clear()
         messages = chain(self._let_go_all(held), self.shelf.clear(), self.schedule.clear())
         return self._give_up(messages)
 

@@ -34,6 +34,7 @@ from tidings.event.wire import decode_event
 from tidings.queues.description import DEAD, DELAY_S_MAX, GROUP_LENGTH_MAX, TRANSMISSION
 from tidings.queues.groups import Groups
 from tidings.queues.message import QueuedMessage, event_bytes
+from tidings.queues.offering import offer, offer_to
 from tidings.timers import Timers
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ class Schedule:
 
     def _delay(self, message: QueuedMessage, at: float) -> None:
         self.delayed.add(message, at)
-        self._queue.wake_at(at)
+        self._queue.deadlines.wake_at(at)
 
     @property
     def _grouped(self) -> Groups:
@@ -320,8 +321,8 @@ class Schedule:
         if name is None or self._grouped.enter(message, name):
             self._queue.place(message)
         elif len(self._queue.waiting):
-            self._queue.show(message)
-            self._queue.offer_to(self._grouped.owner_of(name))
+            offer(self._queue, message, is_behind=True)
+            offer_to(self._queue, self._grouped.owner_of(name))
 
     def _hold_up(self, message: QueuedMessage, name: str) -> None:
         """Let the others of a group wait for a message that pauses, as they did before the node ended."""
@@ -342,7 +343,7 @@ class Schedule:
         if following is None:
             return
         queue = self._queue
-        if queue.is_expired(following.number):  # it is swept out there
+        if queue.deadlines.is_expired(following.number):  # it is swept out there
             queue.shelf.add(following.number, following, queue.kind.place(following))
         else:
             queue.place(following)

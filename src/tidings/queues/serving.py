@@ -74,7 +74,11 @@ def follow(queue: MessageQueue, reader: QueueReader, groups: Groups) -> Steps[No
 def _is_wanted(queue: MessageQueue, reader: QueueReader, message: QueuedMessage) -> bool:
     """Whether a reader takes a message that is behind."""
     number = message.number
-    if reader.is_content or queue.is_expired(number) or not queue.locks.allow(number, reader.transaction):
+    if (
+        reader.is_content
+        or queue.deadlines.is_expired(number)
+        or not queue.locks.allow(number, reader.transaction)
+    ):
         return False
     if reader.filter is not None and not reader.filter.matches(sight(message)):
         return False
@@ -126,7 +130,7 @@ def _behind(
     for number in shelf.search(reader.filter, reader.after, is_bounded=True):
         if number is None:
             yield
-        elif number in shelf and not queue.is_expired(number):
+        elif number in shelf and not queue.deadlines.is_expired(number):
             if reader.wants(shelf[number], queue.kind.place(shelf[number])):
                 found.append(shelf[number])
             if len(found) >= reader.count:
@@ -146,7 +150,7 @@ def _candidates(
             yield own.popleft()
         if number is None:
             yield None
-        elif number in copied or number > up_to or queue.is_expired(number):
+        elif number in copied or number > up_to or queue.deadlines.is_expired(number):
             continue
         elif reader.is_copier or locks.allow(number, reader.transaction):
             yield shelf[number]
@@ -200,7 +204,7 @@ def purge(queue: MessageQueue, filter: Filter | None) -> Steps[int]:
         if queue.is_closed:
             break
         if number is not None:
-            if number not in queue.locks and not queue.is_expired(number):
+            if number not in queue.locks and not queue.deadlines.is_expired(number):
                 found.append(number)
             continue
         gone += _drop(queue, found)
