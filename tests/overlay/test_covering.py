@@ -183,7 +183,6 @@ TestCovering.settings = settings(max_examples=often(40), stateful_step_count=40)
 TestCrowdedCovering.settings = TestCovering.settings
 
 
-@settings(max_examples=50)
 @given(st.lists(related_filters, max_size=12), st.randoms(use_true_random=False))
 def test_the_announced_filters_do_not_depend_on_the_order_in_which_they_came(
     wanted: list[Filter], random: object

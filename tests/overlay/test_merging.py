@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from effort import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from overlay.network import Network
@@ -69,7 +70,7 @@ def matched(filters: Iterable[Filter], event: Event) -> bool:
 
 
 @with_limits
-@settings(max_examples=200)
+@settings(max_examples=often(200))
 @given(
     st.lists(st.tuples(any_filters, st.booleans(), st.booleans()), max_size=20),
     st.lists(st.integers(0)),
