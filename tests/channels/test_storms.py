@@ -213,6 +213,37 @@ def test_events_sent_while_the_tree_goes_round_a_cut_link_reach_all_members(seed
     assert [sorted(member.values) for member in members] == [list(range(30))] * 2
 
 
+@pytest.mark.parametrize("seed", [1, 6])
+def test_events_reach_the_members_of_a_node_that_comes_back_at_another_place_of_the_tree(seed: int) -> None:
+    edges = ("1", "3"), ("3", "4"), ("3", "5"), ("4", "6"), ("5", "6")
+    network = Network(*edges, seed=seed, reroute_s=REROUTE_S)
+    apps = {name: network.app(name) for name in "15"}
+    channel = create(network, apps["1"], delivery="reliable")
+    _, member = [join(network, apps[name], channel, durable=f"member-{name}") for name in "15"]
+    network["5"].crash()
+    network.run(5.0)
+    network["5"].start()
+    for number in range(50):
+        send(apps["1"], channel, number)
+        network.run(0.01)
+    network.run(20.0)
+    assert member.values == list(range(50))
+
+
+def test_nothing_is_taken_back_while_a_node_does_not_know_the_ways_of_a_channel() -> None:
+    pair = Network(("1", "2"))
+    listening = pair.app("1").subscribe("x > 1")
+    pair.run()
+    wholeness = pair["1"].core.overlay.routing.wholeness
+    wholeness.is_waiting = lambda: True
+    listening.end()
+    pair.run()
+    assert pair.table("2", "1") == ["x > 1"]
+    wholeness.is_waiting = lambda: False
+    pair.run()
+    assert pair.table("2", "1") == []
+
+
 def test_nothing_goes_to_other_neighbours_while_a_node_does_not_know_the_ways_of_a_channel() -> None:
     ring = Network(("1", "2"), ("2", "3"), ("3", "1"), reroute_s=REROUTE_S)
     edges = [(one, other) for one, other in ("12", "23", "31")]

@@ -82,6 +82,7 @@ class Routing:
         """Called with the first node of events that are taken, their epoch and last number, and who sent."""
         self.on_tree: Callable[[], None] = lambda: None
         """Called when other links are active than before."""
+        self._was_waiting = False
         self._restore()
         self._exorcise()
 
@@ -426,10 +427,16 @@ class Routing:
         return change.answer(wants.digest)
 
     def _settle(self) -> None:
-        """See to which neighbours less may be announced than before."""
+        """See to which neighbours less may be announced than before.
+
+        To none while this node does not know the ways of its channels: what it wanted of them, or was taken
+        to want, it may want again.
+        """
         active = self._known.in_tree
+        self._was_waiting = self.wholeness.is_waiting()
         for neighbour in active:
-            neighbour.announcer.may_narrow = all(one.is_settled or one is neighbour for one in active)
+            are_settled = all(one.is_settled or one is neighbour for one in active)
+            neighbour.announcer.may_narrow = are_settled and not self._was_waiting
             neighbour.offerer.may_narrow = all(one.has_offered or one is neighbour for one in active)
 
     def review(self) -> None:
@@ -480,6 +487,8 @@ class Routing:
 
     def work(self) -> None:
         """Announce what has changed."""
+        if self.wholeness.is_waiting() is not self._was_waiting:
+            self._settle()
         self.wholeness.work()
         self.new_offers.work()
         for neighbour in self._known.others(None):
