@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -354,3 +355,58 @@ def test_nobody_but_a_member_can_send_an_expedited_event_or_gets_it(line: Networ
     assert here.values == [2]
     assert not everything.got
     assert line.count("1", "refused", "not-allowed") == 1
+
+
+@pytest.mark.parametrize("order", ["fifo", "causal", "total"])
+def test_parts_of_a_channel_that_meet_again_have_each_event_once_though_members_joined(
+    order: str,
+) -> None:
+    ring = Network(*pairwise("123456"), ("6", "1"), reroute_s=1.0)
+    apps = {name: ring.app(name) for name in "123456"}
+    channel = create(ring, apps["1"], delivery="reliable", order=order)
+    members = {name: join(ring, apps[name], channel, durable=name) for name in "14"}
+    ring.run(20.0)
+    for pair in (("3", "4"), ("6", "1")):
+        ring.cut(*pair)
+    ring.run(20.0)
+    members |= {
+        name: apps[name].subscribe(channel=channel, durable=name) for name in "36"
+    }  # one in each part
+    ring.run(20.0)
+    for number, name in enumerate("14" * 5):
+        send(apps[name], channel, number)
+        ring.run(0.5)
+    for pair in (("3", "4"), ("6", "1")):
+        ring.heal(*pair)
+    members |= {name: apps[name].subscribe(channel=channel, durable=name) for name in "25"}
+    ring.run(60.0)
+    for number, name in enumerate("123456", 10):
+        send(apps[name], channel, number)
+    ring.run(30.0)
+    for name in "14":
+        assert sorted(members[name].values) == list(range(16))
+        for of in (range(0, 10, 2), range(1, 10, 2)):
+            assert [value for value in members[name].values if value in of] == list(of)
+    for member in members.values():
+        assert sorted(value for value in member.values if value >= 10) == list(range(10, 16))
+        assert len(set(member.values)) == len(member.values)
+
+
+def test_an_event_of_a_causal_channel_is_kept_until_all_have_it_and_not_longer(line: Network) -> None:
+    first, last = line.app("1"), line.app("5")
+    channel = create(line, first, delivery="reliable", order="causal")
+    members = [join(line, first, channel, durable="first"), join(line, last, channel, durable="last")]
+    line.cut("4", "5")
+    for number in range(3):
+        send(first, channel, number)
+    line.run(5.0)
+
+    def kept(name: str) -> int:
+        broker = line[name].broker
+        return broker.position - min(cursor.released for cursor in line[name].core.overlay.neighbours.cursors)
+
+    assert [kept(name) for name in "1234"] == [3] * 4
+    line.heal("4", "5")
+    line.run(20.0)
+    assert [kept(name) for name in "12345"] == [0] * 5
+    assert [member.values for member in members] == [[0, 1, 2]] * 2
