@@ -230,6 +230,30 @@ def test_events_reach_the_members_of_a_node_that_comes_back_at_another_place_of_
     assert member.values == list(range(50))
 
 
+def test_a_node_that_starts_again_takes_part_over_all_links_until_it_has_asked_who_does() -> None:
+    line = Network(("1", "2"), ("2", "3"))
+    apps = [line.app(name) for name in "12"]
+    channel = create(line, apps[0], delivery="reliable")
+    for app in apps:
+        join(line, app, channel, durable="member")
+    line["2"].crash()
+    line["2"].start()
+    assert lists(line, channel)["2"] == {"1", "3"}
+    line.run(20.0)
+    assert lists(line, channel) == {"1": {"2"}, "2": {"1"}}
+
+
+def test_a_tree_that_grows_does_not_end_the_waiting_for_the_ways_of_a_channel() -> None:
+    pair = Network(("1", "2"))
+    channel = create(pair, pair.app("1"))
+    trees = pair["1"].core.channels.trees
+    part = trees.get(channel)
+    assert part is not None
+    part.is_torn, part.attempts = True, 3
+    trees.follow_tree(has_grown=True)
+    assert trees.is_awaited
+
+
 def test_nothing_is_taken_back_while_a_node_does_not_know_the_ways_of_a_channel() -> None:
     pair = Network(("1", "2"))
     listening = pair.app("1").subscribe("x > 1")

@@ -19,8 +19,8 @@ reached over other links now wait, nothing that was announced is taken back, and
 stored for the lost neighbour too, for as long as the overlay keeps anything for it: what goes to it now will
 go the new way. Nodes that can't be asked
 may take part, so they join towards these too: the last node that is reached stores events for what is behind
-it *on loan*, until it can ask. If the tree has only grown, all that take part join towards the one with the
-smallest id.
+it *on loan*, until it can ask. A node that starts again does not know what has happened meanwhile, so it does
+the same. If the tree has only grown, all that take part join towards the one with the smallest id.
 """
 
 from __future__ import annotations
@@ -151,6 +151,7 @@ class ChannelTrees:
         """Go on with a channel of the last life."""
         part = self._parts[stored.channel.id] = Participation(stored.channel, stored.neighbours)
         part.is_begun = part.is_torn = True  # what has happened meanwhile is not known
+        part.attempts = 1
         part.loans.update(stored.neighbours)
 
     @property
@@ -385,7 +386,8 @@ class ChannelTrees:
             for node in part.neighbours:
                 self._links.want(node, part.channel)
             if lost or back or has_grown:
-                part.is_torn, part.attempts = True, int(bool(lost or back or part.former))
+                part.is_torn = True
+                part.attempts = 1 if lost or back or part.former else part.attempts
             if part.is_torn:
                 self._store(part)
                 self._mend(part)
