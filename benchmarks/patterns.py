@@ -22,6 +22,7 @@ from tidings.event import Event
 from tidings.event.values import Value
 from tidings.event.wire import encode_events
 from tidings.matching import prepare
+from tidings.node import compiled
 from tidings.node.assembly import CoreSettings, NodeCore
 from tidings.patterns import Pattern
 from tidings.patterns.matcher import Matcher, encode_key
@@ -46,6 +47,8 @@ def figures(quick: bool) -> Iterator[Figure]:
     """Measure everything."""
     part = 10 if quick else 1
     prepare()
+    if compiled.is_installed():
+        compiled.exercise()  # a node that is busy checks and cuts frames with it
     yield _node(EVENTS // part)
     yield _batch(ROWS // part)
     yield _state(STATE_KEYS // part, STATE_EVENTS // part)

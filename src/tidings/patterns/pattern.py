@@ -203,15 +203,15 @@ class Pattern:
 
     def key(self, event: Event) -> tuple[Value, ...] | str:
         """Return the key of an event, or why it has none."""
-        key = []
+        key, length = [], 0
         for read_part in self._key_readers:
             value = read_part(event)
             if value is None or isinstance(value, float | bytes):
                 return NO_KEY
+            if type(value) is str:
+                length += len(value)
             key.append(value)
-        if sum(len(value) for value in key if isinstance(value, str)) > KEY_LENGTH_MAX:
-            return KEY_TOO_LONG
-        return tuple(key)
+        return KEY_TOO_LONG if length > KEY_LENGTH_MAX else tuple(key)
 
     # Identity and text
 

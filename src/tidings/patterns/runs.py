@@ -137,11 +137,12 @@ class KeyRuns:
     @property
     def wake_us(self) -> int | None:
         """Up to which time all events must have come before there is something to do; None: nothing waits."""
+        waiting = self._waiting[0].time_us if self._waiting else None
         within = self._pattern.within_us
-        times = [self._waiting[0].time_us] if self._waiting else []
-        if self._runs and within is not None:
-            times.append(self._runs[0].events[0][1].time_us + within)
-        return min(times, default=None)
+        if not self._runs or within is None:
+            return waiting
+        end = self._runs[0].events[0][1].time_us + within
+        return end if waiting is None else min(waiting, end)
 
     @property
     def is_idle(self) -> bool:

@@ -31,7 +31,6 @@ from tidings.patterns.watching import (
     StandingKey,
     StandingRecord,
     StandingWatch,
-    StoredWatch,
 )
 from tidings.protocol.access import NOBODY, OWNER, Principal
 from tidings.protocol.arguments import check_readable
@@ -40,6 +39,7 @@ from tidings.protocol.consumer import Consumer
 from tidings.protocol.service import Service
 from tidings.protocol.session import Session
 from tidings.store.interface import Operation
+from tidings.timers import Timers
 
 PATTERNS_MAX = 1_000
 """Patterns of a node, those of sessions and standing ones together."""
@@ -54,6 +54,7 @@ class PatternService(Service):
         self._arrivals = 0
         self._noted: dict[PatternWatch, None] = {}
         self._watches: dict[PatternWatch, None] = {}
+        self._due: Timers[PatternWatch] = Timers()  # when each has something to do though nothing comes
         self._standing: dict[StandingKey, StandingWatch] = {}
         self.placer: PatternPlacer | None = None
         """Who lets other nodes do the work of patterns."""
@@ -76,7 +77,7 @@ class PatternService(Service):
                 found.reopen(key_bytes, kept.state)
             else:
                 self.foreign_keys.setdefault((owner, name), {})[key_bytes] = kept.state
-        self.set_alarm()
+        self.look_again()
 
     # Patterns come and go
 
@@ -153,9 +154,10 @@ class PatternService(Service):
         """Let a watch have no more events, and forget it."""
         del self._watches[watch]
         self._noted.pop(watch, None)
+        self._due.cancel(watch)
         watch.turn_away()
         self._before = deque(one for one in self._before if one.watch is not watch)
-        self.set_alarm()
+        self._set_alarm()
 
     @property
     def watches(self) -> list[PatternWatch]:
@@ -220,10 +222,10 @@ class PatternService(Service):
         broker = self.broker
         for watch in noted:
             watch.run(broker.now, broker.node)
+            self._time(watch)
         for watch in noted:
-            if isinstance(watch, StoredWatch):
-                self._before.extend(watch.store())
-        self.set_alarm()
+            self._before.extend(watch.store())
+        self._set_alarm()
 
     def durable(self, mark: int) -> None:
         """Everything up to this mark is on disk."""
@@ -235,18 +237,26 @@ class PatternService(Service):
         while self._before:
             one = self._before.pop()
             one.watch.restore(one)
+        self.look_again()
         lost = [one for one in lost if KEYS.key_of(one) is None and _is_not_set(one, self._standing)]
         return [*lost, *(PATTERNS.set(key, watch.record) for key, watch in self._standing.items())]
 
-    def set_alarm(self) -> None:
+    def look_again(self) -> None:
+        """Find out anew when patterns have something to do: their states have come, gone or changed."""
+        for watch in self._watches:
+            self._time(watch)
+        self._set_alarm()
+
+    def _time(self, watch: PatternWatch) -> None:
+        self._due.at(inf if watch.is_waiting else watch.matcher.wake_at(), watch)
+
+    def _set_alarm(self) -> None:
         """Be woken when the first pattern has something to do though nothing comes."""
-        moments = [watch.matcher.wake_at() for watch in self._watches if not watch.is_waiting]
-        moment = min(moments, default=inf)
-        self.broker.timers.at(self.broker.now if self._noted else moment, self._wake)
+        self.broker.timers.at(self.broker.now if self._noted else self._due.wake_at, self._wake)
 
     def _wake(self, now: float) -> None:
-        for watch in self._watches:
-            if not watch.is_waiting and watch.matcher.wake_at() <= now:
+        for watch in self._due.due(now):
+            if not watch.is_waiting:
                 self.note(watch)
 
 

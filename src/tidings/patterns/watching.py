@@ -166,6 +166,10 @@ class PatternWatch(EventSink):
     def report(self, matches: list[Event], unused: list[UnusedRow]) -> None:
         """Deliver what a tick has brought."""
 
+    def store(self) -> Iterable[Before]:
+        """Have the keys stored that have changed; yields what they were. Only some patterns are stored."""
+        return ()
+
     def tell(self, found: list[FoundMatch], unused: list[UnusedRow]) -> None:
         """Make events of what was found, and deliver them."""
         rules = self.more, self.delivery
@@ -343,7 +347,7 @@ class StoredWatch(PatternWatch):
         self._marks = Marks(watermark_us, {}, 0)
 
     def store(self) -> Iterable[Before]:
-        """Have the keys stored that have changed; yields what they were."""
+        """Have the keys stored that have changed; yields what they were before that."""
         broker = self._broker
         for key in self.changed:
             state, before = self.matcher.state(key), self.stored.get(key)

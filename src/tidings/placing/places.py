@@ -111,7 +111,7 @@ class Placements:
         for watch in self._patterns.watches:
             if watch not in self.of:
                 self.begun(watch)
-        self._patterns.set_alarm()
+        self._patterns.look_again()
 
     def _reopened(self, id: str, record: PlacementRecord) -> Placement | None:
         """Return a placement of the last life; None if its pattern is not there any more."""
@@ -175,6 +175,7 @@ class Placements:
             watch.turn_away()
         else:
             watch.listen()
+            self._patterns.note(watch)
 
     def when_stored(self, placement: Placement, act: Callable[[], None]) -> None:
         """Go on when what was kept is on disk."""
