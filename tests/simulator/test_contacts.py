@@ -78,6 +78,14 @@ def test_a_file_that_is_not_there_and_a_format_that_is_none_are_refused(tmp_path
         _read(tmp_path, "20 1 2\n", format="csv")
 
 
+def test_a_damaged_compressed_file_is_refused(tmp_path):
+    path, data = tmp_path / "trace.gz", bytearray(gzip.compress(b"20 1 2\n" * 100))
+    for bad in (data[:20], data[:12] + b"\xff" * 8 + data[20:]):
+        path.write_bytes(bad)
+        with pytest.raises(UserError, match="can't be read"):
+            read_trace(path)
+
+
 def test_contacts_that_are_written_are_read_again(tmp_path):
     contacts = [Contact("a", "b", 0.0, 30.0), Contact("b", "c", 30.0, 50.0)]
     assert _rows(_read(tmp_path, write_one(contacts))) == _rows(trace_of(contacts, 20.0))

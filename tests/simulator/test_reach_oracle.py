@@ -29,12 +29,14 @@ def edges_of(kind: str, lines: list[str]) -> tuple[Edges, set[str]]:
     step_s, edges, hosts = STEP_S[kind], set(), set()
     rows = [line.split() for line in lines]
     if kind == "sociopatterns":
-        spans = [(one, other, float(at), float(at)) for at, one, other, *_ in rows]
+        spans = [(one, other, float(at), float(at)) for at, one, other, *_ in rows if one != other]
     elif kind == "haggle":
         first = {row[0] for row in rows}
         hosts |= first
         spans = [
-            (one, other, float(start), float(end)) for one, other, start, end, *_ in rows if other in first
+            (one, other, float(start), float(end))
+            for one, other, start, end, *_ in rows
+            if other in first - {one}
         ]
     else:
         up, spans = {}, []
@@ -95,7 +97,7 @@ def trace_by_chance(kind: str, random: Random) -> list[str]:
         if kind == "sociopatterns":
             lines.append(f"{start // step_s * step_s} {one} {other} A B")
         elif kind == "haggle":
-            far = random.choice((other, other, f"9{other}"))  # which never looks itself
+            far = random.choice((other, other, other, one, f"9{other}"))  # which never looks itself
             lines.append(f"{one} {far} {start} {end} 1 0")
         else:
             events.append((one, other, start, end))
@@ -124,7 +126,8 @@ def test_the_share_of_pairs_is_that_of_the_oracle(kind: str, seed: int, tmp_path
     random = Random(seed)
     lines = trace_by_chance(kind, random)
     path = tmp_path / "trace"
-    path.write_text("\n".join(lines))
+    shuffled = lines if kind == "one" else random.sample(lines, len(lines))
+    path.write_text("\n\n".join(shuffled) + "\n")
     for start in (0, 25, random.randint(1, 99)):
         report = reach(read_trace(path, kind), at=("0s", "10min", "1h", "end"), start=f"{start}%")
         wanted = shares(kind, lines, start / 100, [0, 600, 3_600, float("inf")])
@@ -167,3 +170,22 @@ def test_a_device_that_has_not_looked_itself_is_no_bridge(tmp_path: Path) -> Non
 def test_a_contact_that_lasts_over_the_start_counts_from_the_start_on(tmp_path: Path) -> None:
     text = "0 CONN 1 2 up\n0 CONN 3 4 up\n1 CONN 3 4 down\n400 CONN 1 2 down\n"
     assert reached(tmp_path, text, "--start", "25%", "--at", "0s,end")["end"] == pytest.approx(2 / 12)
+
+
+def test_hosts_that_never_meet_are_pairs_that_are_not_reached(tmp_path: Path) -> None:
+    # 3 has seen nobody that looks itself, 4 has seen itself only: both are hosts, of the first column
+    text = "1 2 0 50 1 0\n2 1 0 50 1 0\n3 99 0 50 1 0\n4 4 0 50 1 0\n"
+    assert reached(tmp_path, text, "--at", "end")["end"] == pytest.approx(2 / 12)
+    # two groups that are never together
+    assert reached(tmp_path, "20 1 2\n20 3 4\n", "--at", "end")["end"] == pytest.approx(4 / 12)
+
+
+def test_contacts_that_overlap_count_as_one(tmp_path: Path) -> None:
+    text = "1 2 0 500 1 0\n2 1 100 300 1 0\n1 2 200 900 1 0\n2 3 840 850 1 0\n3 2 840 850 1 0\n"
+    assert reached(tmp_path, text, "--at", "14min,end")["14min"] == pytest.approx(1.0)
+
+
+def test_lines_of_the_one_may_be_in_any_order_and_a_host_is_no_neighbour_of_itself(tmp_path: Path) -> None:
+    lines = ["10 CONN 1 2 up", "15 CONN 2 1 down", "100 CONN 2 3 up", "110 CONN 2 3 down", "5 CONN 4 4 up"]
+    for some in (lines, lines[::-1]):
+        assert reached(tmp_path, "\n".join(some), "--at", "end")["end"] == pytest.approx(5 / 6)

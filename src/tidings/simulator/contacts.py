@@ -8,12 +8,14 @@
 
 A contact counts from the step of its start to that of its end. In `haggle` only the devices of the first
 column are hosts: those that were seen and have not looked themselves are left out. Columns are parted by
-blanks, tabs or commas; a line that begins with `#` is passed over; a file may be compressed with gzip.
+blanks, tabs or commas; lines may be in any order; empty ones, those that begin with `#`, and contacts of a
+host with itself are passed over; a file may be compressed with gzip.
 """
 
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 from pathlib import Path
@@ -121,7 +123,7 @@ def read_trace(path: Path, format: str | None = None, step_s: float | None = Non
     contacts = list(reader(path, lines))
     hosts = None
     if kind == "haggle":
-        hosts = {one.one for one in contacts}
+        hosts = {columns[0] for _, columns in lines}
         contacts = [one for one in contacts if one.other in hosts]
     return trace_of(contacts, STEP_S[kind] if step_s is None else step_s, hosts)
 
@@ -134,7 +136,7 @@ def _lines(path: Path) -> Iterator[_Line]:
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data.startswith(_GZIP) else data).decode()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"the trace {path} can't be read: {error}") from None
     for number, line in enumerate(text.splitlines(), 1):
         columns = line.replace(",", " ").split()
@@ -190,21 +192,21 @@ def _read_haggle(path: Path, lines: Iterable[_Line]) -> Iterator[Contact]:
 
 
 def _read_one(path: Path, lines: Iterable[_Line]) -> Iterator[Contact]:
-    """Links that are up at the end are until the last moment of the trace."""
+    """Links that are up at the end are until the last moment of the trace. Lines may be in any order."""
     up: dict[tuple[str, str], float] = {}
     moment = 0.0
-    for number, columns in lines:
-        moment = max(moment, _time(path, number, columns[0]))
+    timed = [(_time(path, number, columns[0]), number, columns) for number, columns in lines]
+    for moment, number, columns in sorted(timed, key=lambda one: one[0]):
         if len(columns) < 2 or columns[1] != "CONN":
             continue
         _need(path, number, columns, 5)
         pair = (min(columns[2:4]), max(columns[2:4]))
-        if columns[4] == "up":
-            up.setdefault(pair, _time(path, number, columns[0]))
-        elif columns[4] != "down":
+        if columns[4] not in ("up", "down"):
             raise UserError(f"{path}, line {number}: {columns[4][:40]!r} is neither 'up' nor 'down'")
+        if columns[4] == "up" and pair[0] != pair[1]:
+            up.setdefault(pair, moment)
         elif pair in up:
-            yield Contact(*pair, up.pop(pair), _time(path, number, columns[0]))
+            yield Contact(*pair, up.pop(pair), moment)
     for pair, start in up.items():
         yield Contact(*pair, start, moment)
 
