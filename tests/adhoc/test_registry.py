@@ -1,9 +1,11 @@
 """Registries of hosts: leases, entries by hand, announcements that travel with meetings."""
 
-import pytest
-from adhoc.hosts import host, meet
+from math import inf
 
-from tidings.adhoc.frames import Announcement
+import pytest
+from adhoc.hosts import host, meet, note
+
+from tidings.adhoc.frames import Announcement, decode_frame, encode_frame
 from tidings.adhoc.proofs import Unsigned
 from tidings.adhoc.registry import LEASE_S, LEASE_S_MAX, PlaceRegistry
 from tidings.errors import UserError
@@ -25,6 +27,38 @@ def test_a_holder_that_is_met_again_renews_the_lease():
     meet(one, two, now=0.0)
     meet(one, two, now=3_000.0)
     assert two.registry.find("jobs", 3_000.0 + LEASE_S - 1) is not None
+
+
+def _exchange(hosts, effects, now):
+    """Deliver the frames of hosts that are together, and what follows of them."""
+    waiting = [(name, send) for name, some in effects.items() for send in note(hosts[name], some)]
+    count = 0
+    while waiting:
+        name, send = waiting.pop(0)
+        frame = decode_frame(encode_frame(send.frame))
+        answer = hosts[send.peer].receive(name, frame, now)
+        waiting += [(send.peer, one) for one in note(hosts[send.peer], answer)]
+        count += 1
+    return count
+
+
+def test_hosts_that_stay_together_hear_of_what_is_held_and_renewed():
+    hosts = {name: host(name) for name in "123"}
+    for one, other in ("12", "23"):
+        begun = {one: hosts[one].meet(other, 0.0), other: hosts[other].meet(one, 0.0)}
+        _exchange(hosts, begun, 0.0)
+    hosts["1"].registry.hold("jobs")
+    assert hosts["1"].wake_at < 0.0
+    assert _exchange(hosts, {"1": hosts["1"].wake(0.0)}, 0.0) == 2
+    assert hosts["3"].registry.find("jobs", 0.0).holder == "1"
+    now = 0.0
+    while (now := hosts["1"].wake_at) < 3 * LEASE_S:
+        assert _exchange(hosts, {"1": hosts["1"].wake(now)}, now) == 2
+        assert hosts["1"].wake_at > now
+    assert hosts["3"].registry.find("jobs", 3 * LEASE_S).holder == "1"
+    hosts["1"].registry.remove("jobs")
+    assert hosts["1"].wake(now) == []
+    assert hosts["1"].wake_at == inf
 
 
 def test_an_entry_by_hand_has_no_end_and_is_not_told_to_others():

@@ -142,6 +142,7 @@ class NewsFrame(Struct, frozen=True, array_like=True, tag="news"):
 
     acknowledged: Acknowledgements
     ids: Ids
+    announced: Announcements = ()
 
 
 AdhocFrame = (

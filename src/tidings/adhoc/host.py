@@ -28,7 +28,7 @@ from tidings.adhoc.effects import (
     SendFrame,
     StoreReplica,
 )
-from tidings.adhoc.frames import IDS_MAX, AdhocFrame, CopyFrame, NewsFrame
+from tidings.adhoc.frames import IDS_MAX, AdhocFrame, Announcement, CopyFrame, NewsFrame
 from tidings.adhoc.meeting import Meeting
 from tidings.adhoc.meeting_steps import MeetingSteps
 from tidings.adhoc.messages import (
@@ -102,8 +102,8 @@ class AdhocHost:
 
     @property
     def wake_at(self) -> float:
-        """When something expires, or a failure must be reported."""
-        return min(self.buffer.wake_at, self.awaited.wake_at)
+        """When something expires, a failure must be reported, or an announcement renewed."""
+        return min(self.buffer.wake_at, self.awaited.wake_at, self.registry.wake_at)
 
     def wake(self, now: float) -> list[AdhocEffect]:
         """Let go of what has expired, and report the messages that were not delivered in time."""
@@ -114,6 +114,9 @@ class AdhocHost:
         self.ring.expire(now)
         self.partial.expire(now)
         effects += self.awaited.overdue(now)
+        announced = self.registry.due(now)
+        if announced:
+            self.spread_news((), (), "", effects, announced)
         return effects
 
     # Sending
@@ -236,9 +239,10 @@ class AdhocHost:
         acknowledgements: tuple[Acknowledgement, ...],
         giver: str,
         effects: list[AdhocEffect],
+        announced: tuple[Announcement, ...] = (),
     ) -> None:
         """Notify the hosts that are here, except the one from which it comes."""
-        news = NewsFrame(acknowledgements, ids)
+        news = NewsFrame(acknowledgements, ids, announced)
         others = [one.peer for one in self.meetings.values() if one.is_open and one.peer != giver]
         effects += [SendFrame(peer, news) for peer in others]
 

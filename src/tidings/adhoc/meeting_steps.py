@@ -92,7 +92,17 @@ class MeetingSteps:
         host = self._host
         host.delivered.hear(meeting.peer, frame.acknowledged, now, effects)
         host.strategy.learn(meeting.peer, frame.context, meeting.is_new, now)
-        host.tallies["refused", "announcement"] += host.registry.hear(frame.announced, now)
+        self._hear(meeting, frame.announced, now, effects)
+
+    def _hear(
+        self, meeting: Meeting, announced: tuple[Announcement, ...], now: float, effects: list[AdhocEffect]
+    ) -> None:
+        """Take announcements, and hand on to the hosts that are here what is new of them."""
+        host = self._host
+        host.tallies["refused", "announcement"] += host.registry.hear(announced, now)
+        fresh = host.registry.take_fresh(now)
+        if fresh:
+            host.spread_news((), (), meeting.peer, effects, fresh)
 
     def open(self, meeting: Meeting) -> None:
         """Offer copies from now on."""
@@ -151,6 +161,7 @@ class MeetingSteps:
                 host.copies.be_answered(meeting, frame, now, effects)
             case NewsFrame():
                 host.delivered.hear(meeting.peer, frame.acknowledged, now, effects)
+                self._hear(meeting, frame.announced, now, effects)
                 if not meeting.learn(frame.ids):
                     host.tallies["refused", "ids"] += 1
         return effects

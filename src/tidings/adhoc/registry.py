@@ -1,8 +1,9 @@
 """Registry of one host: which queues and topics it knows, and which hosts hold them.
 
 Each host has its own, without a server. A holder announces what it holds to every host that it meets, and
-these hand the announcement on. Each entry is a lease: if its holder does not renew it, it ends, and the queue
-counts as unreachable. An entry made by hand has no end: it is for hosts that were never met.
+these hand the announcement on: at the beginning of a meeting, and while it lasts what is new. Each entry is a
+lease: if its holder does not renew it, it ends, and the queue counts as unreachable. An entry made by hand
+has no end: it is for hosts that were never met.
 """
 
 from __future__ import annotations
@@ -57,6 +58,13 @@ class PlaceRegistry:
         self._places_max = places_max
         self._places: dict[str, HeldPlace] = {}
         self._leases: Leases[str] = Leases(self._ends_at)
+        self._renew_at = inf  # when the announcements of what is held here have a new number
+        self._fresh: dict[str, None] = {}  # what was heard of and is not handed on yet
+
+    @property
+    def wake_at(self) -> float:
+        """When `due` has announcements for the hosts that are here."""
+        return self._renew_at
 
     def __len__(self) -> int:
         return len(self._places)
@@ -70,6 +78,7 @@ class PlaceRegistry:
 
     def hold(self, name: str, kind: str = "queue") -> HeldPlace:
         """Hold a queue or a topic here from now on."""
+        self._renew_at = -inf
         return self._put(HeldPlace(name, kind, self.host))
 
     def add(self, name: str, holder: str, kind: str = "queue") -> HeldPlace:
@@ -103,6 +112,28 @@ class PlaceRegistry:
             self._announcement(place, now) for place in self._places.values() if self._is_announced(place)
         )
 
+    def due(self, now: float) -> tuple[Announcement, ...]:
+        """Announcements that hosts must have which are here since before: of what is held here, renewed."""
+        if now < self._renew_at:
+            return ()
+        own = [place for place in self._places.values() if place.holder == self.host]
+        self._renew_at = now + self._left_s(now) if own else inf
+        return tuple(self._announcement(place, now) for place in own)
+
+    def take_fresh(self, now: float) -> tuple[Announcement, ...]:
+        """Return what was heard of other hosts since this was asked last, to be handed on."""
+        fresh, self._fresh = self._fresh, {}
+        places = [self._places[name] for name in fresh if name in self._places]
+        return tuple(self._announcement(place, now) for place in places if place.ends_at > now)
+
+    def _number(self, now: float) -> int:
+        """A number that grows with each renewal."""
+        return int(now / renewal_s(self._lease_s)) + 1
+
+    def _left_s(self, now: float) -> float:
+        """Seconds until it grows; a little more, so that it has grown then whatever is rounded."""
+        return max(0.0, self._number(now) * renewal_s(self._lease_s) - now) + 1e-3
+
     def _is_announced(self, place: HeldPlace) -> bool:
         return place.holder == self.host or place.ends_at < inf
 
@@ -110,8 +141,7 @@ class PlaceRegistry:
         if place.holder != self.host:
             left_s = place.ends_at - now
             return Announcement(place.name, place.kind, place.holder, *place.stamp, left_s, place.proof)
-        number = int(now / renewal_s(self._lease_s)) + 1  # grows with each renewal
-        stamp = self._epoch, number
+        stamp = self._epoch, self._number(now)
         made = Announcement(place.name, place.kind, self.host, *stamp, self._lease_s)
         if stamp != place.stamp:
             place.stamp, place.proof = stamp, self._proofs.sign(made.signed)
@@ -146,4 +176,5 @@ class PlaceRegistry:
         place.stamp, place.proof = (one.epoch, one.number), one.proof
         place.ends_at = now + min(one.left_s, LEASE_S_MAX)
         self._places[one.name] = place
+        self._fresh[one.name] = None
         self._leases.watch(one.name)

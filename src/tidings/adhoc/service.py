@@ -394,6 +394,7 @@ class AdhocService(Service):
         if request.host and HOST_NAME.fullmatch(request.host) is None:
             raise Refused("protocol", f"{request.host!r} is no name of a host")
         self.topics.hold(request.name, request.kind, request.host or self.host.name)
+        self._wake(self._broker.now)
 
     def _release(self, asked: IncomingRequest, request: NamedPlace) -> None:
         asked.session.principal.check_manage()
