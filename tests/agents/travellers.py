@@ -105,3 +105,26 @@ class Glutton(MobileAgent, version="1", limits=StepLimits(seconds=60, memory_mb=
                     time.sleep(60)
             await asyncio.Event().wait()
         return f"ate {what}"
+
+
+class Carrier(MobileAgent, version="1"):
+    """Goes where its tour says; there it pays, and the last stop says what it does: `end`, or work on."""
+
+    state: Tour
+
+    @step
+    async def go(self) -> Next | str:
+        tour = self.state
+        tour.seen.append(self.where)
+        if len(tour.stops) > 1:
+            return self.move(tour.stops.pop(0), "go")
+        if tour.cost:
+            await self.agent.spend(usd=tour.cost)
+        (work,) = tour.stops
+        if work == "end":
+            return " ".join(tour.seen)
+        # One in the background, one in a session of its own that nobody has, and one that is waited for.
+        shell = f"sleep {work} & (setsid sleep {work} &) ; sleep {work}"
+        await self.agent.run("sh", "-c", shell, name=f"{self.agent.name}'s program")
+        await asyncio.Event().wait()
+        return ""

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from tidings.agents.arguments import AgentLife, EnterAgent, StopAgents, WatchGroup, WhichGroup
+from tidings.agents.arguments import AgentLife, EnterAgent, OpenGroup, StopAgents, WatchGroup, WhichGroup
 from tidings.agents.news import WATCH_S
 from tidings.agents.rights import check_may, check_may_see
 from tidings.errors import AgentError, TidingsError
 from tidings.peers.backend import Peers
 from tidings.peers.peer_client import AWAY_S, PeerClient
+from tidings.peers.registry import Peer
 from tidings.protocol.access import Principal
 from tidings.replies import Deferred
 
@@ -26,9 +27,11 @@ _FIELDS: dict[type, str] = {
     WatchGroup: "group",
     EnterAgent: "group",
     StopAgents: "which",
+    OpenGroup: "parent",
 }
-"""The field that names a group or an agent; lives have `agent`."""
+"""The field that names a group or an agent; lives have `agent`. A group is opened where its parent is."""
 _RIGHTS = {
+    "agent.open": "opened",
     "agent.enter": "entered",
     "agent.seal": "entered",
     "agent.more": "granted",
@@ -62,8 +65,15 @@ class Elsewhere:
             return None
         parts = {field: name}
         if isinstance(request, EnterAgent):
-            parts["parent"] = request.parent.removesuffix(f"@{node}")
+            parts["parent"] = self._own_name(request.parent, peer)
         return structs.replace(request, **parts), None if peer is None or is_own else self._peers.relays[peer]
+
+    def _own_name(self, agent: str, peer: Peer | None) -> str:
+        """Return the id that an agent has at its home, which may be named by its name or by its id."""
+        name, _, node = agent.rpartition("@")
+        registry = self._peers.registry
+        is_there = node in (registry.name, registry.node) if peer is None else registry.find(node) is peer
+        return name if name and is_there else agent
 
     def ask(self, principal: Principal, operation: str, request: Any, relay: PeerClient) -> Deferred[Any]:
         """Have the home do it; Disconnected if it is away."""

@@ -84,12 +84,18 @@ class Agent:
         self._life.holder.release()
 
     async def spawn(self, function: AgentFunction, /, *arguments: Any, **options: Any) -> Member:
-        """Start an agent below this one, whose budget comes out of this one's; see `AgentGroup.spawn`."""
-        return await self._group.spawn(function, *arguments, parent=self.id, **options)
+        """Start an agent below this one, whose budget comes out of this one's; see `AgentGroup.spawn`.
+
+        Without `lease_s` it has a lease as long as this one's.
+        """
+        return await self._group.spawn(function, *arguments, **self._below(options))
 
     async def run(self, *command: str, **options: Any) -> Member:
-        """Start a program below this one; see `AgentGroup.run`."""
-        return await self._group.run(*command, parent=self.id, **options)
+        """Start a program below this one; see `spawn`, and `AgentGroup.run`."""
+        return await self._group.run(*command, **self._below(options))
+
+    def _below(self, options: dict[str, Any]) -> dict[str, Any]:
+        return {"lease_s": self.limits.lease_s, **options, "parent": self.id}
 
     async def _call(self, operation: str, on_cut: Any = "again", **arguments: Any) -> None:
         reply = await self._group._link.call(operation, {**self._life.arguments, **arguments}, None, on_cut)

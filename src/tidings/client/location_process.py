@@ -38,7 +38,8 @@ async def _locate(config: LocationConfig) -> None:
     import tidings
 
     classes = classes_of(config.classes)
-    bus = tidings.connect(config.node, name="location")
+    # Not again: a node that is gone starts another one, and whatever waits for an answer here has to end.
+    bus = tidings.connect(config.node, name="location", reconnect=False)
     async with bus, bus.location(*classes, address=config.node) as location:
         print(f"{READY}{len(classes)} classes", flush=True)  # noqa: T201  # read by the node
         logs.info("agents may run here", classes=len(classes), node=location.node)

@@ -1,0 +1,142 @@
+"""Three real nodes with their locations: agents move, one node is killed, and nothing is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from agents.test_mobile import ended, nodes_of, reaches, run
+from agents.travellers import Tour
+from effort import patience
+
+import tidings
+from tidings.agents import any_of, at_least
+from tidings.agents.arguments import GroupInfo
+from tidings.client import Bus
+from tidings.processes.keeper import descendants
+
+CARRIER = "agents.travellers:Carrier"
+_seconds = itertools.count(700_000 + os.getpid() % 100_000)
+
+
+def sleepers(seconds: int) -> int:
+    """How many processes sleep for so long, which only those of this test do."""
+    wanted, found = f"sleep\0{seconds}\0".encode(), 0
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += path.read_bytes() == wanted
+        except OSError:
+            continue
+    return found
+
+
+def living(pids: list[int]) -> list[int]:
+    """Those of these processes that have not ended; a dead one that nobody has waited for has."""
+    found = []
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        except OSError:
+            continue
+        found += [pid] if state not in b"ZX" else []
+    return found
+
+
+async def money(bus: Bus) -> dict[str, float]:
+    info = await bus.group_info("trip")
+    kinds = "given", "spent", "refunded", "held", "written_off"
+    return {kind: getattr(info, kind).get("usd", 0) for kind in kinds}
+
+
+def test_a_killed_node_takes_its_agents_with_it_and_the_money_of_the_others_adds_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 are given, 30 and 20 passed on; the first spends 12 and ends, the second dies after 5."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    at_b, at_c = next(_seconds), next(_seconds)
+
+    async def work() -> GroupInfo:
+        async with AsyncExitStack() as held:
+            nodes = nodes_of(tmp_path, "a", "b", "c", agents=CARRIER)
+            await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes.values()))
+            for node in nodes.values():
+                held.callback(node.stop)
+            bus = await held.enter_async_context(tidings.connect(nodes["a"].address))
+            while not (await reaches(bus, "b") and await reaches(bus, "c")):
+                await asyncio.sleep(0.02)
+            lease_s = patience(1.5)
+            async with bus.group(
+                "trip", at_least(2), budget={"usd": 100}, grace_s=1, lease_s=lease_s
+            ) as group:
+                first = await group.start(
+                    CARRIER, Tour(["b", "c", "end"], cost=12), name="first", budget={"usd": 30}
+                )
+                second = await group.start(
+                    CARRIER, Tour(["b", str(at_b)], cost=5), name="second", budget={"usd": 20}
+                )
+                await group.start(CARRIER, Tour(["b", "c", str(at_c)]), name="third")
+                await ended(bus, "trip", first)
+                while sleepers(at_b) < 3 or sleepers(at_c) < 3:
+                    await asyncio.sleep(0.02)
+                assert await money(bus) == {
+                    "given": 100,
+                    "spent": 17,
+                    "refunded": 0,
+                    "held": 83,
+                    "written_off": 0,
+                }
+                all_of_b = [nodes["b"].pid, *descendants(nodes["b"].pid)]
+                nodes["b"].kill()
+                await ended(bus, "trip", second)
+                assert await money(bus) == {
+                    "given": 100,
+                    "spent": 17,
+                    "refunded": 0,
+                    "held": 68,
+                    "written_off": 15,
+                }
+                while living(all_of_b) or sleepers(at_b):
+                    await asyncio.sleep(0.02)
+                assert sleepers(at_c) == 3
+                async with (
+                    tidings.connect(nodes["c"].address) as there,
+                    there.join_group("trip@a") as joined,
+                    await joined.group("fourth", any_of(), budget={"usd": 8}) as inner,
+                ):
+                    await inner.start(CARRIER, Tour(["a", "end"], cost=1), name="last", budget={"usd": 8})
+            while sleepers(at_c):
+                await asyncio.sleep(0.02)
+            final = await money(bus)
+            assert final == {"given": 100, "spent": 18, "refunded": 67, "held": 0, "written_off": 15}
+            await asyncio.to_thread(
+                nodes["b"].start
+            )  # the message of the second is there still, and is refused
+            while not await reaches(bus, "b"):
+                await asyncio.sleep(0.02)
+            async with tidings.connect(nodes["b"].address) as there:
+                while (await (await there.queue("agents")).describe()).messages:
+                    await asyncio.sleep(0.02)
+            assert await money(bus) == final
+            left = [pid for node in nodes.values() for pid in descendants(node.pid)]
+            for node in nodes.values():
+                await asyncio.to_thread(node.stop)
+            while living(left):
+                await asyncio.sleep(0.02)
+            return group.info
+
+    info = run(work())
+    assert (info.phase, info.reason, info.problem) == ("ended", "condition", "")
+    programs = {"second's program": "orphan", "third's program": "condition"}
+    assert {one.name: one.reason for one in info.agents} == {
+        "first": "done",
+        "second": "orphan",
+        "third": "condition",
+        "fourth": "done",
+        **programs,
+    }
+    results = {one.name: one.result for one in info.agents if one.result}
+    assert results == {"first": "a b c", "fourth": {"last": "c a"}}
