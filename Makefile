@@ -54,6 +54,7 @@ bench: $(READY)
 	@$(BIN)/tidings bench overlay --json benchmarks/results/overlay.json
 	@$(BIN)/tidings bench channel --json benchmarks/results/channel.json
 	@$(BIN)/tidings bench adhoc --json benchmarks/results/adhoc.json
+	@$(BIN)/tidings bench agents --json benchmarks/results/agents.json
 	@$(BIN)/python benchmarks/plot.py
 
 # Writes down the versions that are installed now, so that every machine gets the same.

@@ -511,3 +511,21 @@ def test_a_restarted_node_ends_what_it_was_ending_and_its_time_out_counts_on(tmp
 
     info = run(work())
     assert (info.phase, info.reason, reasons(info)) == ("ended", "time", {"inner": "time"})
+
+
+def test_a_group_with_more_results_than_one_answer_holds_is_shown_whole_and_ends() -> None:
+    async def half(agent: Agent) -> None:
+        await agent.result("x" * 30_000, partial=True)
+        await asyncio.Event().wait()
+
+    async def work() -> GroupInfo:
+        async with tidings.open() as bus, bus.group("large", any_of("nobody"), lease_s=60) as group:
+            members = [await group.spawn(half, name=str(number)) for number in range(160)]
+            while sum(one.result is not None for one in (await group.refresh()).agents) < len(members):
+                await asyncio.sleep(0.05)
+            await group.stop()
+        assert len(group.results) == 160
+        return group.info
+
+    info = run(work())
+    assert {(one.reason, one.lost) for one in info.agents} == {("user", False)}

@@ -46,6 +46,12 @@ class WhichGroup(Struct, frozen=True):
     group: Name
 
 
+class ShowGroup(WhichGroup, frozen=True):
+    """The arguments of `agent.show`: a group, without so many of its first members."""
+
+    first: Annotated[int, Meta(ge=0)] = 0
+
+
 class EnterAgent(Struct, frozen=True):
     """The arguments of `agent.enter`; doing it twice with one cookie is doing it once."""
 
@@ -186,6 +192,10 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     held: dict[str, float]
     written_off: dict[str, float]
     agents: list[AgentInfo] = field(default_factory=list)
+    more: bool = False
+    """Whether it has more agents than these: one answer has a bounded size."""
+    orders: dict[str, Reason] = field(default_factory=dict)
+    """Agents that are to end, and why; in answers to a watch."""
 
 
 def encode_result(value: object) -> bytes:

@@ -12,7 +12,15 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from tidings.agents.arguments import AgentLife, EnterAgent, OpenGroup, StopAgents, WatchGroup, WhichGroup
+from tidings.agents.arguments import (
+    AgentLife,
+    EnterAgent,
+    OpenGroup,
+    ShowGroup,
+    StopAgents,
+    WatchGroup,
+    WhichGroup,
+)
 from tidings.agents.news import WATCH_S
 from tidings.agents.rights import check_may, check_may_see
 from tidings.errors import AgentError, TidingsError
@@ -24,6 +32,7 @@ from tidings.replies import Deferred
 
 _FIELDS: dict[type, str] = {
     WhichGroup: "group",
+    ShowGroup: "group",
     WatchGroup: "group",
     EnterAgent: "group",
     StopAgents: "which",
@@ -103,4 +112,6 @@ def qualified(reply: Any, node: str) -> Any:
     named = {key: f"{reply[key]}{ends}" for key in ("agent", "group", "parent") if reply.get(key)}
     agents = reply.get("agents")
     below = {"agents": [qualified(one, node) for one in agents]} if isinstance(agents, list) else {}
-    return {**reply, **named, **below}
+    orders = reply.get("orders")
+    ordered = {"orders": {f"{one}{ends}": why for one, why in orders.items()}} if orders else {}
+    return {**reply, **named, **below, **ordered}

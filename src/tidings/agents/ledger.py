@@ -65,6 +65,7 @@ class GroupLedger:
     def __init__(self, group: GroupRecord, members: Iterable[AgentRecord] = ()) -> None:
         self.group = group
         self.members = {one.agent: one for one in members}
+        self._running = {one.agent: one for one in self.members.values() if one.state != "ended"}
 
     @classmethod
     def opened(cls, event: Opened) -> GroupLedger:
@@ -127,7 +128,7 @@ class GroupLedger:
     @property
     def running(self) -> list[AgentRecord]:
         """The members that have not ended, those that were entered first first."""
-        return [one for one in self.members.values() if one.state != "ended"]
+        return list(self._running.values())
 
     def children(self, agent: str) -> list[AgentRecord]:
         """The members below one, at whatever depth, that have not ended."""
@@ -401,7 +402,7 @@ class GroupLedger:
             ]
             if orders:
                 return orders
-        if group.phase == "ending" and not self.running:
+        if group.phase == "ending" and not self._running:
             return [Closed(reason=cast(Reason, group.reason), at_us=now_us)]
         return []
 
@@ -505,10 +506,11 @@ class GroupLedger:
         if event.kind == "mobile":  # it is on its way to a queue
             member.rests_until_us = max(1, event.at_us)
         self._account(event.parent).pass_on(event.share, member.account)
-        self.members[event.agent] = member
+        self.members[event.agent] = self._running[event.agent] = member
 
     def _finish(self, event: Ended) -> None:
         agent = self.members[event.agent]
+        self._running.pop(event.agent, None)
         agent.state, agent.reason, agent.ended_us = "ended", event.reason, event.at_us
         agent.is_lost, agent.problem = event.lost, event.problem
         if event.lost:

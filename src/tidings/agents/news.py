@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from tidings.agents.arguments import GroupInfo, LeaseTerms
+from tidings.agents.events import Reason
 from tidings.agents.lease_watch import LeaseWatch
 from tidings.agents.records import AgentRecord
 from tidings.agents.views import group_info
@@ -22,6 +24,9 @@ WATCH_S = 10.0
 """After so long a watch is answered though nothing has changed."""
 NEWS_S = 0.1
 """How often those who watch a group are told of changes that are no end."""
+PAGE_SIZE = 2 << 20
+AGENT_SIZE = 1 << 10
+"""Bytes of an answer, and of an agent in it without its result."""
 WATCHES_MAX = 10_000
 """Watches of a node that wait."""
 
@@ -83,16 +88,28 @@ class GroupNews:
     def _changed(self, home: HomeGroup, after: int) -> GroupInfo:
         """What watchers get: of the agents only those that were ordered to end since a version."""
         members = home.ledger.members
-        return self.about(home, [members[one] for one, version in home.orders.items() if version > after])
+        ordered = [members[one] for one, version in home.orders.items() if version > after]
+        orders: dict[str, Reason] = {one.agent: one.reason or "user" for one in ordered}
+        return structs.replace(self.about(home, ()), orders=orders)
 
-    def about(self, home: HomeGroup, agents: Iterable[AgentRecord] | None = None) -> GroupInfo:
-        """Return a group as it is shown, with these of its agents, or all."""
-        agents = home.ledger.members.values() if agents is None else agents
+    def about(self, home: HomeGroup, agents: Iterable[AgentRecord]) -> GroupInfo:
+        """Return a group as it is shown, with these of its agents."""
 
         def left_s(one: AgentRecord) -> float | None:
             return self._leases.left_s((home.group.group, one.agent))
 
         return group_info(home.ledger, home.version, agents, left_s)
+
+    def page(self, home: HomeGroup, first: int = 0) -> GroupInfo:
+        """Return a group as it is shown, with as many of its agents as one answer has room for."""
+        agents: list[AgentRecord] = []
+        room, members = PAGE_SIZE, list(home.ledger.members.values())
+        for one in members[first:]:
+            room -= AGENT_SIZE + len(one.result or b"") + len(one.problem)
+            if room < 0:
+                break
+            agents.append(one)
+        return structs.replace(self.about(home, agents), more=first + len(agents) < len(members))
 
 
 def built(info: GroupInfo | LeaseTerms) -> Any:

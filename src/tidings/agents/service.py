@@ -20,6 +20,7 @@ from tidings.agents.arguments import (
     LeaveGroup,
     OpenGroup,
     RestAgent,
+    ShowGroup,
     SpendAmounts,
     StopAgents,
     WatchGroup,
@@ -79,7 +80,7 @@ class AgentService(Service):
             "agent.exempt": (StopAgents, self._exempt),
             "agent.extend": (StopAgents, self._extend),
             "agent.watch": (WatchGroup, self._watch),
-            "agent.show": (WhichGroup, self._show),
+            "agent.show": (ShowGroup, self._show),
         }
         routed = {name: (kind, self._routed(name, do)) for name, (kind, do) in own.items()}
         self.operations = {**routed, "agent.list": (Nothing, self._list)}
@@ -110,7 +111,7 @@ class AgentService(Service):
         principal = asked.session.principal
         found = self._homes.groups.get(request.group)
         if found is not None and found.group.user == principal.user and found.group.name == request.name:
-            return built(self._homes.news.about(found))
+            return built(self._homes.news.page(found))
         if found is not None:
             raise Refused("exists", f"there is a group {request.group!r} already")
         check_readable(request.name, "the name of a group")
@@ -148,7 +149,7 @@ class AgentService(Service):
         self._homes.begin(home)
         self._homes.leases.cancel((parent_group, request.parent))  # it lives as long as its group
         self._homes.took(home, [opened])
-        return built(self._homes.news.about(home))
+        return built(self._homes.news.page(home))
 
     def _seal(self, asked: IncomingRequest, request: WhichGroup) -> None:
         home = self._homes.find(request.group)
@@ -262,7 +263,7 @@ class AgentService(Service):
     def _own(self, asked: IncomingRequest, request: AgentLife) -> tuple[HomeGroup, AgentRecord]:
         """The agent that a life speaks for, which was heard of by that, and pays for its time."""
         home, member = self._spoken_for(asked.session.principal, request.agent, request.cookie, request.life)
-        if request.where:
+        if request.where and not isinstance(request, RestAgent):  # which says that itself
             self._homes.took(home, home.ledger.place(member, request.where, self._homes.now_us))
         silent_s = self._homes.leases.hear((home.group.group, member.agent))
         if home.group.rates and member.kind != "group":
@@ -317,10 +318,10 @@ class AgentService(Service):
         self._homes.leases.care(home)
         return self._homes.news.watch(home, request.after)
 
-    def _show(self, asked: IncomingRequest, request: WhichGroup) -> Any:
+    def _show(self, asked: IncomingRequest, request: ShowGroup) -> Any:
         home = self._homes.find(request.group)
         check_sees(asked.session.principal, home.group)
-        return built(self._homes.news.about(home))
+        return built(self._homes.news.page(home, request.first))
 
     def _list(self, asked: IncomingRequest, _nothing: Nothing) -> list[Any]:
         """Return the groups that a client may see, without their members."""

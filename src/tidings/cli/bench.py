@@ -28,6 +28,7 @@ BENCHMARKS = {
     "flows": "Measure back-tests of very many filters, states of many keys, collapses at nodes and patterns.",
     "adhoc": "Measure delivery, overhead and speed of messages between hosts that meet by chance.",
     "channel": "Measure what the order of a channel costs: fifo, causal and total, beside a subscription.",
+    "agents": "Measure what agents cost: memory at rest, moves, the end of many processes, an idle lease.",
     "overlay": "Measure the cost of routing between nodes: filters that come over links, and their covers.",
 }
 """Benchmarks that print one line after the other, with the help of their commands."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from tidings import processes
-from tidings.agents.arguments import GroupInfo, LeaseTerms
+from tidings.agents.arguments import AgentInfo, GroupInfo, LeaseTerms
 from tidings.agents.conditions import Condition, all_of
 from tidings.agents.events import AgentKind, Reason
 from tidings.agents.images import AGENTS, AgentClassInfo, AgentImage, packed
@@ -104,9 +104,11 @@ class AgentGroup:
         return self.info.reason
 
     async def __aenter__(self) -> Self:
-        operation = "agent.show" if self._is_joined else "agent.open"
-        reply = await self._link.call(operation, self._wanted, None, "again")
-        self._info = read_as(reply, GroupInfo, "$.group")
+        if self._is_joined:
+            self._info = await show_group(self._link, self.id)
+        else:
+            reply = await self._link.call("agent.open", self._wanted, None, "again")
+            self._info = read_as(reply, GroupInfo, "$.group")
         self._wanted["group"] = self._info.group
         self._watcher = asyncio.ensure_future(self._watch())
         return self
@@ -185,8 +187,7 @@ class AgentGroup:
 
     async def refresh(self) -> GroupInfo:
         """Ask the node how the group stands."""
-        reply = await self._link.call("agent.show", {"group": self.id}, None, "again")
-        self._info = read_as(reply, GroupInfo, "$.group")
+        self._info = await show_group(self._link, self.id)
         return self._info
 
     async def wait(self) -> GroupInfo:
@@ -397,7 +398,8 @@ class AgentGroup:
                 except UserError as error:  # too large, or JSON can't be made of it; or its life is over
                     reason, problem = "error", f"{type(error).__name__}: {error}"[:PROBLEM_LENGTH_MAX]
             leaving = {**life.arguments, "reason": reason, "problem": problem}
-            await self._link.call("agent.leave", leaving, None, "again")
+            async with self._renewals().leaving:
+                await self._link.call("agent.leave", leaving, None, "again")
         except (AgentError, NoAnswer, Disconnected):
             return
         finally:
@@ -423,12 +425,12 @@ class AgentGroup:
                 return
             info = read_as(reply, GroupInfo, "$.group")
             version, self._info = info.version, info
-            for one in info.agents:
-                order = self._orders.get(one.agent)
-                if one.agent in self._members:
-                    order = self._members[one.agent][1]
+            for agent, reason in info.orders.items():
+                order = self._orders.get(agent)
+                if agent in self._members:
+                    order = self._members[agent][1]
                 if order is not None:
-                    order(one.reason or "user", info.grace_s)
+                    order(reason, info.grace_s)
             if info.phase == "ended":
                 self._over.set()
             elif self._until is not None and info.phase == "open" and self._until(await self.refresh()):
@@ -509,8 +511,7 @@ class BusGroups(ABC):
 
     async def group_info(self, group: str) -> GroupInfo:
         """Return a group with its members, by id or name; raises GroupNotFound if there is none."""
-        reply = await self._link.call("agent.show", {"group": group}, None, "again")
-        return read_as(reply, GroupInfo, "$.group")
+        return await show_group(self._link, group)
 
     async def stop_agents(self, which: str) -> None:
         """End a group, by id or name, or an agent, by id, with those below it."""
@@ -523,6 +524,18 @@ class BusGroups(ABC):
     async def release_agent(self, which: str) -> None:
         """Let an agent, or all members of a group, live without leases, for as long as the group does."""
         await self._link.call("agent.exempt", {"which": which}, None, "again")
+
+
+async def show_group(link: Link, group: str) -> GroupInfo:
+    """Return a group with its members, which may take several requests."""
+    agents: list[AgentInfo] = []
+    while True:
+        reply = await link.call("agent.show", {"group": group, "first": len(agents)}, None, "again")
+        info = read_as(reply, GroupInfo, "$.group")
+        agents += info.agents
+        if not info.more:
+            return msgspec.structs.replace(info, agents=agents)
+        group = info.group  # a name may be another group's meanwhile
 
 
 def _group_request(

@@ -24,6 +24,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_type_hints
 
 import msgspec
@@ -161,6 +162,7 @@ def pack_state(name: str, state: object) -> bytes:
     return encoded
 
 
+@cache
 def _state_type(cls: Any) -> Any:
     """Return the type of the states of a class, of which its module knows the name."""
     for base in cls.__mro__:
@@ -179,8 +181,9 @@ def wake(cls: type[MobileAgent], image: AgentImage) -> MobileAgent:
     if image.step not in cls.steps:
         raise AgentError(image.name, f"{image.kind} has no step {image.step!r}")
     agent = cls()
+    kind: Any = cls  # mypy takes the hash of a class for that of its objects
     try:
-        agent.state = msgspec.msgpack.decode(image.state, type=_state_type(cls))
+        agent.state = msgspec.msgpack.decode(image.state, type=_state_type(kind))
     except msgspec.DecodeError as error:
         raise AgentError(image.name, f"its state does not fit {image.kind}: {error}") from None
     agent.problem = image.problem

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ from tidings.agents.orphans import LeaseAnswer, LeaseHolder
 from tidings.client.runner import Runner
 from tidings.client.sessions import read_as
 from tidings.errors import AgentError, Disconnected, NoAnswer, TidingsError
+from tidings.timers import Timers
 from tidings.transport.link import Link
 
 if TYPE_CHECKING:
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 
 ASK_S_MAX = 10.0
 """How long an answer is waited for, at most; then nobody could be asked."""
+LEAVING_MAX = 1_000
+TOGETHER_S = 0.005
+"""Leases that are due within so long are asked for together, where there are many."""
 OnOrder = Callable[[str, float], None]
 """Called in the loop of the bus with the reason and the grace, when an agent has to end."""
 
@@ -52,9 +58,13 @@ class Renewals:
     """Renews the leases of a bus, from when the first life is added until `close`."""
 
     def __init__(self, link: Link, twin: Callable[[], Bus | None]) -> None:
+        self.leaving = asyncio.Semaphore(LEAVING_MAX)
+        """To be held while the node is told of an end: very many agents may end at once."""
         self._link = link
         self._loop = asyncio.get_running_loop()
         self._lives: dict[HeldLife, None] = {}
+        self._added: deque[HeldLife] = deque()  # by the loop of the bus, for that of the thread
+        self._due: Timers[HeldLife] = Timers()
         self._changed: asyncio.Event | None = None
         self._runner: Runner | None = None
         self._running: Any = None
@@ -71,6 +81,7 @@ class Renewals:
     def add(self, life: HeldLife) -> None:
         """Renew the lease of a life from now on."""
         self._lives[life] = None
+        self._added.append(life)
         self._wake()
 
     def remove(self, life: HeldLife) -> None:
@@ -114,23 +125,38 @@ class Renewals:
 
     async def _renew(self, link_of: Callable[[], Link | None]) -> None:
         self._changed = asyncio.Event()
-        while True:
-            now = time.monotonic()
-            lives = list(self._lives)
-            for life in lives:
-                if life.holder.is_over(now):
-                    self._order(life, "orphan")
-            due = [life for life in lives if life.holder.asks(now)]
-            if due:
-                await asyncio.gather(*(self._ask(link_of(), life) for life in due))
+        asking: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                self._changed.clear()
+                now = time.monotonic()
+                for life in self._due_lives(now):
+                    # By itself: one that waits for its answer holds up no other.
+                    asked = asyncio.create_task(self._ask(link_of(), life))
+                    asking.add(asked)
+                    asked.add_done_callback(asking.discard)
+                wait_s = max(TOGETHER_S, self._due.wake_at - now)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(None if wait_s == inf else wait_s):
+                        await self._changed.wait()
+        finally:
+            for asked in asking:
+                asked.cancel()
+
+    def _due_lives(self, now: float) -> Iterator[HeldLife]:
+        """Yield the lives for which more has to be asked, and end those whose leases are used up."""
+        while self._added:
+            life = self._added.popleft()
+            self._due.at(life.holder.wake_at, life)
+        for life in self._due.due(now):
+            if life not in self._lives:
                 continue
-            self._changed.clear()
-            wake_at = min((life.holder.wake_at for life in self._lives), default=inf)
-            try:
-                async with asyncio.timeout(None if wake_at == inf else max(0.0, wake_at - time.monotonic())):
-                    await self._changed.wait()
-            except TimeoutError:
+            if life.holder.is_over(now):
+                self._order(life, "orphan")
                 continue
+            if life.holder.asks(now):
+                yield life
+            self._due.at(life.holder.wake_at, life)
 
     async def _ask(self, link: Link | None, life: HeldLife) -> None:
         answer: LeaseAnswer = "can't ask"
