@@ -72,6 +72,13 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "path of a Unix socket, which only the node's own user can open", "/run/tidings/node.sock", "PATH"
         ),
     ] = None
+    udp: Annotated[
+        bool,
+        _about(
+            "take connections over UDP too, at the number of the TCP port: `tidings+udp://HOST:PORT`",
+            contrary="tcp-only",
+        ),
+    ] = False
     http_port: Annotated[
         Port | None, _about("port for metrics and health over HTTP, 0 for a free one", 7380)
     ] = None

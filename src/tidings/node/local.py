@@ -41,7 +41,7 @@ from tidings.node.unix import is_free
 from tidings.peers.registry import Neighbours, Upstream
 from tidings.queues import Volatile
 from tidings.transport.credentials import Credentials
-from tidings.transport.dial import ConnectTo, dial_tcp, dial_unix
+from tidings.transport.dial import ConnectTo, dial, dial_unix
 from tidings.transport.ping import ping
 
 START_S_MAX = 120.0
@@ -161,7 +161,7 @@ async def is_alive(path: Path) -> bool:
 
 async def is_at_port(port: int) -> bool:
     """Whether a node without security answers on this port of the loopback address."""
-    return await _answers(dial_tcp(LOOPBACK, port))
+    return await _answers(dial(f"tidings://{LOOPBACK}:{port}"))
 
 
 async def _answers(reach: ConnectTo) -> bool:

@@ -33,6 +33,7 @@ from tidings.protocol.session import Session
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from tidings.transport.udp import UdpServer
 
 UNKNOWN = "unknown"
 """Host of a connection that was gone before its address could be read."""
@@ -164,6 +165,20 @@ async def listen_tcp(
     return server, place_of(server, host)
 
 
+async def listen_udp(
+    make: Callable[[], asyncio.Protocol], host: str, port: int, context: SSLContext | None = None
+) -> UdpServer:
+    """Listen on a UDP port for connections, with TLS if there is a context for it; UserError without it."""
+    from tidings.transport.udp import UdpServer
+
+    server = UdpServer(make, context, HANDSHAKE_S_MAX, PART_S_MAX)
+    try:
+        await server.bind(host, port)
+    except OSError as error:
+        raise UserError(f"can't listen on UDP {host}:{port}: {error.strerror}") from None
+    return server
+
+
 def place_of(server: asyncio.Server, host: str) -> str:
     """Return where a server listens, as it stands in a URL."""
     return f"{f'[{host}]' if ':' in host else host}:{server.sockets[0].getsockname()[1]}"
@@ -177,7 +192,7 @@ async def listen_unix(make: Callable[[], Port], path: Path) -> tuple[asyncio.Ser
     return server, f"tidings+unix://{path.absolute()}"
 
 
-async def close_server(server: asyncio.Server) -> None:
+async def close_server(server: asyncio.Server | UdpServer) -> None:
     """Take no more connections, and close the server.
 
     A connection that asyncio has accepted in this turn of the loop gets its transport in the next one: if the

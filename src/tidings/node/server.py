@@ -25,7 +25,15 @@ from tidings.node.config import AUTO, NodeConfig, check_host, parse_place
 from tidings.node.driver import Driver, SteadyClock
 from tidings.node.http import PLAIN_TEXT, HttpError, Responder
 from tidings.node.memory import GivingBack, budgets_of
-from tidings.node.ports import Port, close_server, connect_pipe, listen_tcp, place_of, raise_descriptor_limit
+from tidings.node.ports import (
+    Port,
+    close_server,
+    connect_pipe,
+    listen_tcp,
+    listen_udp,
+    place_of,
+    raise_descriptor_limit,
+)
 from tidings.node.threads import SharedDatabase
 from tidings.node.unix import SOCKET, Temporary, UnixServer, sweep
 from tidings.peers.registry import Neighbours, Upstream, parse_peers
@@ -49,6 +57,7 @@ if TYPE_CHECKING:
     from tidings.node.location import LocationProcess
     from tidings.node.sealing import SealingProcess
     from tidings.security.signing import CertificateProofs
+    from tidings.transport.udp import UdpServer
 
 Phase = Literal["starting", "serving", "stopping"]
 """What a node does; a node in a program's own process has no ports, and stays with the first."""
@@ -84,7 +93,7 @@ class Node:
         self.driver: Driver
         self.service: NodeService
         self._connections_max = config.connections_max
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | UdpServer] = []
         self._http: asyncio.Server | None = None  # where metrics and health are asked for
         self._phase: Phase = "starting"
         self._guard: Guard | None = None  # where there is security
@@ -312,7 +321,11 @@ class Node:
         server, place = await listen_tcp(make, host, port, context)
         self._servers.append(server)
         self._tls_port = None if context is None else int(place.rpartition(":")[2])
-        self.addresses.append(f"{'tidings' if context is None else 'tidings+tls'}://{place}")
+        secured = "" if context is None else "+tls"
+        self.addresses.append(f"tidings{secured}://{place}")
+        if self.config.udp:
+            self._servers.append(await listen_udp(make, host, int(place.rpartition(":")[2]), context))
+            self.addresses.append(f"tidings+udp{secured}://{place}")
         if host not in EVERYWHERE:
             overlay = self.driver.core.overlay
             self.driver.do(self.addresses[0], overlay.listens_at, self.addresses[0])

@@ -284,4 +284,4 @@ class PeerOutbound(OutboundConnection):
 
 
 def _is_secured(peer: Peer) -> bool:
-    return peer.address.startswith("tidings+tls:")
+    return peer.address.startswith(("tidings+tls:", "tidings+udp+tls:"))

@@ -3,6 +3,8 @@
 tidings://127.0.0.1:7300              TCP
 tidings+tls://alice@10.0.0.7:7300     TCP with TLS, as a user of that node
 tidings+unix:///run/node.sock         a Unix socket
+tidings+udp://127.0.0.1:7300          a reliable stream over UDP datagrams (`reliable.py`)
+tidings+udp+tls://alice@10.0.0.7:7300 the same with TLS
 127.0.0.1:7300                        the same as tidings://; with credentials, tidings+tls://
 
 The rule kept: an address may be shown to anyone, so it contains no password.
@@ -22,7 +24,13 @@ PORT = 7300
 """Default port of a node."""
 
 AddressKind = Literal["tcp", "tls", "unix"]
-_KINDS: dict[str, AddressKind] = {"tidings": "tcp", "tidings+tls": "tls", "tidings+unix": "unix"}
+_KINDS: dict[str, AddressKind] = {
+    "tidings": "tcp",
+    "tidings+tls": "tls",
+    "tidings+unix": "unix",
+    "tidings+udp": "tcp",
+    "tidings+udp+tls": "tls",
+}
 # A colon before an @: whatever else is wrong with such a text, it must not be shown.
 _PASSWORD = re.compile(r"//[^@]*:.*@|^[^@/]*:(?!//).*@", re.DOTALL)
 _BARE = re.compile(r"([^\s:/?#@\[\]]+|\[[0-9A-Fa-f:.]+\]):[0-9]+")
@@ -36,6 +44,7 @@ class Address(Struct, frozen=True):
     port: int = PORT
     path: str = ""
     user: str = ""  # the user to log in as
+    is_udp: bool = False  # of `tcp` and `tls`: by UDP instead of TCP
 
 
 def parse(text: str, has_credentials: bool = False) -> Address:
@@ -61,10 +70,11 @@ def parse(text: str, has_credentials: bool = False) -> Address:
     if kind in ("tcp", "tls") and host and not parts.path.strip("/") and _ends_there(parts):
         if kind == "tcp" and parts.username is not None:
             raise AddressError(f"{text!r}: only an address with TLS has a user, tidings+tls://USER@HOST:PORT")
-        return Address(kind, host, PORT if port is None else port, user=unquote(parts.username or ""))
+        user, is_udp = unquote(parts.username or ""), "udp" in parts.scheme
+        return Address(kind, host, PORT if port is None else port, user=user, is_udp=is_udp)
     raise AddressError(
-        f"{text!r} is no address; say HOST:PORT, tidings://HOST:PORT, tidings+tls://HOST:PORT or"
-        " tidings+unix:///PATH"
+        f"{text!r} is no address; say HOST:PORT, tidings://HOST:PORT, tidings+tls://HOST:PORT,"
+        " tidings+udp://HOST:PORT, tidings+udp+tls://HOST:PORT or tidings+unix:///PATH"
     )
 
 

@@ -1,4 +1,8 @@
-"""Dialling of nodes by TCP, with TLS, or by a Unix socket; and the carrier of a core's bytes."""
+"""Dialling of nodes by TCP or UDP, with TLS or without, or by a Unix socket; the carrier of a core's bytes.
+
+Every kind of connection has one interface, that of asyncio: `dial` opens it for a protocol, which receives;
+its transport sends and closes. What adds to a connection, as TLS does, has a transport on each side.
+"""
 
 from __future__ import annotations
 
@@ -46,21 +50,34 @@ def dial(address: str, credentials: Credentials | None = None) -> ConnectTo:
         return dial_tls(place, given)
     if not given.is_empty:
         raise UserError(f"{address}: credentials need TLS; use tidings+tls://HOST:PORT")
-    return dial_unix(place.path) if place.kind == "unix" else dial_tcp(place.host, place.port)
+    return dial_unix(place.path) if place.kind == "unix" else dial_plain(place)
 
 
-def dial_tcp(host: str, port: int) -> ConnectTo:
-    """Return a function that connects by TCP."""
+def dial_plain(place: Address) -> ConnectTo:
+    """Return a function that connects without TLS."""
 
     async def connect(protocol: asyncio.Protocol) -> None:
         async with asyncio.timeout(DIAL_S_MAX):
-            await _connect(protocol, host, port)
+            await _open(protocol, place)
 
     return connect
 
 
+async def _open(protocol: asyncio.Protocol, place: Address, context: SSLContext | None = None) -> None:
+    """Connect by what the address says."""
+    if not place.is_udp:
+        await _connect(protocol, place.host, place.port, context)
+        return
+    from tidings.transport.udp import dial_udp
+
+    try:
+        await dial_udp(protocol, place.host, place.port, context)
+    except (socket.gaierror, UnicodeError) as error:
+        raise unknown_host(place.host, error) from None
+
+
 def dial_tls(place: Address, credentials: Credentials) -> ConnectTo:
-    """Return a function that connects by TCP with TLS; certificates and secrets are read anew each time."""
+    """Return a function that connects with TLS; certificates and secrets are read anew each time."""
 
     async def connect(protocol: asyncio.Protocol) -> None:
         from ssl import SSLError
@@ -73,7 +90,7 @@ def dial_tls(place: Address, credentials: Credentials) -> ConnectTo:
                 credentials.ca, credentials.cert, credentials.key, credentials.checks_host
             )
             async with asyncio.timeout(DIAL_S_MAX):
-                await _connect(protocol, place.host, place.port, context)
+                await _open(protocol, place, context)
         except UserError as error:
             raise Hopeless(error) from None
         except SSLError as error:
@@ -88,7 +105,7 @@ async def _judge(error: SSLError, place: Address, credentials: Credentials) -> N
     from tidings.transport.tls import can_be_looked_at, dial_verdict, looking_context
 
     shown = None
-    if can_be_looked_at(error):
+    if can_be_looked_at(error) and not place.is_udp:
         shown = await _look(place, looking_context(credentials.ca))
     verdict = dial_verdict(error, place.host, credentials.ca, shown)
     if verdict is not None:
