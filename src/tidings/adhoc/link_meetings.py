@@ -125,9 +125,8 @@ class LinkMeetings:
         link = neighbour.link
         assert link is not None
         is_copy = isinstance(frame, CopyFrame)
-        call = link.connection.request("link.adhoc", {"frame": encode_frame(frame)}, "forget")
+        call = link.send("link.adhoc", {"frame": encode_frame(frame)}, "forget")
         call.then(partial(self._answered, host, neighbour, is_copy), partial(self._failed, host, neighbour))
-        link.flush()
 
     def _answered(self, host: str, neighbour: Neighbour, is_copy: bool, _none: Any) -> None:
         if is_copy and self._neighbours.get(host) is neighbour:

@@ -94,11 +94,9 @@ class ChannelCalls:
     def ask(self, node: str, operation: str, arguments: dict[str, Any]) -> Deferred[Any]:
         """Send a request to a neighbour."""
         neighbour = self._overlay.neighbours.get(node)
-        if neighbour is None or neighbour.link is None or not neighbour.is_up:
+        if neighbour is None:
             return failed(Disconnected(f"the link to {node!r} is not there"))
-        asked = neighbour.link.connection.request(operation, arguments, "fail")
-        neighbour.link.flush()
-        return asked
+        return neighbour.send(operation, arguments)
 
     # Messages
 

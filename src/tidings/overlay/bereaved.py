@@ -15,9 +15,6 @@ What comes after all, since one of them is back, is in the gap and so marked as 
 
 from __future__ import annotations
 
-from typing import Any
-
-import msgspec
 from msgspec import Struct
 
 from tidings.overlay.neighbours import KnownNeighbours, Later, Neighbour
@@ -128,12 +125,10 @@ class Bereavement:
 
     def _spread(self, lasts: list[LastNumber], source: Neighbour | None) -> None:
         for start in range(0, len(lasts), LASTS_MAX):
-            part: dict[str, Any] = {"lasts": msgspec.to_builtins(lasts[start : start + LASTS_MAX])}
-            for neighbour in self._neighbours.in_tree:
-                if neighbour is not source and neighbour.link is not None and neighbour.is_up:
-                    call = neighbour.link.connection.request("link.last", part, "forget")
-                    call.then(_done, _done)  # one of an earlier release does not know it
-                    neighbour.link.flush()
+            for call in self._neighbours.send(
+                "link.last", {"lasts": lasts[start : start + LASTS_MAX]}, source
+            ):
+                call.then(_done, _done)  # one of an earlier release does not know it
 
 
 def _order(last: LastNumber) -> tuple[int, int]:

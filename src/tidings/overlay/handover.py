@@ -195,11 +195,9 @@ class Handover(Service):
     def _pass_on(self, message: MoveMessage) -> Deferred[Any]:
         way = self._overlay.topology.way(message.to)
         neighbour = None if way is None else self._overlay.neighbours.get(way)
-        if neighbour is None or neighbour.link is None or not neighbour.is_up or message.hops >= HOPS_MAX:
+        if neighbour is None or not neighbour.is_up or message.hops >= HOPS_MAX:
             return failed(Disconnected(f"no way leads to node {message.to!r}"))
-        arguments = {**structs.asdict(message), "hops": message.hops + 1}
-        asked = neighbour.link.connection.request("link.move", arguments, "fail")
-        neighbour.link.flush()
+        asked = neighbour.send("link.move", structs.replace(message, hops=message.hops + 1))
         reply: Deferred[Any] = Deferred()
         asked.then(reply.resolve, reply.fail)
         self._overlay.later(STEP_S, lambda: reply.fail(Disconnected("the other node does not answer")))

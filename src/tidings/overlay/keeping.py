@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from tidings.errors import Refused, TidingsError
@@ -295,9 +293,7 @@ class Keeping:
             else:
                 self._reporting.pop(cursor, None)
 
-        arguments: dict[str, Any] = {"missed": msgspec.to_builtins(due)}
-        link.connection.request("link.gap", arguments, "fail").then(told, failed)
-        link.flush()
+        link.send("link.gap", {"missed": due}).then(told, failed)
 
     def hear(self, neighbour: Neighbour, request: GapRequest) -> None:
         """A neighbour has not kept all that was to come over its link: note that, and pass it on."""

@@ -24,7 +24,7 @@ from tidings.overlay.settings import OverlaySettings
 from tidings.overlay.suspicion import ASK_S, Lose, Suspect, Suspicion, SuspicionEffect, Trust
 from tidings.overlay.topology import Topology
 from tidings.protocol.broker import Broker
-from tidings.replies import Deferred, resolved
+from tidings.replies import Deferred, failed, resolved
 
 ASKED_MAX = 3
 """Nodes that are asked about a neighbour, the nearest first."""
@@ -167,21 +167,16 @@ class Liveness:
 
     def _send(self, request: HeardRequest) -> Deferred[float | None]:
         """Send a question to the first node on its way; the reply is that of the last one."""
-        reply: Deferred[float | None] = Deferred()
         next_one = self._neighbours.get(request.path[0])
-        link = None if next_one is None else next_one.link
-        if link is None or not link.is_up:
-            reply.fail(Refused("no-way", f"there is no link to {request.path[0]!r}"))
-            return reply
-        arguments: dict[str, Any] = {"about": request.about, "path": list(request.path[1:])}
+        if next_one is None or not next_one.is_up:
+            return failed(Refused("no-way", f"there is no link to {request.path[0]!r}"))
 
-        def answered(found: Any) -> None:
+        def answered(found: Any) -> float | None:
             silent_s = found.get("silent_s") if isinstance(found, dict) else None
-            reply.resolve(float(silent_s) if isinstance(silent_s, int | float) and silent_s >= 0 else None)
+            return float(silent_s) if isinstance(silent_s, int | float) and silent_s >= 0 else None
 
-        link.connection.request("link.heard", arguments, "fail").then(answered, reply.fail)
-        link.flush()
-        return reply
+        asked = next_one.send("link.heard", {"about": request.about, "path": request.path[1:]})
+        return asked.map(answered)
 
     def heard(self, request: HeardRequest) -> Deferred[dict[str, Any]]:
         """Answer, or pass on, the question of another node: how long a neighbour of this one was silent."""

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from tidings.errors import Disconnected
 from tidings.overlay.announcing import Announcer
 from tidings.overlay.intake import Intake
 from tidings.overlay.link import TunnelledConnection, TunnelledSession
@@ -18,9 +19,10 @@ from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.table import NeighbourTable
 from tidings.protocol.access import NOBODY, Principal
 from tidings.protocol.broker import Broker
+from tidings.protocol.calls import OnCut
 from tidings.protocol.connection import Connection
 from tidings.protocol.session import Session
-from tidings.replies import Deferred
+from tidings.replies import Deferred, failed
 from tidings.store.interface import RecordKind
 
 
@@ -49,8 +51,8 @@ UNKNOWN = DigestThere("", is_agreed=False)
 class NeighbourLink:
     """Connection to a neighbour, from its greeting on; see `link.py`.
 
-    It is up when both nodes have greeted each other as clients. `flush` has its output sent, `hang_up` ends
-    it.
+    It is up when both nodes have greeted each other as clients. `send` is for all that nodes ask and tell
+    each other; what is received goes to the operations of services. `flush` has output sent, `hang_up` ends it.
     """
 
     def __init__(
@@ -79,6 +81,13 @@ class NeighbourLink:
         self.only_here = self.only_there = False  # and wants the link for nothing else
         self.is_up = False
         self.is_anew = False  # what both greeted each other with holds no more, or it has stood by since
+
+    def send(self, operation: str, arguments: Any, on_cut: OnCut = "fail") -> Deferred[Any]:
+        """Send a request at once; the reply is that of the other node."""
+        told = structs.asdict(arguments) if isinstance(arguments, Struct) else arguments
+        call = self.connection.request(operation, told, on_cut)
+        self.flush()
+        return call
 
     @property
     def is_meeting(self) -> bool:
@@ -151,6 +160,12 @@ class Neighbour:
         """Whether its link is there."""
         return self.link is not None and self.link.is_up
 
+    def send(self, operation: str, arguments: Any) -> Deferred[Any]:
+        """Send a request over its link; Disconnected if that is not there."""
+        if self.link is None or not self.link.is_up:
+            return failed(Disconnected(f"the link to {self.node!r} is not there"))
+        return self.link.send(operation, arguments)
+
     def status(self, position: int) -> dict[str, Any]:
         """How its link stands."""
         cursor, intake = self.cursor, self.intake
@@ -205,6 +220,10 @@ class KnownNeighbours:
     def others(self, neighbour: Neighbour | None) -> list[Neighbour]:
         """Return those for which events are stored, save one."""
         return [one for one in self._neighbours.values() if one.is_active and one is not neighbour]
+
+    def send(self, operation: str, arguments: Any, but: Neighbour | None = None) -> list[Deferred[Any]]:
+        """Send a request to all with links in the tree that are there, but one; their replies."""
+        return [one.send(operation, arguments) for one in self.in_tree if one is not but and one.is_up]
 
     @property
     def in_tree(self) -> list[Neighbour]:

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
 
-from tidings.errors import TidingsError
 from tidings.event import Batch, Event
 from tidings.exchange import Grant, NodeSubscription
 from tidings.filters import Filter
@@ -71,25 +69,10 @@ def follow(
         elif hops >= HOPS_MAX:
             stop(f"after {HOPS_MAX} hops; the tree has a cycle")
         else:
-            _ask(neighbour, batch, hops, lambda told: reply.resolve({**shown, "there": told}), stop)
+            asked = neighbour.send("link.trace", TraceRequest(batch.raw, hops + 1))
+            asked.then(lambda told: reply.resolve({**shown, "there": told}), lambda error: stop(str(error)))
             later(max(1.0, ANSWER_S - hops * 0.1), lambda: stop("no answer"))
     return reply
-
-
-def _ask(
-    neighbour: Neighbour,
-    batch: Batch,
-    hops: int,
-    done: Callable[[Any], None],
-    stop: Callable[[str], None],
-) -> None:
-    def failed(error: TidingsError) -> None:
-        stop(str(error))
-
-    assert neighbour.link is not None
-    arguments = msgspec.to_builtins(TraceRequest(batch.raw, hops + 1), builtin_types=(bytes,))
-    neighbour.link.connection.request("link.trace", arguments, "fail").then(done, failed)
-    neighbour.link.flush()
 
 
 def traced(

@@ -75,9 +75,7 @@ def ask(
             fail()
             return
         arguments = {"of_offers": of_offers, "settled": settled, "sides": sides_of(neighbour.node)}
-        call = link.connection.request("link.in_force", arguments, "fail")
-        call.then(answered, refused)
-        link.flush()
+        link.send("link.in_force", arguments).then(answered, refused)
 
     if link is None or not link.is_up:
         fail()

@@ -147,9 +147,8 @@ class Weighing:
 
     def _probe(self, meter: LinkMeter, link: NeighbourLink) -> None:
         if meter.begin(link, self._broker.now):
-            call = link.connection.request("link.probe", {"padding": bytes(PADDING)}, "forget")
+            call = link.send("link.probe", {"padding": bytes(PADDING)}, "forget")
             call.then(lambda _reply: meter.end(link, self._broker.now), ignore)
-            link.flush()
 
     def _compare(self, neighbour: Neighbour, own: int, other: int) -> None:
         """Report if the other end begins to say something quite different."""

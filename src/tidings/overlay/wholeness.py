@@ -90,8 +90,7 @@ class Wholeness:
             if link is None or neighbour.link is not link:
                 reply.fail(Disconnected("the link is lost"))
                 return
-            link.connection.request("link.whole", {"sides": sides}, "fail").then(reply.resolve, reply.fail)
-            link.flush()
+            link.send("link.whole", {"sides": sides}).then(reply.resolve, reply.fail)
 
         def offered(_none: None) -> None:
             neighbour.announcer.barrier().then(ask, reply.fail)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
 
 from tidings.errors import Disconnected, Refused, TidingsError
@@ -59,13 +58,9 @@ class NamedPlacement(Struct, frozen=True):
 
 def send(neighbour: Neighbour | None, operation: str, arguments: Any) -> Deferred[Any]:
     """Ask something of a neighbour; Disconnected if its link is cut."""
-    link = None if neighbour is None else neighbour.link
-    if link is None or not link.is_up:
+    if neighbour is None:
         return failed(Disconnected("the link is cut"))
-    told = msgspec.to_builtins(arguments, builtin_types=(bytes,))
-    call = link.connection.request(operation, told, "fail")
-    link.flush()
-    return call
+    return neighbour.send(operation, arguments)
 
 
 def is_unknown(error: TidingsError) -> bool:
