@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from typing import cast
 
 import pytest
 from client.nodes import run
+from ports import free_port
 
 from tidings.errors import AddressError, Disconnected
+from tidings.node.ports import listen_tcp, listen_udp
 from tidings.transport.credentials import Credentials
 from tidings.transport.dial import Hopeless, dial
+from tidings.transport.udp import UdpServer
 
 
 class Noted(asyncio.Protocol):
@@ -77,5 +81,65 @@ def test_host_and_port_with_credentials_are_by_tls(tmp_path: Path) -> None:
         (tmp_path / "ca.pem").write_text("")
         with pytest.raises(Hopeless, match=r"ca\.pem"):
             await dial("127.0.0.1:7300", Credentials(ca=tmp_path / "ca.pem"))(asyncio.Protocol())
+
+    run(work())
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what it gets, and ends with the other end."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+class Noting(Noted):
+    """Notes what it gets, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.got = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        self.got += data
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix", "udp"])
+def test_every_kind_of_connection_has_one_interface(kind: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        server: asyncio.Server | UdpServer
+        if kind == "unix":
+            server, address = (
+                await loop.create_unix_server(Echo, tmp_path / "s"),
+                f"tidings+unix://{tmp_path}/s",
+            )
+        elif kind == "udp":
+            port = free_port()
+            server, address = await listen_udp(Echo, "127.0.0.1", port), f"tidings+udp://127.0.0.1:{port}"
+        else:
+            server, place = await listen_tcp(Echo, "127.0.0.1", 0)
+            address = f"tidings://{place}"
+        await server.start_serving()
+        protocol = Noting()
+        await dial(address)(protocol)
+        transport = await protocol.made
+        transport.write(b"hello")
+        while protocol.got != b"hello":
+            await asyncio.sleep(0)
+        transport.pause_reading()
+        transport.write(b"again")
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert protocol.got == b"hello"
+        transport.resume_reading()
+        while protocol.got != b"helloagain":
+            await asyncio.sleep(0)
+        transport.close()
+        assert transport.is_closing()
+        await protocol.gone
+        server.close()
 
     run(work())

@@ -19,8 +19,8 @@ from ports import free_port
 from tidings import Event
 from tidings.errors import Disconnected
 from tidings.node.ports import listen_udp
-from tidings.transport import udp
 from tidings.transport.credentials import Credentials
+from tidings.transport.datagrams import DatagramPort
 from tidings.transport.dial import Hopeless, dial
 from tidings.transport.udp import UdpServer
 
@@ -96,13 +96,13 @@ async def listening(port: int) -> AsyncIterator[tuple[UdpServer, list[Echo]]]:
 @pytest.fixture
 def lossy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lose some of all datagrams, and send some twice."""
-    random, send = Random(7), udp._Datagrams.send
+    random, send = Random(7), DatagramPort._send
 
     def sent(self: Any, place: Any, data: bytes) -> None:
         for _ in range(random.choices((0, 1, 2), (1, 38, 1))[0]):
             send(self, place, data)
 
-    monkeypatch.setattr(udp._Datagrams, "send", sent)
+    monkeypatch.setattr(DatagramPort, "_send", sent)
 
 
 @pytest.mark.usefixtures("lossy")

@@ -52,7 +52,7 @@ class NeighbourLink:
     """Connection to a neighbour, from its greeting on; see `link.py`.
 
     It is up when both nodes have greeted each other as clients. `send` is for all that nodes ask and tell
-    each other; what is received goes to the operations of services. `flush` has output sent, `hang_up` ends it.
+    each other; what is received goes to the operations of services. `flush` has output sent, `hang_up` ends.
     """
 
     def __init__(

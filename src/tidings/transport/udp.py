@@ -14,6 +14,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
+from tidings.transport.datagrams import DatagramPort, widen
 from tidings.transport.reliable import ReliableListener, ReliableStream
 
 if TYPE_CHECKING:
@@ -171,42 +172,6 @@ class UdpTransport(asyncio.Transport):
                 self._protocol.connection_lost(error)
 
 
-class _Datagrams(asyncio.DatagramProtocol):
-    """A UDP socket, whose datagrams go to a function with the places from which they came.
-
-    `refused` is called when the system says that nobody listens at the place to which it is connected.
-    """
-
-    def __init__(self, hear: Callable[[bytes, Any], None], refused: Callable[[], None]) -> None:
-        self._hear = hear
-        self._refused = refused
-        self.transport: asyncio.DatagramTransport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.DatagramTransport", transport)  # uvloop's derives from nothing
-        widen(transport, SOCKET_BUFFER)
-
-    def datagram_received(self, data: bytes, addr: Any) -> None:
-        self._hear(data, addr)
-
-    def error_received(self, exc: Exception) -> None:
-        """Pass over all else: what can't be sent is lost, and sent again."""
-        if isinstance(exc, ConnectionRefusedError):
-            self._refused()
-
-    def send(self, place: Any, data: bytes) -> None:
-        """Send a datagram, unless the socket is closed."""
-        if not self.transport.is_closing():
-            self.transport.sendto(data, place)
-
-
-def widen(transport: asyncio.BaseTransport, size: int) -> None:
-    """Have the system hold so many bytes of datagrams that wait to be read."""
-    import socket
-
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
-
-
 async def dial_udp(
     protocol: asyncio.Protocol, host: str, port: int, context: SSLContext | None = None
 ) -> None:
@@ -220,22 +185,23 @@ async def dial_udp(
         if stream.is_open and not opened.done():
             opened.set_result(None)
 
-    def refused() -> None:
-        stream.refuse()
-        made.flush_soon()
+    def failed(error: Exception) -> None:
+        if isinstance(error, ConnectionRefusedError):
+            stream.refuse()
+            made.flush_soon()
 
     opened: asyncio.Future[None] = loop.create_future()
-    _, datagrams = await loop.create_datagram_endpoint(
-        lambda: _Datagrams(hear, refused), remote_addr=(host, port)
-    )
+    datagrams = DatagramPort(hear, failed)
+    await datagrams.open(remote_addr=(host, port))
+    widen(datagrams.about("socket"), SOCKET_BUFFER)
 
     def over() -> None:
-        datagrams.transport.close()
+        datagrams.close()
         if not opened.done():
             opened.set_exception(ConnectionRefusedError(stream.failure or "closed"))
 
-    about = {name: datagrams.transport.get_extra_info(name) for name in ("peername", "sockname")}
-    made = UdpTransport(stream, partial(datagrams.send, None), over, **about)
+    about = {name: datagrams.about(name) for name in ("peername", "sockname")}
+    made = UdpTransport(stream, datagrams.answer, over, **about)
     made.flush_soon()
     try:
         await opened
@@ -272,13 +238,14 @@ class UdpServer:
         }
         self._listener = ReliableListener(os.urandom(SECRET_SIZE))
         self._made: dict[ReliableStream, UdpTransport] = {}
-        self._datagrams = _Datagrams(self._hear, lambda: None)
+        self._datagrams = DatagramPort(self._hear)
         self._loop = asyncio.get_running_loop()
         self._is_serving = False
 
     async def bind(self, host: str, port: int) -> None:
         """Have the port; OSError if it can't be had."""
-        await self._loop.create_datagram_endpoint(lambda: self._datagrams, (host, port))
+        await self._datagrams.open(local_addr=(host, port))
+        widen(self._datagrams.about("socket"), SOCKET_BUFFER)
 
     async def start_serving(self) -> None:
         """Accept connections."""
@@ -288,14 +255,14 @@ class UdpServer:
         """Accept no more; those that are there go on until they are over."""
         self._is_serving = False
         if not self._made:
-            self._datagrams.transport.close()
+            self._datagrams.close()
 
     def _hear(self, data: bytes, place: Any) -> None:
         if not self._is_serving and not self._made:
             return
         stream, answer = self._listener.receive(data, place, self._loop.time())
         if answer is not None:
-            self._datagrams.send(place, answer)
+            self._datagrams.send(answer, place)
         if stream is not None:
             (self._made.get(stream) or self._accept(stream, place)).flush_soon()
 
@@ -304,10 +271,10 @@ class UdpServer:
             self._listener.forget(place, stream.connection)
             del self._made[stream]
             if not self._is_serving and not self._made:
-                self._datagrams.transport.close()
+                self._datagrams.close()
 
-        about = {"peername": place, "sockname": self._datagrams.transport.get_extra_info("sockname")}
-        send = partial(self._datagrams.send, place)
+        about = {"peername": place, "sockname": self._datagrams.about("sockname")}
+        send = partial(self._datagrams.send, place=place)
         made = self._made[stream] = UdpTransport(stream, send, over, **about)
         protocol = self._make()
         if self._context is not None:
