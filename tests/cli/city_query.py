@@ -14,10 +14,12 @@ import os
 import signal
 import subprocess
 import sys
-
-from effort import patience
+from pathlib import Path
 
 import tidings
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # it runs by itself, too
+from effort import patience
 
 LEASE_S = 10.0
 SHORT_S = 2.0

@@ -195,7 +195,7 @@ def _entries(*entries: tuple[str, dict[str, object]]) -> pa.Array:
         ("epoch", pa.array([-1]), "below 0"),
         ("system", pa.array(["not a system"]), "letters"),
         ("priority", pa.array([12], pa.int8()), "0..9"),
-        ("delivery", pa.array(["slowly"]), "none of"),
+        ("delivery", pa.array(["slowly"]), "is not one of transient"),
         ("time", pa.array([2**62], TIME), "can't be read"),
         ("attributes", _entries(("value", {"i": 1})), "given twice"),
         ("attributes", _entries(("other", {"i": 1, "s": "x"})), "several"),
