@@ -11,8 +11,18 @@ from node.secured import TOKEN, USERS, Secured
 
 import tidings
 from tidings import Event
+from tidings.channels.description import ChannelCounts
 from tidings.node.http import REQUEST_SIZE_MAX, HttpError, Responder, is_loopback, parse_head
-from tidings.node.metrics import Metric, counters, durable_gauges, gauge, nameless, render
+from tidings.node.metrics import (
+    CHANNELS_NAMED_MAX,
+    Metric,
+    channel_metrics,
+    counters,
+    durable_gauges,
+    gauge,
+    nameless,
+    render,
+)
 from tidings.node.server import Node
 from tidings.security.passwords import hash_token, make_token
 
@@ -48,6 +58,18 @@ def test_a_metric_without_names_is_as_it_was_and_one_with_names_is_one_value() -
     values = [({"queue": "a"}, 3.0), ({"queue": "b"}, 4.0)]
     assert nameless(Metric("tidings_x", "gauge", "An x.", values)).values == [({}, 7.0)]
     assert nameless(Metric("tidings_x_seconds", "gauge", "An x.", values)).values == [({}, 4.0)]
+
+
+def test_channels_have_metrics_by_name_up_to_a_bound_and_private_ones_together() -> None:
+    counts = ChannelCounts(joins=3, leaves=1, sent=7, rate=0.5)
+    many = [(f"c{number}@a", 1, counts) for number in range(CHANNELS_NAMED_MAX)]
+    text = render(channel_metrics([("", 2, counts), ("", 3, counts), *many]))
+    assert 'tidings_channel_members{channel="c0@a"} 1\n' in text
+    assert f'tidings_channel_members{{channel="c{CHANNELS_NAMED_MAX - 1}@a"}}' not in text
+    assert 'tidings_channel_members{channel=""} 6\n' in text
+    assert 'tidings_channel_joins_total{channel="c0@a"} 3\n' in text
+    assert 'tidings_channel_leaves_total{channel=""} 3\n' in text
+    assert 'tidings_channel_sent_total{channel=""} 21\n' in text
 
 
 async def fetch(address: str, request: str | None = None) -> tuple[int, str]:

@@ -17,6 +17,7 @@ from tidings.channels.description import (
     FoundChannels,
 )
 from tidings.channels.logged import LoggedChannels
+from tidings.channels.measured import status_of
 from tidings.channels.ordering import Ordering
 from tidings.channels.requests import ArchiveChannel, ChannelOperations, CreateChannel, NamedChannel
 from tidings.channels.trees import ChannelTrees
@@ -57,6 +58,7 @@ class ChannelRequests:
             "channel.create": (CreateChannel, self._create),
             "channel.find": (ChannelQuery, self._find),
             "channel.list": (ChannelQuery, self._list),
+            "channel.show": (NamedChannel, self._show),
             "channel.delete": (NamedChannel, self._delete),
             "channel.archive": (ArchiveChannel, self._archive),
         }
@@ -123,6 +125,18 @@ class ChannelRequests:
             return sorted(channels.values(), key=lambda one: (one["name"], one["id"]))
 
         return self._calls.find(query).map(listed)
+
+    def _show(self, _asked: IncomingRequest, request: NamedChannel) -> Deferred[Any]:
+        """Return what all nodes that take part have measured of a channel."""
+
+        def measured(found: FoundChannels) -> Any:
+            if not found.places:
+                raise ChannelNotFound(request.channel, "there is no such channel")
+            tree = self._overlay.topology.tree.edges
+            about = found.places[0].channel
+            return msgspec.to_builtins(status_of(about, found.places, tree, found.missing, self.name_of))
+
+        return self._calls.find(ChannelQuery(id=request.channel, measured=True)).map(measured)
 
     def name_of(self, node: str) -> str:
         """Return the name of a node, its id if it has none."""

@@ -55,7 +55,7 @@ class ChannelQuery(Struct, frozen=True, omit_defaults=True):
     """A search for channels: by name, by id or by reference; all that are not private if nothing is given.
 
     `logs`: also for the nodes that have stored its events; then it has an id. `feeds`: also for the channels
-    that feed others.
+    that feed others. `measured`: also for what each node has counted.
     """
 
     name: str = ""
@@ -63,6 +63,7 @@ class ChannelQuery(Struct, frozen=True, omit_defaults=True):
     reference: str = ""
     logs: bool = False
     feeds: bool = False
+    measured: bool = False
 
     def agrees(self, channel: ChannelDescription) -> bool:
         """Whether a channel is meant."""
@@ -76,13 +77,57 @@ class ChannelQuery(Struct, frozen=True, omit_defaults=True):
         return not self.name or (channel.name == name and node in ("", channel.node))
 
 
-class ChannelPlace(Struct, frozen=True):
-    """A channel, and a node that takes part in it, so many links away from who asks."""
+class ChannelCounts(Struct, frozen=True):
+    """What a node has counted since it takes part: members that came and went, events that they sent.
+
+    `rate`: events a second in about the last minute.
+    """
+
+    joins: int = 0
+    leaves: int = 0
+    sent: int = 0
+    rate: float = 0.0
+
+
+class ChannelPlace(Struct, frozen=True, omit_defaults=True):
+    """A channel, and a node that takes part in it, so many links away from who asks.
+
+    `neighbours` take part, too; they and `counts` are there if they were asked for.
+    """
 
     channel: ChannelDescription
     node: str
     distance: int = 0
     members: int = 0
+    neighbours: tuple[str, ...] = ()
+    counts: ChannelCounts = ChannelCounts()
+
+
+class ChannelStatus(Struct, frozen=True):
+    """What is measured of a channel; nodes are given by their names.
+
+    `members`: how many there are at each node that takes part; `links`: those that its events go over, and
+    `extent`: their weight as a share of that of all links in the tree of the network. `joins`, `leaves` and
+    `sent` are counted since the nodes take part, `sent` at each, and `rate` is the number of events a second
+    in about the last minute. `fluctuation`: joins and leaves for each event, None if there was none.
+    `missing`: nodes that could not be asked.
+    """
+
+    id: str
+    name: str
+    node: str
+    delivery: ChannelDelivery
+    order: ChannelOrder
+    types: tuple[str, ...]
+    members: dict[str, int]
+    links: list[tuple[str, str]]
+    extent: float
+    joins: int
+    leaves: int
+    sent: dict[str, int]
+    rate: float
+    fluctuation: float | None
+    missing: list[str]
 
 
 class LogPlace(Struct, frozen=True):

@@ -60,9 +60,12 @@ class ChannelEvents:
         if part is None or part.channel.types or channel not in session.channels:
             return False
         highest = max(deliveries)
-        if highest == _PERSISTENT == DELIVERIES.index(part.channel.delivery):
+        if highest > DELIVERIES.index(part.channel.delivery):
+            return False
+        if highest == _PERSISTENT:
             self._logged.note(channel)
-        return highest <= DELIVERIES.index(part.channel.delivery)
+        part.meter.note_sent(len(deliveries), self._broker.now)
+        return True
 
     def _refusal(
         self, session: Session, batch: Batch, row: int, channel: str, deliveries: bytes
@@ -80,6 +83,7 @@ class ChannelEvents:
             )
         if deliveries[row] == _PERSISTENT:
             self._logged.note(channel)
+        part.meter.note_sent(1, self._broker.now)
         return None
 
     def routed(self, channels: Mapping[int, str], matches: MatchedRows) -> MatchedRows:

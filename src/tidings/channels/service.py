@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from tidings.channels.clients import ChannelRequests
 from tidings.channels.description import (
     CHANNELS,
     CHANNELS_MAX,
+    ChannelCounts,
     ChannelPlace,
     ChannelQuery,
     FoundChannels,
@@ -25,7 +26,7 @@ from tidings.channels.ordering import Ordering
 from tidings.channels.orders import NodeOrders
 from tidings.channels.requests import JoinChannel, NamedChannel
 from tidings.channels.rereading import ChannelReading
-from tidings.channels.trees import AGAIN_S, ChannelTrees
+from tidings.channels.trees import AGAIN_S, ChannelTrees, Participation
 from tidings.errors import (
     ChannelNotFound,
     Refused,
@@ -104,15 +105,17 @@ class ChannelService(Service):
 
     def _look(self, query: ChannelQuery, hops: int) -> FoundChannels:
         """Return what of a search is here."""
-        node = self._broker.node
-        places = [
-            ChannelPlace(part.channel, node, hops, part.members)
-            for part in self.trees
-            if part.is_begun and query.agrees(part.channel)
-        ]
+        found = [part for part in self.trees if part.is_begun and query.agrees(part.channel)]
+        places = [self._place(part, query, hops) for part in found]
         first = self._history.first
         logs = self.logged.places(query.id, first) if query.logs else []
         return FoundChannels(places, logs=logs, feeds=self._feeds.all if query.feeds else [])
+
+    def _place(self, part: Participation, query: ChannelQuery, hops: int) -> ChannelPlace:
+        about = part.channel, self._broker.node, hops, part.members
+        if not query.measured:
+            return ChannelPlace(*about)
+        return ChannelPlace(*about, tuple(part.neighbours), part.meter.counts(self._broker.now))
 
     def _hear(self, channel: str, node: str, body: bytes) -> None:
         """Take a message of another node that takes part in a channel."""
@@ -151,6 +154,12 @@ class ChannelService(Service):
     def durable(self, mark: int) -> None:
         """Tell other nodes what waited for the disk."""
         self.ordering.durable(mark)
+
+    def measured(self) -> Iterator[tuple[str, int, ChannelCounts]]:
+        """Yield `name@node`, members here and counts of each channel; private ones have no name."""
+        for part in self.trees:
+            label = "" if part.channel.is_private else f"{part.channel.name}@{part.channel.node}"
+            yield label, part.members, part.meter.counts(self._broker.now)
 
     def status(self) -> dict[str, Any]:
         """Return the channels in which this node takes part."""

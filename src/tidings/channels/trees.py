@@ -36,6 +36,7 @@ from tidings.channels.description import (
     FoundChannels,
     StoredChannel,
 )
+from tidings.channels.measured import ChannelMeter
 from tidings.errors import Refused, TidingsError
 from tidings.replies import Deferred, all_of, failed, ignore, resolved
 
@@ -106,6 +107,7 @@ class Participation:
         self.former: set[str] = set()  # neighbours whose links were lost, and for which events are kept
         self.loans: set[str] = set()  # neighbours that could not be asked whether they take part
         self.members = 0
+        self.meter = ChannelMeter()
         self.arriving = 0  # members that wait until events come here
         self.joining: Deferred[None] = resolved(None)  # over when events come from all that take part
         self.leaves_behind: int | None = None  # position that the last neighbour has to confirm before
@@ -187,6 +189,7 @@ class ChannelTrees:
         """A member that was to come is here."""
         if (part := self._parts.get(channel)) is not None:
             part.members += 1
+            part.meter.joins += 1
 
     def arrived(self, channel: str) -> None:
         """A member that was to come has, or won't."""
@@ -201,6 +204,7 @@ class ChannelTrees:
         """A member is gone."""
         if (part := self._parts.get(channel)) is not None:
             part.members -= 1
+            part.meter.leaves += 1
             self._prune(part)
 
     def drop(self, channel: str) -> Participation | None:

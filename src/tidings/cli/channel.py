@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.channels.description import ChannelDelivery, ChannelOrder
+from tidings.channels.description import ChannelDelivery, ChannelOrder, ChannelStatus
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.events import send_all, source_of
 from tidings.cli.filter import parse
 from tidings.cli.options import Fields, Json, Kind, Name, argument, option, read_moment
-from tidings.cli.printing import add_row, new_table, print_event, print_found, print_result, shown, to_json
+from tidings.cli.printing import (
+    add_row,
+    new_table,
+    print_event,
+    print_found,
+    print_json,
+    print_result,
+    print_table,
+    shown,
+    to_json,
+)
 from tidings.client.channels import ChannelInfo
 from tidings.event import Event
 
@@ -47,6 +57,7 @@ Since = Annotated[str | None, option("TIME", "What was stored since then first: 
 Until = Annotated[bool, option("--end", "Keep its events no longer.")]
 Update = Annotated[str | None, option("KEY", "Supersede events of this key that members have not got yet.")]
 Sought = Annotated[str, argument("NAME", "Only channels of this name.")]
+Member = Annotated[str, argument("NAME", "What was given to `channel watch --durable`.")]
 Secret = Annotated[str | None, argument("CHANNEL", "Its name; none with --reference.")]
 
 
@@ -71,7 +82,7 @@ async def create(
 
 @app.command("list")
 @connects
-async def show(name: Sought = "", json: Json = False) -> None:
+async def list_(name: Sought = "", json: Json = False) -> None:
     """Show the channels of all nodes that can be reached, and where their members are."""
     async with bus_of() as bus:
         found = await bus.channels(name)
@@ -81,10 +92,46 @@ async def show(name: Sought = "", json: Json = False) -> None:
 def _table(found: Sequence[ChannelInfo]) -> Table:
     table = new_table("channel", "created at", "delivery", "order", "types", "members", wide=("members",))
     for one in found:
-        members = ", ".join(f"{shown(node)} {count}" for node, count in sorted(one.members.items()))
+        members = _counted(one.members)
         types = ", ".join(one.types) or "all"
         add_row(table, shown(one.name), shown(one.node), one.delivery, one.order, types, members)
     return table
+
+
+@app.command()
+@connects
+async def show(name: Secret = None, reference: Reference = None, json: Json = False) -> None:
+    """Show what is measured of a channel: members, links, events, and how often members change."""
+    async with bus_of() as bus:
+        channel = await bus.channel(name, reference=reference)
+        found = await channel.status()
+    if json:
+        print_json(found)
+    else:
+        print_table(_status(found))
+
+
+def _status(found: ChannelStatus) -> Table:
+    table = new_table("channel", shown(found.name), wide=(shown(found.name),))
+    changes = "no events yet" if found.fluctuation is None else f"{found.fluctuation:.3g} an event"
+    rows = {
+        "created at": f"{shown(found.node)}, {found.delivery}, {found.order}",
+        "types": ", ".join(found.types) or "all",
+        "members": f"{sum(found.members.values())}: {_counted(found.members)}",
+        "extent": f"{len(found.links)} links, {found.extent:.1%} of the network's tree by weight",
+        "events": f"{sum(found.sent.values()):,}, {found.rate:.3g}/s: {_counted(found.sent)}",
+        "changes": f"{found.joins} joins, {found.leaves} leaves: {changes}",
+    }
+    if found.missing:
+        rows["not reached"] = ", ".join(map(shown, found.missing))
+    for what, value in rows.items():
+        add_row(table, what, value)
+    return table
+
+
+def _counted(numbers: Mapping[str, int]) -> str:
+    """Return how many there are at each node."""
+    return ", ".join(f"{shown(node)} {count:,}" for node, count in sorted(numbers.items())) or "none"
 
 
 @app.command()
@@ -178,6 +225,15 @@ async def archive(
             pass
     told = "no longer archives" if end else "archives"
     print_result({"archived": not end}, f"the node {told} channel {shown(channel.name)}", json)
+
+
+@app.command()
+@connects
+async def leave(name: Member, client: Name = "", json: Json = False) -> None:
+    """End a membership with a durable name; what waits for it is dropped."""
+    async with bus_of(client) as bus:
+        await bus.unsubscribe(name)
+    print_result({"left": name}, f"{shown(name)} is no member any more", json)
 
 
 @app.command()

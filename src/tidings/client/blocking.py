@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, Self, Unpack, overload
 
 from tidings.agents.arguments import GroupInfo
-from tidings.channels.description import ChannelDelivery, ChannelOrder
+from tidings.channels.description import ChannelDelivery, ChannelOrder, ChannelStatus
 from tidings.client import opening
 from tidings.client.adhoc import PlaceKind
 from tidings.client.advertisements import Interest as AsyncInterest
@@ -1829,6 +1829,10 @@ class Channel(BlockingContext[AsyncChannel]):
         were stored on. `missing` names the nodes that could not be asked.
         """
         return each(self._runner, self._inner.history(since=since, where=where, timeout_s=timeout_s))
+
+    def status(self, *, timeout_s: float | None = None) -> ChannelStatus:
+        """Return what the nodes that take part have measured: size, extent, activity and fluctuation."""
+        return self._runner.run(self._inner.status(timeout_s=timeout_s))
 
     def delete(self, *, timeout_s: float | None = None) -> None:
         """Delete the channel, with the subscriptions of all members."""

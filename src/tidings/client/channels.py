@@ -16,7 +16,12 @@ from typing import Any, Self, get_args
 
 from msgspec import Struct, structs
 
-from tidings.channels.description import ChannelDelivery, ChannelDescription, ChannelOrder
+from tidings.channels.description import (
+    ChannelDelivery,
+    ChannelDescription,
+    ChannelOrder,
+    ChannelStatus,
+)
 from tidings.channels.merging import TakenEvents
 from tidings.client.channel_proxies import ChannelProxies
 from tidings.client.enterable import enterable
@@ -214,6 +219,12 @@ class Channel(ChannelProxies):
         async for event in reader.read(since_us or None, taken):
             yield event
         self.missing = reader.missing
+
+    async def status(self, *, timeout_s: float | None = None) -> ChannelStatus:
+        """Return what the nodes that take part have measured: size, extent, activity and fluctuation."""
+        limit_s = check_time(self._timeout_s if timeout_s is None else timeout_s)
+        reply = await self._link.call("channel.show", {"channel": self.id}, limit_s, "again")
+        return read_as(reply, ChannelStatus, "$.channel")
 
     async def delete(self, *, timeout_s: float | None = None) -> None:
         """Delete the channel, with the subscriptions of all members."""

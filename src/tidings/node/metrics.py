@@ -11,10 +11,14 @@ some cursors at a time, so that other readers have their turn.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from tidings.channels.description import ChannelCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 HELP = {
@@ -78,6 +82,9 @@ AGES_MAX = 1_000
 """Durable subscriptions whose oldest event is looked up."""
 AT_ONCE = 20
 """Cursors that are looked up in one request to the store."""
+
+CHANNELS_NAMED_MAX = 1_000
+"""Channels that have metrics of their own."""
 
 Look = Callable[[int], int | None]
 """Returns when the first event from a position on was stored, None if there is none; called in a thread."""
@@ -153,6 +160,28 @@ def queue_gauges(queues: Sequence[Mapping[str, Any]]) -> Iterable[Metric]:
     ):
         values = [({"queue": one["name"]}, float(one[field])) for one in queues]
         yield Metric(f"tidings_queue_{name}", "gauge", help, values)
+
+
+def channel_metrics(measured: Iterable[tuple[str, int, ChannelCounts]]) -> Iterable[Metric]:
+    """Yield members and counts of the channels of a node, each by `name@node`.
+
+    Private ones, which have no name here, and those beyond `CHANNELS_NAMED_MAX` become one.
+    """
+    members: Counter[str] = Counter()
+    totals: dict[str, Counter[str]] = {"joins": Counter(), "leaves": Counter(), "sent": Counter()}
+    for label, count, counts in measured:
+        name = label if label in members or len(members) < CHANNELS_NAMED_MAX else ""
+        members[name] += count
+        for what, total in totals.items():
+            total[name] += getattr(counts, what)
+    for name, kind, help, values in (
+        ("members", "gauge", "Members of a channel at this node.", members),
+        ("joins_total", "counter", "Members that have joined a channel here.", totals["joins"]),
+        ("leaves_total", "counter", "Members that have left it.", totals["leaves"]),
+        ("sent_total", "counter", "Events that members have sent here.", totals["sent"]),
+    ):
+        labelled = [({"channel": one}, float(value)) for one, value in values.items()]
+        yield Metric(f"tidings_channel_{name}", kind, help, labelled)
 
 
 def log_gauges(log: Mapping[str, Any]) -> Iterable[Metric]:

@@ -507,6 +507,7 @@ class Node:
         yield from metrics.queue_gauges(status["queues"])
         yield from metrics.log_gauges(status["log"])
         yield from metrics.peer_gauges(status["peers"])
+        yield from metrics.channel_metrics(driver.core.channels.measured())
         yield from metrics.away_gauges(*driver.core.overlay.keeping.stored)
         if (adhoc := driver.core.adhoc) is not None:
             buffer, here = adhoc.host.buffer, len(adhoc.meetings)

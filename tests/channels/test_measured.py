@@ -1,0 +1,79 @@
+"""What is measured of a channel: in a simulated network, and over time."""
+
+from __future__ import annotations
+
+import pytest
+from channels.test_trees import create, join, reply, send
+from overlay.network import Network
+
+from tidings.channels.description import ChannelCounts, ChannelDescription, ChannelPlace
+from tidings.channels.measured import WINDOW_S, ChannelMeter, status_of
+from tidings.overlay.tree import WEIGHTED
+
+LINE = (("1", "2"), ("2", "3"), ("3", "4"), ("4", "5"))
+TRIP = ChannelDescription("c", "trip", "1", reference="secret")
+
+
+def test_a_channel_tells_its_members_links_changes_and_events() -> None:
+    line = Network(*LINE)
+    first, third = line.app("1"), line.app("3")
+    channel = create(line, first, delivery="reliable")
+    join(line, first, channel)
+    there = join(line, third, channel)
+    join(line, third, channel)
+    send(first, channel, 1, 2, 3)
+    send(third, channel, 4, delivery="transient")
+    line.run()
+    there.end()
+    line.run()
+    found = reply(line, line.app("5").ask("channel.show", channel=channel))
+    assert found["members"] == {"1": 1, "2": 0, "3": 1}
+    assert found["links"] == [["1", "2"], ["2", "3"]]
+    assert found["extent"] == 0.5
+    assert (found["joins"], found["leaves"], found["sent"]) == (3, 1, {"1": 3, "3": 1})
+    assert found["fluctuation"] == 1.0
+    assert 0 < found["rate"] <= 4
+    assert found["missing"] == []
+    assert "reference" not in found
+
+
+def test_nodes_that_can_not_be_asked_are_named_and_an_unknown_channel_is_told() -> None:
+    line = Network(*LINE)
+    first = line.app("1")
+    channel = create(line, first)
+    line.cut("3", "4")
+    told = first.ask("channel.show", channel=channel)
+    line.run(12.0)  # the cut is not known yet: it is asked in vain
+    (found,) = told
+    assert (found["members"], found["fluctuation"], found["missing"]) == ({"1": 0}, None, ["4", "5"])
+    assert "no such channel" in str(reply(line, first.ask("channel.show", channel="other")))
+
+
+def test_the_extent_is_the_share_of_the_weight_of_the_networks_tree() -> None:
+    tree = [(2 * weight - WEIGHTED, one, other) for weight, one, other in ((1, "a", "b"), (3, "b", "c"))]
+    places = [ChannelPlace(TRIP, "b", 0, 1, ("c",), ChannelCounts()), ChannelPlace(TRIP, "c", 1, 1, ("b",))]
+    assert status_of(TRIP, places, tree, [], str).extent == 0.75
+    assert status_of(TRIP, places, [*tree, (5, "c", "d")], [], str).extent == pytest.approx(1 / 3)
+    assert status_of(TRIP, places[:1], [], [], str).extent == 1.0
+
+
+def test_a_steady_rate_is_told_from_the_first_seconds_on_and_fades_when_nothing_is_sent() -> None:
+    meter = ChannelMeter()
+    assert meter.counts(5.0).rate == 0.0
+    now = 100.0
+    for _ in range(20):
+        meter.note_sent(50, now)
+        now += 0.5
+    assert meter.counts(now).rate == pytest.approx(100, rel=0.05)
+    for _ in range(2_000):
+        meter.note_sent(50, now)
+        now += 0.5
+    assert meter.counts(now).rate == pytest.approx(100, rel=0.05)
+    assert meter.counts(now + WINDOW_S).rate == pytest.approx(100 / 2.718, rel=0.05)
+    assert meter.counts(now).sent == 101_000
+
+
+def test_one_event_alone_is_no_high_rate() -> None:
+    meter = ChannelMeter()
+    meter.note_sent(1, 0.0)
+    assert meter.counts(0.0).rate <= 1.01

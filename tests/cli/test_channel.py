@@ -1,0 +1,86 @@
+"""`tidings channel`, with a real node beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cli.commands import run_command
+from node.peers import Start, starting
+
+from tidings.client import blocking
+
+
+@pytest.fixture(scope="module")
+def start() -> Iterator[Start]:
+    yield from starting()
+
+
+@pytest.fixture(scope="module")
+def address(start: Start, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return start("--port", "0", "--dir", str(tmp_path_factory.mktemp("nodes") / "node")).address()
+
+
+class Commands:
+    """`tidings channel` at one node."""
+
+    def __init__(self, address: str) -> None:
+        self._environment: dict[str, str | None] = {"TIDINGS_NODE": address}
+
+    def __call__(self, *arguments: str, lines: str = "") -> tuple[int, str, str]:
+        return run_command("channel", *arguments, lines=lines, environment=self._environment)
+
+    def told(self, *arguments: str, lines: str = "") -> list[Any]:
+        """What a command that must succeed tells with --json."""
+        code, output, errors = self(*arguments, "--json", lines=lines)
+        assert code == 0, errors
+        return [json.loads(line) for line in output.splitlines()]
+
+
+@pytest.fixture
+def channel(address: str) -> Commands:
+    return Commands(address)
+
+
+def test_a_channel_is_created_used_shown_and_deleted(channel: Commands) -> None:
+    (made,) = channel.told("create", "trip", "--delivery", "persistent", "--order", "causal")
+    assert (made["name"], made["reference"]) == ("trip", "")
+    lines = "".join(f'{{"type": "step", "attributes": {{"n": {n}}}}}\n' for n in range(3))
+    assert channel.told("send", "trip", lines=lines) == [{"sent": 3}]
+    assert [event["attributes"]["n"] for event in channel.told("history", "trip")] == [0, 1, 2]
+    assert [one["name"] for one in channel.told("list")] == ["trip"]
+    (found,) = channel.told("show", "trip")
+    assert (found["id"], found["order"], list(found["sent"].values())) == (made["id"], "causal", [3])
+    assert (found["joins"], found["leaves"], sum(found["members"].values())) == (1, 1, 0)
+    code, output, _ = channel("show", "trip")
+    assert code == 0
+    assert "3, " in output
+    assert "1 joins, 1 leaves: 0.667 an event" in output
+    assert channel.told("delete", "trip") == [{"deleted": made["id"]}]
+    code, _, errors = channel("show", "trip")
+    assert code == 2
+    assert "there is no such channel" in errors
+
+
+def test_a_private_channel_is_shown_by_its_reference_alone(channel: Commands) -> None:
+    (made,) = channel.told("create", "secret", "--private")
+    assert channel.told("list", "secret") == []
+    assert channel("show", "secret")[0] == 2
+    (found,) = channel.told("show", "--reference", made["reference"])
+    assert found["id"] == made["id"]
+    assert made["reference"] not in json.dumps(found)
+
+
+def test_a_durable_member_leaves(channel: Commands, address: str) -> None:
+    channel.told("create", "tour", "--delivery", "reliable")
+    with blocking.connect(address, name="ann") as bus, bus.channel("tour", durable="mine"):
+        pass
+    members = [sum(one["members"].values()) for one in channel.told("list", "tour")]
+    assert members == [1]
+    assert channel.told("leave", "mine", "--client", "ann") == [{"left": "mine"}]
+    assert [sum(one["members"].values()) for one in channel.told("list", "tour")] == [0]
+    code, _, errors = channel("leave", "mine", "--client", "ann")
+    assert code == 2
+    assert "mine" in errors
