@@ -326,6 +326,7 @@ def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
 def test_the_metrics_are_those_there_are(node: Node) -> None:
     with tidings.blocking.connect(node.addresses[0]) as bus, bus.subscribe(durable="all"):
         bus.create_queue("jobs")
+        bus.create_channel("trip")
         node.driver.core.registry.discover("kitchen", "tidings+tls://127.0.0.1:1", 0.0)
         assert node.metrics_address is not None
         with urlopen(node.metrics_address) as page:
