@@ -10,12 +10,11 @@ from msgspec import structs
 
 from tidings.channels.description import ChannelQuery, FoundChannels
 from tidings.channels.requests import ChannelOperations, FindChannels, TellChannel
-from tidings.errors import Disconnected
 from tidings.overlay.neighbours import Neighbour
 from tidings.overlay.service import Overlay
 from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest
-from tidings.replies import Deferred, failed, gathered, ignore
+from tidings.replies import Deferred, gathered, ignore
 
 FIND_S = 10.0
 """How long a neighbour may take to answer for all nodes behind it; then they are missing."""
@@ -93,10 +92,7 @@ class ChannelCalls:
 
     def ask(self, node: str, operation: str, arguments: dict[str, Any]) -> Deferred[Any]:
         """Send a request to a neighbour."""
-        neighbour = self._overlay.neighbours.get(node)
-        if neighbour is None:
-            return failed(Disconnected(f"the link to {node!r} is not there"))
-        return neighbour.send(operation, arguments)
+        return self._overlay.neighbours.ask(node, operation, arguments)
 
     # Messages
 

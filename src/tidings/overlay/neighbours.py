@@ -163,7 +163,7 @@ class Neighbour:
     def send(self, operation: str, arguments: Any) -> Deferred[Any]:
         """Send a request over its link; Disconnected if that is not there."""
         if self.link is None or not self.link.is_up:
-            return failed(Disconnected(f"the link to {self.node!r} is not there"))
+            return _no_link(self.node)
         return self.link.send(operation, arguments)
 
     def status(self, position: int) -> dict[str, Any]:
@@ -221,6 +221,13 @@ class KnownNeighbours:
         """Return those for which events are stored, save one."""
         return [one for one in self._neighbours.values() if one.is_active and one is not neighbour]
 
+    def ask(self, node: str, operation: str, arguments: Any) -> Deferred[Any]:
+        """Send a request to one by its id; Disconnected if its link is not there."""
+        neighbour = self._neighbours.get(node)
+        if neighbour is None:
+            return _no_link(node)
+        return neighbour.send(operation, arguments)
+
     def send(self, operation: str, arguments: Any, but: Neighbour | None = None) -> list[Deferred[Any]]:
         """Send a request to all with links in the tree that are there, but one; their replies."""
         return [one.send(operation, arguments) for one in self.in_tree if one is not but and one.is_up]
@@ -239,3 +246,7 @@ class KnownNeighbours:
 def rights_of(broker: Broker, neighbour: Neighbour) -> Principal:
     """Return the rights of a neighbour by the current rules."""
     return broker.authenticator.principal_of(neighbour.name) or NOBODY
+
+
+def _no_link(node: str) -> Deferred[Any]:
+    return failed(Disconnected(f"the link to {node!r} is not there"))

@@ -20,7 +20,6 @@ from tidings.placing.messages import (
     MovedState,
     NamedPlacement,
     is_unknown,
-    send,
 )
 from tidings.placing.placement import MOVED, Placement
 from tidings.placing.places import Placements
@@ -77,7 +76,7 @@ class Handing:
         passive = placement.watch.subscription.passive
         about = str(placement.watch.pattern), placement.sent, passive, placement.lasting, is_there
         operation = "link.compute.all" if placement.gives_all and not is_there else "link.compute"
-        return send(neighbour, operation, ComputeRequest(placement.id, *about))
+        return neighbour.send(operation, ComputeRequest(placement.id, *about))
 
     def offer(self, placement: Placement, neighbour: Neighbour, gives_all: bool = False) -> None:
         """Offer a pattern to a neighbour; `gives_all`: it is to have the events of this side as well."""
@@ -107,8 +106,8 @@ class Handing:
     def end_there(self, placement: Placement) -> None:
         """Let the node forget a pattern to which it was handed, or offered."""
         if placement.at:
-            neighbour = self._overlay.neighbours.get(placement.at)
-            send(neighbour, "link.compute.end", NamedPlacement(placement.id)).then(ignore)
+            ended = NamedPlacement(placement.id)
+            self._overlay.neighbours.ask(placement.at, "link.compute.end", ended).then(ignore)
 
     def hand(self, placement: Placement) -> None:
         """Stop to evaluate a pattern, at the end of a tick, and let the other node go on."""
@@ -147,7 +146,7 @@ class Handing:
                 placement.is_sending = False
                 self._sent(placement)
             else:
-                send(neighbour, "link.compute.state", piece).then(send_next, stopped)
+                neighbour.send("link.compute.state", piece).then(send_next, stopped)
 
         def stopped(error: TidingsError) -> None:
             placement.is_sending = False
@@ -238,7 +237,7 @@ class Handing:
         def recall(_none: Any = None) -> None:
             placement.is_settling = False
             if placement.phase == "fetching":
-                call = send(neighbour, "link.compute.recall", NamedPlacement(placement.id))
+                call = neighbour.send("link.compute.recall", NamedPlacement(placement.id))
                 call.then(ignore, partial(self._not_given, placement))
 
         def known(_none: Any = None) -> None:

@@ -16,7 +16,7 @@ from tidings.patterns.matcher import KEYS_MAX
 from tidings.patterns.pattern import Pattern
 from tidings.patterns.service import PatternService
 from tidings.placing.handing import Handing
-from tidings.placing.messages import ComputeRequest, MovedState, NamedPlacement, send
+from tidings.placing.messages import ComputeRequest, MovedState, NamedPlacement
 from tidings.placing.placement import OUTBOX_MAX, OWNER, PlacedWatch, Placement, check_state
 from tidings.placing.places import Placements
 from tidings.placing.results import Returning
@@ -145,8 +145,8 @@ class Hosting:
 
     def give_back(self, placement: Placement) -> None:
         """Ask the delegator to take a pattern back."""
-        neighbour = self._overlay.neighbours.get(placement.delegator)
-        send(neighbour, "link.compute.back", NamedPlacement(placement.id)).then(ignore, ignore)
+        named = NamedPlacement(placement.id)
+        self._overlay.neighbours.ask(placement.delegator, "link.compute.back", named).then(ignore, ignore)
 
     def given_back(self, asked: IncomingRequest, named: NamedPlacement) -> None:
         """A neighbour gives back a pattern that was handed to it with the events of this side."""

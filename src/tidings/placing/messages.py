@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from tidings.errors import Disconnected, Refused, TidingsError
-from tidings.overlay.neighbours import Neighbour
+from tidings.errors import Refused, TidingsError
 from tidings.patterns.watching import Seen
-from tidings.replies import Deferred, failed
 
 PIECE_SIZE = 256 << 10
 """Bytes of state, or of results, in one request."""
@@ -54,13 +52,6 @@ class NamedPlacement(Struct, frozen=True):
     """The arguments of `link.compute.recall` and `link.compute.end`."""
 
     id: str
-
-
-def send(neighbour: Neighbour | None, operation: str, arguments: Any) -> Deferred[Any]:
-    """Ask something of a neighbour; Disconnected if its link is cut."""
-    if neighbour is None:
-        return failed(Disconnected("the link is cut"))
-    return neighbour.send(operation, arguments)
 
 
 def is_unknown(error: TidingsError) -> bool:

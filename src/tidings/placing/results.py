@@ -11,7 +11,7 @@ from typing import Any
 
 from tidings.errors import Disconnected, Refused, TidingsError
 from tidings.overlay.service import Overlay
-from tidings.placing.messages import PIECE_SIZE, FoundResults, is_unknown, passed_on, send
+from tidings.placing.messages import PIECE_SIZE, FoundResults, is_unknown, passed_on
 from tidings.placing.placement import OUTBOX_MAX, TOO_MANY_MATCHES, Placement
 from tidings.placing.places import Placements
 from tidings.protocol.broker import Broker
@@ -54,7 +54,7 @@ class Returning:
             results.append((number, raw))
             size += len(raw) + 16
         placement.is_telling = True
-        neighbour, asked = self._overlay.neighbours.get(placement.delegator), placement.asked
+        asked = placement.asked
 
         def taken(_none: Any) -> None:
             placement.is_telling = False
@@ -72,7 +72,8 @@ class Returning:
                 again = self._broker.now + AGAIN_S
                 self._broker.timers.at(again, partial(self._tell_again, placement))
 
-        send(neighbour, "link.compute.found", FoundResults(placement.id, results)).then(taken, refused)
+        found = FoundResults(placement.id, results)
+        self._overlay.neighbours.ask(placement.delegator, "link.compute.found", found).then(taken, refused)
 
     def _tell_again(self, placement: Placement, _now: float) -> None:
         self.tell(placement)
@@ -84,9 +85,8 @@ class Returning:
         if placement is None or placement.at != neighbour.node:
             raise Refused("not-found", "this pattern is not wanted any more")
         if placement.delegator:
-            above = self._overlay.neighbours.get(placement.delegator)
             reply: Deferred[Any] = Deferred()
-            call = send(above, "link.compute.found", found)
+            call = self._overlay.neighbours.ask(placement.delegator, "link.compute.found", found)
             call.then(reply.resolve, lambda error: reply.fail(passed_on(error)))
             return reply
         if found.results:
