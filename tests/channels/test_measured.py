@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from channels.test_trees import create, join, reply, send
+from channels.test_trees import LINE, create, join, reply, send
 from overlay.network import Network
 
 from tidings.channels.description import ChannelCounts, ChannelDescription, ChannelPlace
 from tidings.channels.measured import WINDOW_S, ChannelMeter, status_of
 from tidings.overlay.tree import WEIGHTED
 
-LINE = (("1", "2"), ("2", "3"), ("3", "4"), ("4", "5"))
 TRIP = ChannelDescription("c", "trip", "1", reference="secret")
 
 
@@ -52,9 +51,9 @@ def test_nodes_that_can_not_be_asked_are_named_and_an_unknown_channel_is_told() 
 def test_the_extent_is_the_share_of_the_weight_of_the_networks_tree() -> None:
     tree = [(2 * weight - WEIGHTED, one, other) for weight, one, other in ((1, "a", "b"), (3, "b", "c"))]
     places = [ChannelPlace(TRIP, "b", 0, 1, ("c",), ChannelCounts()), ChannelPlace(TRIP, "c", 1, 1, ("b",))]
-    assert status_of(TRIP, places, tree, [], str).extent == 0.75
-    assert status_of(TRIP, places, [*tree, (5, "c", "d")], [], str).extent == pytest.approx(1 / 3)
-    assert status_of(TRIP, places[:1], [], [], str).extent == 1.0
+    assert status_of(places, tree, [], str).extent == 0.75
+    assert status_of(places, [*tree, (5, "c", "d")], [], str).extent == pytest.approx(1 / 3)
+    assert status_of(places[:1], [], [], str).extent == 1.0
 
 
 def test_a_steady_rate_is_told_from_the_first_seconds_on_and_fades_when_nothing_is_sent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b32encode
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +14,12 @@ from tidings.channels.description import (
     CHANNELS_MAX,
     TYPES_MAX,
     ChannelDescription,
+    ChannelPlace,
     ChannelQuery,
     FoundChannels,
 )
 from tidings.channels.logged import LoggedChannels
-from tidings.channels.measured import status_of
+from tidings.channels.measured import info_of, status_of
 from tidings.channels.ordering import Ordering
 from tidings.channels.requests import ArchiveChannel, ChannelOperations, CreateChannel, NamedChannel
 from tidings.channels.trees import ChannelTrees
@@ -116,13 +118,11 @@ class ChannelRequests:
         """Return all channels that a search finds, with the nodes that take part and their members."""
 
         def listed(found: FoundChannels) -> list[Any]:
-            channels: dict[str, dict[str, Any]] = {}
+            places: defaultdict[str, list[ChannelPlace]] = defaultdict(list)
             for place in found.places:
-                about = msgspec.to_builtins(place.channel)
-                del about["reference"]
-                one = channels.setdefault(place.channel.id, {**about, "members": {}})
-                one["members"][self.name_of(place.node)] = place.members
-            return sorted(channels.values(), key=lambda one: (one["name"], one["id"]))
+                places[place.channel.id].append(place)
+            channels = [info_of(those, self.name_of) for those in places.values()]
+            return [msgspec.to_builtins(one) for one in sorted(channels, key=lambda one: (one.name, one.id))]
 
         return self._calls.find(query).map(listed)
 
@@ -133,8 +133,7 @@ class ChannelRequests:
             if not found.places:
                 raise ChannelNotFound(request.channel, "there is no such channel")
             tree = self._overlay.topology.tree.edges
-            about = found.places[0].channel
-            return msgspec.to_builtins(status_of(about, found.places, tree, found.missing, self.name_of))
+            return msgspec.to_builtins(status_of(found.places, tree, found.missing, self.name_of))
 
         return self._calls.find(ChannelQuery(id=request.channel, measured=True)).map(measured)
 

@@ -103,23 +103,27 @@ class ChannelPlace(Struct, frozen=True, omit_defaults=True):
     counts: ChannelCounts = ChannelCounts()
 
 
-class ChannelStatus(Struct, frozen=True):
-    """What is measured of a channel; nodes are given by their names.
-
-    `members`: how many there are at each node that takes part; `links`: those that its events go over, and
-    `extent`: their weight as a share of that of all links in the tree of the network. `joins`, `leaves` and
-    `sent` are counted since the nodes take part, `sent` at each, and `rate` is the number of events a second
-    in about the last minute. `fluctuation`: joins and leaves for each event, None if there was none.
-    `missing`: nodes that could not be asked.
-    """
+class ChannelInfo(Struct, frozen=True):
+    """A channel that is there: `members` are the numbers of its members by the names of nodes."""
 
     id: str
     name: str
     node: str
     delivery: ChannelDelivery
-    order: ChannelOrder
     types: tuple[str, ...]
     members: dict[str, int]
+    order: ChannelOrder = "fifo"
+
+
+class ChannelStatus(ChannelInfo, frozen=True, kw_only=True):
+    """What is measured of a channel; nodes are given by their names.
+
+    `links`: those that its events go over, and `extent`: their weight as a share of that of all links in the
+    tree of the network. `joins`, `leaves` and `sent` are counted since the nodes take part, `sent` at each,
+    and `rate` is the number of events a second in about the last minute. `fluctuation`: joins and leaves for
+    each event, None if there was none. `missing`: nodes that could not be asked.
+    """
+
     links: list[tuple[str, str]]
     extent: float
     joins: int

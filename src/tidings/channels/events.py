@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from tidings.channels.logged import LoggedChannels
@@ -50,9 +51,16 @@ class ChannelEvents:
     ) -> dict[int, TidingsError]:
         """Return the rows of a publication that a client may not publish, and why not."""
         if isinstance(channels, OneChannel) and self._takes_all(session, channels.channel, deliveries):
+            self._note_sent(channels.channel, len(deliveries))
             return {}
-        refused = ((row, self._refusal(session, batch, row, channels[row], deliveries)) for row in channels)
-        return {row: error for row, error in refused if error is not None}
+        found = {row: self._refusal(session, batch, row, channels[row], deliveries) for row in channels}
+        for channel, count in Counter(channels[row] for row, error in found.items() if not error).items():
+            self._note_sent(channel, count)
+        return {row: error for row, error in found.items() if error is not None}
+
+    def _note_sent(self, channel: str, count: int) -> None:
+        if (part := self._trees.get(channel)) is not None:
+            part.meter.note_sent(count, self._broker.now)
 
     def _takes_all(self, session: Session, channel: str, deliveries: bytes) -> bool:
         """Whether a channel takes all events of these deliveries, of whichever type, from a client."""
@@ -64,7 +72,6 @@ class ChannelEvents:
             return False
         if highest == _PERSISTENT:
             self._logged.note(channel)
-        part.meter.note_sent(len(deliveries), self._broker.now)
         return True
 
     def _refusal(
@@ -83,7 +90,6 @@ class ChannelEvents:
             )
         if deliveries[row] == _PERSISTENT:
             self._logged.note(channel)
-        part.meter.note_sent(1, self._broker.now)
         return None
 
     def routed(self, channels: Mapping[int, str], matches: MatchedRows) -> MatchedRows:

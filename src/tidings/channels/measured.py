@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import structs
 
-from tidings.channels.description import ChannelCounts, ChannelDescription, ChannelPlace, ChannelStatus
+from tidings.channels.description import ChannelCounts, ChannelInfo, ChannelPlace, ChannelStatus
 from tidings.overlay.tree import Edge, weight_of
 
 WINDOW_S = 60.0
@@ -47,29 +47,33 @@ class ChannelMeter:
         return recent / (WINDOW_S * -math.expm1(-age_s / WINDOW_S))
 
 
+def info_of(places: Sequence[ChannelPlace], name_of: Callable[[str], str]) -> ChannelInfo:
+    """Return what anyone may know of a channel, which these nodes have."""
+    about = structs.asdict(places[0].channel)
+    del about["reference"]
+    return ChannelInfo(**about, members={name_of(place.node): place.members for place in places})
+
+
 def status_of(
-    channel: ChannelDescription,
     places: Sequence[ChannelPlace],
     tree: Iterable[Edge],
     missing: Sequence[str],
     name_of: Callable[[str], str],
 ) -> ChannelStatus:
     """Return what several nodes have measured of a channel; `tree` has the links of the network's tree."""
-    counts = [place.counts for place in places]
     used = {_in_order(place.node, other) for place in places for other in place.neighbours}
-    changes, sent = sum(one.joins + one.leaves for one in counts), sum(one.sent for one in counts)
-    about = structs.asdict(channel)
-    del about["reference"]
+    joins, leaves, sent = (
+        sum(getattr(place.counts, what) for place in places) for what in ("joins", "leaves", "sent")
+    )
     return ChannelStatus(
-        **about,
-        members={name_of(place.node): place.members for place in places},
+        **structs.asdict(info_of(places, name_of)),
         links=sorted({_in_order(name_of(one), name_of(other)) for one, other in used}),
         extent=_extent(used, tree),
-        joins=sum(one.joins for one in counts),
-        leaves=sum(one.leaves for one in counts),
+        joins=joins,
+        leaves=leaves,
         sent={name_of(place.node): place.counts.sent for place in places if place.counts.sent},
-        rate=sum(one.rate for one in counts),
-        fluctuation=changes / sent if sent else None,
+        rate=sum(place.counts.rate for place in places),
+        fluctuation=(joins + leaves) / sent if sent else None,
         missing=sorted(map(name_of, missing)),
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.channels.description import ChannelDelivery, ChannelOrder, ChannelStatus
+from tidings.channels.description import ChannelDelivery, ChannelInfo, ChannelOrder, ChannelStatus
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.events import send_all, source_of
 from tidings.cli.filter import parse
@@ -24,7 +24,6 @@ from tidings.cli.printing import (
     shown,
     to_json,
 )
-from tidings.client.channels import ChannelInfo
 from tidings.event import Event
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, Self, Unpack, overload
 
 from tidings.agents.arguments import GroupInfo
-from tidings.channels.description import ChannelDelivery, ChannelOrder, ChannelStatus
+from tidings.channels.description import ChannelDelivery, ChannelInfo, ChannelOrder, ChannelStatus
 from tidings.client import opening
 from tidings.client.adhoc import PlaceKind
 from tidings.client.advertisements import Interest as AsyncInterest
@@ -30,7 +30,6 @@ from tidings.client.advertisements import Offers as AsyncOffers
 from tidings.client.bus import CALL_S, Safety
 from tidings.client.bus import Bus as AsyncBus
 from tidings.client.channels import Channel as AsyncChannel
-from tidings.client.channels import ChannelInfo
 from tidings.client.crew import GRACE_S
 from tidings.client.encryption import Keyring
 from tidings.client.federated import Engagement

@@ -14,11 +14,12 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any, Self, get_args
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from tidings.channels.description import (
     ChannelDelivery,
     ChannelDescription,
+    ChannelInfo,
     ChannelOrder,
     ChannelStatus,
 )
@@ -41,18 +42,6 @@ from tidings.transport.link import Link
 
 PREFETCH = 4_096
 """Events of a channel that may be on their way to a member or wait there."""
-
-
-class ChannelInfo(Struct, frozen=True):
-    """A channel that is there: `members` are the numbers of its members by the names of nodes."""
-
-    id: str
-    name: str
-    node: str
-    delivery: ChannelDelivery
-    types: tuple[str, ...]
-    members: dict[str, int]
-    order: ChannelOrder = "fifo"
 
 
 class Channel(ChannelProxies):
