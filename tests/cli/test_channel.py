@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from cli.commands import run_command
+from cli.commands import Commands
 from node.peers import Start, starting
 
 from tidings.client import blocking
@@ -23,25 +22,9 @@ def address(start: Start, tmp_path_factory: pytest.TempPathFactory) -> str:
     return start("--port", "0", "--dir", str(tmp_path_factory.mktemp("nodes") / "node")).address()
 
 
-class Commands:
-    """`tidings channel` at one node."""
-
-    def __init__(self, address: str) -> None:
-        self._environment: dict[str, str | None] = {"TIDINGS_NODE": address}
-
-    def __call__(self, *arguments: str, lines: str = "") -> tuple[int, str, str]:
-        return run_command("channel", *arguments, lines=lines, environment=self._environment)
-
-    def told(self, *arguments: str, lines: str = "") -> list[Any]:
-        """What a command that must succeed tells with --json."""
-        code, output, errors = self(*arguments, "--json", lines=lines)
-        assert code == 0, errors
-        return [json.loads(line) for line in output.splitlines()]
-
-
 @pytest.fixture
 def channel(address: str) -> Commands:
-    return Commands(address)
+    return Commands("channel", address)
 
 
 def test_a_channel_is_created_used_shown_and_deleted(channel: Commands) -> None:
@@ -49,7 +32,7 @@ def test_a_channel_is_created_used_shown_and_deleted(channel: Commands) -> None:
     assert (made["name"], made["reference"]) == ("trip", "")
     lines = "".join(f'{{"type": "step", "attributes": {{"n": {n}}}}}\n' for n in range(3))
     assert channel.told("send", "trip", lines=lines) == [{"sent": 3}]
-    assert [event["attributes"]["n"] for event in channel.told("history", "trip")] == [0, 1, 2]
+    assert channel.numbers("history", "trip") == [0, 1, 2]
     assert [one["name"] for one in channel.told("list")] == ["trip"]
     (found,) = channel.told("show", "trip")
     assert (found["id"], found["order"], list(found["sent"].values())) == (made["id"], "causal", [3])

@@ -11,21 +11,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
+from cli.commands import Commands
 from hypothesis import given
 from hypothesis import strategies as st
 from node.peers import ANSWER_S_MAX, SOURCE, Start, starting
 from rich.console import Console
-from typer.testing import CliRunner
 
-from tidings.cli.app import app
 from tidings.cli.printing import add_row, new_table, shown, values_text
 from tidings.cli.queue import create
 from tidings.client import blocking
-from tidings.errors import TidingsError
 from tidings.queues.description import REPORTED, Description
 
 
@@ -39,44 +36,6 @@ def address(start: Start, tmp_path_factory: pytest.TempPathFactory) -> str:
     return start("--port", "0", "--dir", str(tmp_path_factory.mktemp("nodes") / "node")).address()
 
 
-class Commands:
-    """`tidings queue` in this process, and in one of its own where it runs others or is to be stopped."""
-
-    def __init__(self, address: str) -> None:
-        self.environment = {"TIDINGS_NODE": address, "COLUMNS": "120"}
-
-    def __call__(self, *arguments: str, lines: str = "") -> tuple[int, str, str]:
-        """Exit code, standard output and standard error."""
-        result = CliRunner(env=self.environment).invoke(app, ["queue", *arguments], input=lines)
-        if isinstance(result.exception, TidingsError):  # which `main` would print
-            return 2, result.stdout, f"tidings: {result.exception}\n"
-        return result.exit_code, result.stdout, result.stderr
-
-    def told(self, *arguments: str, lines: str = "") -> list[Any]:
-        """What a command that must succeed tells with --json."""
-        code, output, errors = self(*arguments, "--json", lines=lines)
-        assert code == 0, errors
-        return [json.loads(line) for line in output.splitlines()]
-
-    def numbers(self, *arguments: str) -> list[int]:
-        return [event["attributes"]["n"] for event in self.told(*arguments)]
-
-    def begin(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-c", "from tidings.cli import main; main()", "queue", *arguments],
-            env={**os.environ, "PYTHONPATH": str(SOURCE), **self.environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def apart(self, *arguments: str) -> tuple[int, str, str]:
-        process = self.begin(*arguments)
-        output, errors = process.communicate(timeout=ANSWER_S_MAX)
-        return process.returncode, output, errors
-
-
 @pytest.fixture
 def tidings(address: str) -> Commands:
     """The commands; the node has no queues when a test begins."""
@@ -84,7 +43,7 @@ def tidings(address: str) -> Commands:
         for one in bus.lookup():
             if one.alias_of is None:
                 bus.delete_queue(one.name)
-    return Commands(address)
+    return Commands("queue", address)
 
 
 @pytest.fixture
@@ -452,7 +411,7 @@ def test_a_worker_that_is_stopped_gives_its_message_back_and_ends_its_command(
 
 def test_a_worker_that_is_not_to_wait_ends_with_its_node(start: Start) -> None:
     node = start("--port", "0")
-    commands = Commands(node.address())
+    commands = Commands("queue", node.address())
     commands.told("create", "jobs")
     worker = commands.begin("work", "jobs", "true", "--no-reconnect")
     wait_readers(commands, 1)
@@ -597,6 +556,6 @@ def test_notes_on_a_filter_are_printed_on_standard_error(jobs: Commands, command
 
 
 def test_where_no_node_is_a_command_says_so(tmp_path: Path) -> None:
-    code, _, errors = Commands(f"tidings+unix://{tmp_path}/none")("list")
+    code, _, errors = Commands("queue", f"tidings+unix://{tmp_path}/none")("list")
     assert code == 2
     assert "start one with 'tidings node'" in errors
