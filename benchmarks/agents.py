@@ -8,6 +8,7 @@ it to the other node, in one transaction, which is what a move does to the messa
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -154,7 +155,7 @@ async def _wait(pipe: Pipe, address: str, count: int, seconds: float) -> None:
             for first in range(0, count, 100):
                 names = range(first, min(first + 100, count))
                 await asyncio.gather(*(group.spawn(idle, name=f"{name}") for name in names))
-            pipe.send((time.monotonic() - started, _memory_kb()))
+            pipe.send((time.monotonic() - started, peers.memory_kb(os.getpid())))
             await asyncio.to_thread(pipe.recv)
             before, started = time.process_time(), time.monotonic()
             await asyncio.sleep(seconds)
@@ -163,11 +164,6 @@ async def _wait(pipe: Pipe, address: str, count: int, seconds: float) -> None:
             started = time.monotonic()
             await group.stop()
         pipe.send(time.monotonic() - started)
-
-
-def _memory_kb() -> int:
-    status = Path("/proc/self/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
 
 
 # Moves

@@ -235,8 +235,7 @@ def _heard(child: Child, seconds: float) -> Any:
 
 def peak_kb(node: peers.Broker) -> int:
     """The most memory that the process has had since `clear_refs`."""
-    status = Path(f"/proc/{node.process.pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    return peers.memory_kb(node.process.pid, "VmHWM")
 
 
 def starved_s(node: peers.Broker) -> float:

@@ -32,6 +32,12 @@ PEERS = {"nats": "nats-server", "mosquitto": "mosquitto", "redis": "redis-server
 """Peers, and the programs they are."""
 
 
+def memory_kb(pid: int, what: str = "VmRSS") -> int:
+    """Memory that a process has in use just now, or the most that it had: VmHWM."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(what))
+
+
 @dataclass(frozen=True)
 class Broker:
     """A broker that runs."""
@@ -49,8 +55,7 @@ class Broker:
     @property
     def memory_kb(self) -> int:
         """Memory of the process that is in use just now."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+        return memory_kb(self.process.pid)
 
     @property
     def processor_s(self) -> float:

@@ -8,7 +8,6 @@ take part of what the node could have. What does not arrive, or arrives twice, f
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -124,12 +123,12 @@ def _encryption(stage: Stage) -> Iterator[Figure]:
     """One publisher, one subscriber to everything, with TLS and without."""
     wires = {"TLS": stage.tls_wire(stage.secured.token), "plain": TidingsWire(stage.plain.port)}
     brokers = {"TLS": stage.tls, "plain": stage.plain}
-    before_s = {name: _processor_s(broker) for name, broker in brokers.items()}
+    before_s = {name: broker.processor_s for name, broker in brokers.items()}
     rates = _best(
         stage.rounds, {name: partial(carry, wire, wire, stage.count) for name, wire in wires.items()}
     )
     each_us = {
-        name: 1e6 * (_processor_s(broker) - before_s[name]) / (stage.count * stage.rounds)
+        name: 1e6 * (broker.processor_s - before_s[name]) / (stage.count * stage.rounds)
         for name, broker in brokers.items()
     }
     yield Figure("wire, TLS over plain", "× plain", rates["TLS"] / rates["plain"], 0.6, rates)
@@ -148,12 +147,6 @@ def _best(rounds: int, measures: Mapping[str, Callable[[], float]]) -> dict[str,
     """The highest of each, taking turns."""
     turns = [{name: measure() for name, measure in measures.items()} for _ in range(rounds)]
     return {name: max(turn[name] for turn in turns) for name in measures}
-
-
-def _processor_s(broker: peers.Broker) -> float:
-    """Seconds that the process has been at work, in itself and in the system."""
-    told = Path(f"/proc/{broker.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _rule(stage: Stage) -> Iterator[Figure]:
