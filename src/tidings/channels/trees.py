@@ -16,11 +16,11 @@ smaller id stays, as a channel lives until it is deleted, with no members too.
 When the network's tree loses a link, the channel is torn. Both ends of that link search for all nodes that
 take part, and join towards each of them. Until that is done, events that are stored for nodes which are
 reached over other links now wait, nothing that was announced is taken back, and events of the channel are
-stored for the lost neighbour too, for as long as the overlay keeps anything for it: what goes to it now will
-go the new way. Nodes that can't be asked
-may take part, so they join towards these too: the last node that is reached stores events for what is behind
-it *on loan*, until it can ask. A node that starts again does not know what has happened meanwhile, so it does
-the same. If the tree has only grown, all that take part join towards the one with the smallest id.
+stored for the lost neighbour too, for as long as the overlay keeps anything for it: what goes to it now
+will go the new way. Nodes that can't be asked may take part, so they join towards these too: the last node
+that is reached stores events for what is behind it *on loan*, until it can ask. A node that starts again
+does not know what has happened meanwhile, so it does the same. If the tree has only grown, all that take
+part join towards the one with the smallest id.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ grows by one with each acknowledged segment, and is halved after a loss (RFC 568
 
 The rules kept: no end holds more than WINDOW segments of the other. A listener keeps nothing of a caller that
 has not shown by a cookie that it hears what is sent to its address, and sends it no more than it was sent.
-Whoever does not know the number of a connection, 64 bits by chance, can't end it. Nothing is encrypted: TLS
+Only one who knows the number of a connection, 64 random bits, can end it. Nothing is encrypted: TLS
 goes inside (`udp.py`).
 """
 

@@ -1,4 +1,4 @@
-"""Connections over UDP, as asyncio's transports have them: `dial_udp` opens one, `listen_udp` accepts them.
+"""Connections over UDP, as asyncio's transports have them: `dial_udp` opens one, `UdpServer` accepts them.
 
 A driver: `reliable.py` decides what is sent. A protocol sees no difference to TCP. With a TLS context the TLS
 of asyncio runs inside the stream, as it would over any transport.
