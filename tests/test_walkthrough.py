@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from walking import Machine, follow, steps, surroundings
+from walking import Machine, follow, replaced, steps, surroundings
 
 TEXT = (Path(__file__).parent.parent / "docs" / "two-machines.md").read_text()
 ADDRESSES = {"10.0.0.7": "127.0.0.7", "10.0.0.8": "127.0.0.8"}
@@ -78,3 +78,9 @@ def test_each_part_of_the_way_is_there() -> None:
 
 def test_a_prompt_in_the_document_names_a_machine() -> None:
     assert {step.machine for step in steps(TEXT)} == set(MACHINES)
+
+
+def test_a_free_port_that_has_another_port_in_it_is_left_as_it_is() -> None:
+    ports = {"7300": "42429", "4242": "44021"}
+    assert replaced("--port 7300 --sensor-port 4242", ports) == "--port 42429 --sensor-port 44021"
+    assert replaced("nothing", {}) == "nothing"

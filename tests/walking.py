@@ -65,6 +65,14 @@ def follow(text: str, machines: Mapping[str, Machine]) -> None:
         assert step.pattern.fullmatch(printed), f"{step.machine}$ {step.command}\n{printed}\n{machine.logs()}"
 
 
+def replaced(text: str, terms: Mapping[str, str]) -> str:
+    """Return a text with other words for its terms; what was put in is left alone, whatever is in it."""
+    if not terms:
+        return text
+    longest_first = sorted(terms, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, longest_first)), lambda found: terms[found[0]], text)
+
+
 class Machine:
     """A folder with a shell in it, which is told commands and says what they print.
 
@@ -142,11 +150,7 @@ class Machine:
 
     def here(self, text: str) -> str:
         """A text of the document with what its terms are here."""
-        for term, here in self._terms.items():
-            text = text.replace(term, here)
-        return text
+        return replaced(text, self._terms)
 
     def _as_shown(self, text: str) -> str:
-        for term, here in self._terms.items():
-            text = text.replace(here, term)
-        return text
+        return replaced(text, {here: term for term, here in self._terms.items()})
