@@ -57,6 +57,11 @@ where = "type LIKE 'hostile.%'"
 
 [[allow]]
 users = ["hostile"]
+actions = ["publish", "subscribe"]
+where = "type LIKE 'agent.%' AND group_name LIKE 'hostile-%'"
+
+[[allow]]
+users = ["hostile"]
 actions = ["subscribe"]
 where = "type LIKE 'hostile.%' OR type LIKE 'canary.%'"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from benchmarks import fair_events, fair_gateway, fair_queues, fair_wire
+from benchmarks import fair_events, fair_gateway, fair_queues, fair_systems, fair_wire
 from benchmarks.arena import Act
 from benchmarks.hostile import Load
 
@@ -203,6 +203,67 @@ OTHERS = (
     ),
 )
 
+SYSTEMS = (
+    Row(
+        "patterns",
+        "patterns that take every event, each of another key",
+        fair_systems.patterns,
+        sizes={"patterns": 900, "events": 20_000},
+        quick={"patterns": 90, "events": 500},
+    ),
+    Row(
+        "pattern of one key",
+        "a pattern with as many open matches as there may be",
+        fair_systems.one_key,
+        sizes={"events": 20_000},
+        quick={"events": 1_000},
+    ),
+    Row(
+        "channels",
+        "channels that are made, listed again and again, and deleted",
+        fair_systems.channels,
+        sizes={"channels": 10_000, "lists": 20},
+        quick={"channels": 200, "lists": 5},
+    ),
+    Row(
+        "members",
+        "a causal channel with members that do not read, and its events",
+        fair_systems.members,
+        sizes={"members": 9_990, "events": 2_000},
+        quick={"members": 300, "events": 200},
+    ),
+    Row(
+        "groups",
+        "groups of agents, and the list of all of them again and again",
+        fair_systems.groups,
+        sizes={"groups": 9_990, "lists": 20},
+        quick={"groups": 100, "lists": 5},
+    ),
+    Row(
+        "crowd",
+        "a group with as many agents as there may be, renewed and shown at once, then ended",
+        fair_systems.crowd,
+        fair_systems.crowd_prepare,
+        sizes={"agents": 9_990, "turns": 20},
+        quick={"agents": 300, "turns": 5},
+    ),
+    Row(
+        "delayed",
+        "messages that are all due at one moment, with readers that wait for them",
+        fair_systems.delayed,
+        sizes={"messages": 100_000, "readers": 100, "due_s": 5},
+        quick={"messages": 3_000, "readers": 10, "due_s": 1},
+    ),
+    Row(
+        "collapses",
+        "collapses of a long log to a row for each event, several at once",
+        fair_systems.collapses,
+        fair_wire.log_prepare,
+        sizes={"bytes": 100_000_000, "readers": 20},
+        quick={"bytes": 3_000_000, "readers": 5},
+    ),
+)
+
 GATEWAY = (
     Row(
         "gateway",
@@ -214,4 +275,4 @@ GATEWAY = (
     ),
 )
 
-ROWS: dict[str, Row] = {row.name: row for row in (*EVENTS, *QUEUES, *OTHERS, *GATEWAY)}
+ROWS: dict[str, Row] = {row.name: row for row in (*EVENTS, *QUEUES, *OTHERS, *SYSTEMS, *GATEWAY)}

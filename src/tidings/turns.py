@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 SLICE_S = 0.005
 """Longest uninterrupted work of one worker."""
@@ -26,6 +26,16 @@ TURN_S = 0.010
 """Longest work of all of them before the loop polls for input again."""
 
 TurnTaker = TypeVar("TurnTaker", bound=Hashable)
+
+
+class Worker(Hashable, Protocol):
+    """Who has turns."""
+
+    def work(self, until: float) -> bool:
+        """Go on until this moment of the turns' clock; whether more is left."""
+
+    def give_up(self) -> bool:
+        """End what has failed by a fault of the node; whether more is left."""
 
 
 class Share:

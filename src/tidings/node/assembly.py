@@ -38,14 +38,14 @@ from tidings.peers.registry import Neighbours, PeerRegistry, Upstream
 from tidings.peers.transmission import Transmission
 from tidings.placing.service import Placing
 from tidings.protocol.access import Authenticator, PeerInfo, Principal
-from tidings.protocol.broker import Anyone, Broker
+from tidings.protocol.broker import Broker
 from tidings.protocol.memory import Budgets
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.taxonomy import TaxonomyService
 from tidings.queues import Volatile
 from tidings.store.interface import Store
 from tidings.transport.credentials import Credentials
-from tidings.turns import Turns
+from tidings.turns import Turns, Worker
 
 if TYPE_CHECKING:
     from tidings.adhoc.service import AdhocService
@@ -88,7 +88,7 @@ class NodeCore:
         settings: CoreSettings,
         now: float,
         entropy: Callable[[int], bytes],
-        turns: Turns[Anyone] | None = None,
+        turns: Turns[Worker] | None = None,
     ) -> None:
         self._settings = settings
         self._entropy = entropy

@@ -31,14 +31,13 @@ from tidings.node.logs import Lasting, Logins
 from tidings.node.metrics import Ages
 from tidings.node.threads import Threads
 from tidings.protocol.access import PeerInfo
-from tidings.protocol.broker import Anyone
 from tidings.protocol.last_pages import FULL
 from tidings.protocol.service import BlockingCall
 from tidings.protocol.session import Session
 from tidings.protocol.stored_consumer import StoreReader
 from tidings.store.interface import Store
 from tidings.store.thread import StoreThread
-from tidings.turns import Turns
+from tidings.turns import Turns, Worker
 
 if TYPE_CHECKING:
     from tidings.node.ports import Port
@@ -153,7 +152,7 @@ class Driver:
             self._unread[session] = None
             self._ports[session].pause_reading(True)
 
-    def _work(self, worker: Anyone, until: float) -> bool:
+    def _work(self, worker: Worker, until: float) -> bool:
         """Let one go on until this moment; whether more is left. Called when it is its turn."""
         new = worker if isinstance(worker, Session) and not worker.is_let_in else None
         try:

@@ -20,6 +20,8 @@ KEYS_MAX = 100_000
 """Keys of one pattern at a node that have partial matches or waiting events; events of others are refused."""
 WAITING_MAX = 100_000
 """Events of one pattern at a node that wait for the watermark; further ones are refused."""
+KEY_SIZE, EVENT_SIZE = 600, 300
+"""About how many bytes a key costs, and each event and each partial match of it."""
 
 LATE, TOO_MANY_KEYS, TOO_MANY_WAITING = "late", "too many keys", "too many events wait"
 
@@ -31,8 +33,13 @@ class Matcher:
         self.pattern = pattern
         self._keys: dict[bytes, KeyRuns] = {}
         self._due: Timers[bytes] = Timers()  # keys by the time to which the watermark must come
-        self._waiting = 0
+        self._waiting = self._weight = 0
         self._mark_us, self._marked_at = watermark_us, now
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it holds."""
+        return KEY_SIZE * len(self._keys) + EVENT_SIZE * self._weight
 
     @property
     def partial(self) -> int:
@@ -58,29 +65,44 @@ class Matcher:
         if runs is None:
             runs = self._keys[key] = KeyRuns(self.pattern.compiled)
         runs.offer(row)
+        runs.weight += 1
         self._waiting += 1
+        self._weight += 1
         self._due.by(row.time_us, key)
         newest = row.time_us - self.pattern.late_us - 1
         if mark is None or newest > mark:
             self._mark_us, self._marked_at = newest, now
         return None
 
-    def advance(self, now: float) -> Iterator[tuple[bytes, list[Found]]]:
-        """Use what has come in time; yields each key that has changed, and what was found for it."""
+    def advance(self, now: float, most: float = inf) -> Iterator[tuple[bytes, list[Found]]]:
+        """Use what has come in time; yields each key that has changed, and what was found for it.
+
+        `most`: after about so many steps, one for each key, event and run, the rest is for the next call.
+        """
         mark = self.watermark_us(now)
         if mark is None:
             return
         for key in self._due.due(mark):
             runs = self._keys[key]
-            self._waiting -= runs.waiting
-            found = runs.advance(mark)
-            self._waiting += runs.waiting
+            waiting, weight = runs.waiting, runs.weight
+            found = runs.advance(mark, most)
+            used = waiting - runs.waiting
+            self._waiting -= used
+            self._weight += runs.weigh() - weight
             wake = runs.wake_us
             if wake is not None:
                 self._due.at(wake, key)
             elif runs.is_idle:
                 del self._keys[key]
             yield key, found
+            most -= 1 + used * (1 + runs.runs)
+            if most <= 0:
+                return
+
+    def is_due(self, now: float) -> bool:
+        """Whether `advance` has something to do."""
+        mark = self.watermark_us(now)
+        return mark is not None and self._due.wake_at <= mark
 
     def wake_at(self) -> float:
         """Return when `advance` has something to do though nothing comes; inf: never."""
@@ -106,13 +128,21 @@ class Matcher:
         self._due.cancel(key)
         if before is not None:
             self._waiting -= before.waiting
+            self._weight -= before.weight
         if state is None:
             return
         runs = self._keys[key] = KeyRuns.decode(self.pattern.compiled, state)
         self._waiting += runs.waiting
+        self._weight += runs.weigh()
         wake = runs.wake_us
         if wake is not None:
             self._due.at(wake, key)
+
+    def forget_oldest(self) -> int:
+        """Forget the key that has been there longest; how many events and partial matches that were."""
+        key, runs = next(iter(self._keys.items()))
+        self.restore(key, None)
+        return runs.weight
 
     def reset(self, watermark_us: int | None, now: float) -> None:
         """Go back to an earlier watermark."""

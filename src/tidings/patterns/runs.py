@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import insort_right
 from collections.abc import Iterable
+from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -126,10 +127,11 @@ class StoredRuns(Struct, frozen=True, array_like=True):
 class KeyRuns:
     """Partial matches of one key, and its events that wait for their time."""
 
-    __slots__ = ("_pattern", "_runs", "_sight", "_waiting")
+    __slots__ = ("_pattern", "_runs", "_sight", "_waiting", "weight")
 
     def __init__(self, pattern: CompiledPattern) -> None:
         self._pattern = pattern
+        self.weight = 0  # what `weigh` has returned last
         self._runs: list[_PartialMatch] = []  # by their start, then in the order of alternatives
         self._waiting: list[Row] = []
         self._sight = RowSight()
@@ -159,6 +161,12 @@ class KeyRuns:
         """Number of events that wait for their time."""
         return len(self._waiting)
 
+    def weigh(self) -> int:
+        """Return how many events are remembered: those that wait, and one more than each partial match has."""
+        runs = self._runs
+        self.weight = len(self._waiting) + len(runs) + sum([len(run.events) for run in runs])
+        return self.weight
+
     def offer(self, row: Row) -> None:
         """Keep an event until all before it have come."""
         waiting = self._waiting
@@ -167,14 +175,21 @@ class KeyRuns:
         else:
             insort_right(waiting, row, key=_ORDER)
 
-    def advance(self, until_us: int) -> list[Found]:
-        """All events up to and including this time have come: use them; what was found, by time."""
+    def advance(self, until_us: int, most: float = inf) -> list[Found]:
+        """All events up to and including this time have come: use them; what was found, by time.
+
+        `most`: after about so many steps, one for each event and run, the events left go on waiting.
+        """
         found: list[Found] = []
         used = 0
         for row in self._waiting:
             if row.time_us > until_us:
                 break
+            if most <= 0:
+                del self._waiting[:used]
+                return found
             used += 1
+            most -= 1 + len(self._runs)
             self.use(row, found)
         if used:
             del self._waiting[:used]

@@ -1,16 +1,14 @@
 """Patterns at a node: a service of the broker, with one subscription for the steps of each pattern.
 
 The steps stand in the exchange's index like any filter, so an event that is no step costs nothing here. The
-events of a tick are used when the tick ends, and the state of each key that has changed is a record of the
-commit of that tick, as the events themselves are. If a commit fails, the keys go back to the state before it.
-`watching.py` has the patterns themselves.
+state of each key that has changed in a tick is a record of the commit of that tick, as the events themselves
+are. If a commit fails, the keys go back to the state before it. Each pattern is a worker that finds matches
+when it is its turn; `watching.py` has them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -19,6 +17,7 @@ from tidings.filters import Filter
 from tidings.patterns.matcher import Matcher
 from tidings.patterns.pattern import Pattern
 from tidings.patterns.reporting import LATE_TYPE, TIMEOUT
+from tidings.patterns.session_watch import SessionWatch
 from tidings.patterns.watching import (
     KEYS,
     PATTERNS,
@@ -27,7 +26,6 @@ from tidings.patterns.watching import (
     NodeNumbers,
     PatternPlacer,
     PatternWatch,
-    SessionWatch,
     StandingKey,
     StandingRecord,
     StandingWatch,
@@ -52,7 +50,7 @@ class PatternService(Service):
         self.broker = broker
         broker.patterns = self
         self._arrivals = 0
-        self._noted: dict[PatternWatch, None] = {}
+        self._worked: dict[PatternWatch, None] = {}  # with something to report or to store
         self._watches: dict[PatternWatch, None] = {}
         self._due: Timers[PatternWatch] = Timers()  # when each has something to do though nothing comes
         self._standing: dict[StandingKey, StandingWatch] = {}
@@ -81,16 +79,16 @@ class PatternService(Service):
 
     # Patterns come and go
 
-    def open(self, session: Session, text: str, consumer: Consumer, passive: bool) -> Callable[[], None]:
-        """Let a session have the matches of a pattern, as far as its steps were granted; what ends that."""
+    def open(self, session: Session, text: str, consumer: Consumer, passive: bool) -> SessionWatch:
+        """Let a session have the matches of a pattern, as far as its steps were granted."""
         pattern = Pattern(text)
         granted = self._narrowed(session, pattern)
         watch = SessionWatch(self, pattern, granted, Matcher(pattern, self.broker.now))
-        watch.consumer = consumer
+        watch.begin(consumer)
         subscription = watch.subscription
         subscription.passive, subscription.user, subscription.owner = passive, session.bound, session
         self._begin(watch)
-        return partial(self._end, watch)
+        return watch
 
     def stand(self, session: Session, name: str, text: str, passive: bool) -> Filter:
         """Have a pattern stand under a name, unless it does; the filter of its matches."""
@@ -115,7 +113,7 @@ class PatternService(Service):
         """End a standing pattern for good, if there is one."""
         watch = self._standing.pop((owner, name), None)
         if watch is not None:
-            self._end(watch)
+            self.close(watch)
             for operation in watch.dropped():
                 self.broker.store(operation)
 
@@ -138,7 +136,8 @@ class PatternService(Service):
         if self.placer is not None:
             self.placer.begun(watch)
 
-    def _end(self, watch: PatternWatch) -> None:
+    def close(self, watch: PatternWatch) -> None:
+        """End the pattern of a session, or take one that stands away."""
         self.leave(watch)
         if self.placer is not None:
             self.placer.ended(watch)
@@ -153,9 +152,11 @@ class PatternService(Service):
     def leave(self, watch: PatternWatch) -> None:
         """Let a watch have no more events, and forget it."""
         del self._watches[watch]
-        self._noted.pop(watch, None)
+        self.broker.turns.discard(watch)
+        self._worked.pop(watch, None)
         self._due.cancel(watch)
         watch.turn_away()
+        watch.close()
         self._before = deque(one for one in self._before if one.watch is not watch)
         self._set_alarm()
 
@@ -211,19 +212,23 @@ class PatternService(Service):
         return self.broker.boot << 40 | self._arrivals
 
     def note(self, watch: PatternWatch) -> None:
-        """Something has come for a pattern, or is due."""
-        self._noted[watch] = None
+        """Something has come for a pattern, or is due: it has its turn."""
+        self.broker.turns.add(watch, watch.share)
+        self.worked(watch)
+
+    def worked(self, watch: PatternWatch) -> None:
+        """A pattern may have something to report and to store when the tick ends."""
+        self._worked[watch] = None
 
     def finish_tick(self) -> None:
-        """Use what the tick has brought, and have it stored."""
-        if not self._noted:
+        """Report what the patterns have found, and have their state stored."""
+        if not self._worked:
             return
-        noted, self._noted = self._noted, {}
-        broker = self.broker
-        for watch in noted:
-            watch.run(broker.now, broker.node)
+        worked, self._worked = self._worked, {}
+        for watch in worked:
+            watch.finish()
             self._time(watch)
-        for watch in noted:
+        for watch in worked:
             self._before.extend(watch.store())
         self._set_alarm()
 
@@ -237,6 +242,8 @@ class PatternService(Service):
         while self._before:
             one = self._before.pop()
             one.watch.restore(one)
+        for watch in self._watches:
+            watch.revert()
         self.look_again()
         lost = [one for one in lost if KEYS.key_of(one) is None and _is_not_set(one, self._standing)]
         return [*lost, *(PATTERNS.set(key, watch.record) for key, watch in self._standing.items())]
@@ -248,11 +255,12 @@ class PatternService(Service):
         self._set_alarm()
 
     def _time(self, watch: PatternWatch) -> None:
-        self._due.at(inf if watch.is_waiting else watch.matcher.wake_at(), watch)
+        is_waiting = watch.is_waiting or watch in self.broker.turns
+        self._due.at(inf if is_waiting else watch.matcher.wake_at(), watch)
 
     def _set_alarm(self) -> None:
         """Be woken when the first pattern has something to do though nothing comes."""
-        self.broker.timers.at(self.broker.now if self._noted else self._due.wake_at, self._wake)
+        self.broker.timers.at(self.broker.now if self._worked else self._due.wake_at, self._wake)
 
     def _wake(self, now: float) -> None:
         for watch in self._due.due(now):

@@ -1,8 +1,12 @@
-"""Patterns at work: what comes for each is gathered until the tick ends, and used then.
+"""Patterns at work: what comes for each is offered to its matcher, which goes on in the turn of the pattern.
 
-A pattern of a session ends with it, and its matches go to its consumer. One with a name *stands*: it is
-stored, its partial matches are there after a restart, and its matches are published. `placing/` has a third
-kind: a pattern that another node has handed to this one.
+A pattern of a session (`session_watch.py`) ends with it, and its matches go to its consumer. One with a name
+*stands*: it is stored, its partial matches are there after a restart, and its matches are published.
+`placing/` has a third kind: a pattern that another node has handed to this one.
+
+What is stored with the commit of its events takes them when they come, in the time of their publisher.
+Finding matches in them is the work of the pattern, in the share of the user whose it is: what a slice has
+found is reported when the tick ends, and the rest is found in later ones.
 
 A watch knows how far it has used the events of each first node (`seen`). A node to which the pattern moves
 *holds* events until it has the state, and then uses those that the state has not seen: so an event is used
@@ -12,7 +16,6 @@ once, whichever of the two has had it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -21,17 +24,16 @@ from msgspec import Struct
 from tidings.event import Batch, Event
 from tidings.event.relayed import FirstNode, RelayedBatch
 from tidings.event.wire import check
-from tidings.exchange import EventSink, NodeSubscription, Positions, Rows
+from tidings.exchange import ROWS_AT_ONCE, EventSink, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 from tidings.patterns.matcher import Matcher, decode_key, encode_key
 from tidings.patterns.pattern import Pattern
 from tidings.patterns.reporting import TIMEOUT, MatchSummary, late_event, match_event, summary_of
 from tidings.patterns.runs import Row, RunOutcome
 from tidings.patterns.traffic import Traffic
-from tidings.protocol.consumer import Consumer
-from tidings.protocol.frames import encode
-from tidings.protocol.messages import Notice
+from tidings.protocol.backlog import ROWS_AT_FIRST
 from tidings.store.interface import Operation, RecordKind
+from tidings.turns import SLICE_S, Share, adapted
 
 if TYPE_CHECKING:
     from tidings.patterns.service import PatternService
@@ -80,6 +82,16 @@ class HeldRow(NamedTuple):
     problem: str = ""
 
 
+class Arrival(NamedTuple):
+    """Rows of a batch that came for a pattern, when, and the volatile number of its first row if any."""
+
+    batch: Batch
+    rows: Rows
+    positions: Positions
+    now: float
+    volatile: tuple[FirstNode, int] | None
+
+
 class NodeNumbers(Protocol):
     """Numbers of the events that this node takes in, as other nodes know them."""
 
@@ -119,7 +131,10 @@ class PatternWatch(EventSink):
         self.subscription = NodeSubscription(pattern.filter, self)
         self.allow(granted)
         self._service = service
-        self._gathered: list[tuple[Batch, Rows, Positions]] = []
+        self._found: list[FoundMatch] = []
+        self._unused: list[UnusedRow] = []
+        self._at_once = ROWS_AT_FIRST
+        self.share = Share()  # of the time that there is
         self.changed: dict[bytes, None] = {}
         self.more: dict[str, Any] = {}  # further attributes of its matches
         self.delivery = "transient"
@@ -156,11 +171,20 @@ class PatternWatch(EventSink):
             self._service.broker.exchange.unsubscribe(self.subscription)
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
-        """Keep what is some step until the tick ends."""
+        """Take what is some step, unless the state is elsewhere."""
         if self.is_frozen or (isinstance(batch, RelayedBatch) and batch.via == self.subscription.but_from):
             return
-        self._gathered.append((batch, rows, positions))
+        numbers, volatile = self._service.numbers, None
+        is_relayed = isinstance(batch, RelayedBatch)
+        is_stored = positions is not None and all(positions[row] is not None for row in rows)
+        if numbers is not None and not (is_relayed or is_stored):
+            volatile = numbers.volatile(batch)
+        self.arrive(Arrival(batch, rows, positions, self._service.broker.now, volatile))
         self._service.note(self)
+
+    def arrive(self, arrival: Arrival) -> None:
+        """Use what has come."""
+        self.use(arrival, arrival.rows)
 
     @abstractmethod
     def report(self, matches: list[Event], unused: list[UnusedRow]) -> None:
@@ -170,28 +194,62 @@ class PatternWatch(EventSink):
         """Have the keys stored that have changed; yields what they were. Only some patterns are stored."""
         return ()
 
+    def revert(self) -> None:
+        """Go back to what is stored, if anything is: the events since then are lost, and come again."""
+
+    def close(self) -> None:
+        """Drop what has come, as the pattern has ended."""
+
     def tell(self, found: list[FoundMatch], unused: list[UnusedRow]) -> None:
         """Make events of what was found, and deliver them."""
         rules = self.more, self.delivery
         self.report([match_event(self.pattern, decode_key(key), one, *rules) for key, one in found], unused)
 
-    # What a tick has brought
+    # Its turn
 
-    def run(self, now: float, node: str) -> None:
-        """Use what has come and what is due; `node` is the id of this node."""
-        gathered, self._gathered = self._gathered, []
-        unused: list[UnusedRow] = []
-        for batch, rows, positions in gathered:
-            for row in rows:
-                lifted = self._lift(batch, int(row), positions, node)
-                if self.is_holding:
-                    self._hold(lifted, unused)
-                elif batch.is_late or self._is_new(lifted):
-                    self._use(lifted, now, unused)
-            self.traffic.note(batch.via if isinstance(batch, RelayedBatch) else "", len(rows), now)
-        found: list[FoundMatch] = []
-        if not self.is_holding:
-            self._advance(now, found, unused)
+    def work(self, until: float) -> bool:
+        """Go on until this moment of the turns' clock; whether more is left. Called when it is its turn."""
+        clock, is_left = self._service.broker.turns.clock, True
+        begun = clock()
+        while is_left:
+            is_left = self.step(self._at_once)
+            now = clock()
+            self._at_once = adapted(self._at_once, now - begun, SLICE_S / 4, SLICE_S / 2, ROWS_AT_ONCE)
+            if now >= until:
+                break
+            begun = now
+        self._service.worked(self)
+        return is_left
+
+    def give_up(self) -> bool:
+        """Go on with nothing, as the work has failed by a fault of the node; nothing is left."""
+        return False
+
+    def step(self, most: int) -> bool:
+        """Find what is to be found by about so many steps of the matcher; whether there is more to do."""
+        return self.advance(self._service.broker.now, most)
+
+    def advance(self, now: float, most: float) -> bool:
+        """Use events that have come in time, and deadlines, by so many steps; whether there are more."""
+        if self.is_waiting:
+            return False
+        for key, outcomes in self.matcher.advance(now, most):
+            self.changed[key] = None
+            for one in outcomes:
+                if isinstance(one, RunOutcome):
+                    self._found.append((key, summary_of(one)))
+                else:
+                    self._unused.append(one)
+        return self.matcher.is_due(now)
+
+    def catch_up(self) -> None:
+        """Use what has come so far, and report it: the state is about to move."""
+        self.finish()
+
+    def finish(self) -> None:
+        """Report what was found, and see where the pattern should be."""
+        found, self._found = self._found, []
+        unused, self._unused = self._unused, []
         if found or unused:
             found.sort(key=lambda one: one[1].end_us)
             self.traffic.find(len(found))
@@ -199,8 +257,22 @@ class PatternWatch(EventSink):
         if self.traffic.is_due and self._service.placer is not None:
             self._service.placer.weigh(self)
 
-    def _lift(self, batch: Batch, row: int, positions: Positions, own: str) -> HeldRow:
-        event, pattern, epoch = batch[row], self.pattern, 0
+    # What has come
+
+    def use(self, arrival: Arrival, rows: Rows) -> None:
+        """Offer some rows of what has come to the matcher, or hold them while the state is elsewhere."""
+        batch = arrival.batch
+        for row in rows:
+            lifted = self._lift(arrival, int(row))
+            if self.is_holding:
+                self._hold(lifted)
+            elif batch.is_late or self._is_new(lifted):
+                self._offer(lifted, arrival.now)
+        self.traffic.note(batch.via if isinstance(batch, RelayedBatch) else "", len(rows), arrival.now)
+
+    def _lift(self, arrival: Arrival, row: int) -> HeldRow:
+        batch, _, positions, _, volatile = arrival
+        event, pattern, epoch, own = batch[row], self.pattern, 0, self._service.broker.node
         numbers = self._service.numbers
         if isinstance(batch, RelayedBatch):
             first = batch.first
@@ -208,10 +280,10 @@ class PatternWatch(EventSink):
             epoch = first.epoch
         elif positions is None or (stored := positions[row]) is None:
             node = f"{own}~"
-            if numbers is None:
+            if volatile is None:
                 number = self._service.arrived()
             else:
-                first, base = numbers.volatile(batch)
+                first, base = volatile
                 epoch, number = first.epoch, base + row
         else:
             node, number = own, stored
@@ -231,33 +303,21 @@ class PatternWatch(EventSink):
             return True
         return (lifted.epoch, lifted.row.number) > self.seen.get(lifted.row.node, (-1, -1))
 
-    def _use(self, lifted: HeldRow, now: float, unused: list[UnusedRow]) -> None:
+    def _offer(self, lifted: HeldRow, now: float) -> None:
         key, row, epoch, problem = lifted
         if epoch:
             self.seen[row.node] = (epoch, row.number)
-        if problem:
-            unused.append((row, problem))
-            return
-        reason = self.matcher.offer(key, row, now)
-        if reason is None:
-            self.changed[key] = None
+        reason = problem or self.matcher.offer(key, row, now)
+        if reason:
+            self._unused.append((row, reason))
         else:
-            unused.append((row, reason))
-
-    def _advance(self, now: float, found: list[FoundMatch], unused: list[UnusedRow]) -> None:
-        for key, outcomes in self.matcher.advance(now):
             self.changed[key] = None
-            for one in outcomes:
-                if isinstance(one, RunOutcome):
-                    found.append((key, summary_of(one)))
-                else:
-                    unused.append(one)
 
     # When its state moves
 
-    def _hold(self, lifted: HeldRow, unused: list[UnusedRow]) -> None:
+    def _hold(self, lifted: HeldRow) -> None:
         if len(self.held) >= HELD_MAX:
-            unused.append((lifted.row, TOO_MANY_HELD))
+            self._unused.append((lifted.row, TOO_MANY_HELD))
         else:
             self.held.append(lifted)
 
@@ -284,36 +344,10 @@ class PatternWatch(EventSink):
         self.seen = dict(seen)
         self.traffic.clear()
         held, self.held = self.held, []
-        unused: list[UnusedRow] = []
         for one in held:
             if self._is_new(one):
-                self._use(one, broker.now, unused)
-        if unused:
-            self.tell([], unused)
+                self._offer(one, broker.now)
         self._service.note(self)
-
-
-class SessionWatch(PatternWatch):
-    """A pattern of a session, whose consumer gets the matches."""
-
-    consumer: Consumer
-
-    def report(self, matches: list[Event], unused: list[UnusedRow]) -> None:
-        """Hand matches to the consumer; what was not used is a gap."""
-        broker = self.consumer.session.broker
-        self.consumer.depend()
-        if matches:
-            batch = Batch.of(map(broker.own, matches))
-            self.consumer.deliver(batch, range(len(batch)), None)
-        for reason, times in Counter(reason for _, reason in unused).items():
-            broker.count(UNUSED, times, reason)
-            self.miss(times, reason)
-        self.changed.clear()
-
-    def miss(self, times: int, reason: str) -> None:
-        """Report a gap: so many events were not used, or an unknown number of matches is missing."""
-        told = {"dropped": times, "reason": reason}
-        self.consumer.session.post(encode(Notice("gap", self.consumer.number, told)), self.consumer.mark)
 
 
 class Marks(NamedTuple):
@@ -374,6 +408,20 @@ class StoredWatch(PatternWatch):
     def keep(self, marks: Marks) -> None:
         """Store the pattern with this watermark, and what it has seen."""
 
+    def revert(self) -> None:
+        """Go back to what is stored: the events since then are lost, and come again."""
+        if not self.changed and len(self.held) == self._marks.held:
+            return
+        for key in self.changed:
+            self.matcher.restore(key, self.stored.get(key))
+        self.changed.clear()
+        self._found.clear()
+        self._unused.clear()
+        marks = self._marks
+        self.matcher.reset(marks.watermark_us, self._broker.now)
+        self.seen = dict(marks.seen)
+        del self.held[marks.held :]
+
     def restore(self, before: Before) -> None:
         """Go back to what was before a commit that was not made."""
         key, state = before.key, before.state
@@ -416,6 +464,7 @@ class StandingWatch(StoredWatch):
         self.seen = dict(record.seen)
         self.subscription.passive = record.passive
         self.subscription.owner = key[0]
+        self.share = service.broker.share_of(record.user, self.share)
         self.more = {"pattern": "/".join(key)}
         self.delivery = "reliable"
 

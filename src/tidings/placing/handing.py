@@ -117,6 +117,7 @@ class Handing:
             phase, at = "returning", ""
         else:
             return
+        placement.watch.catch_up()
         placement.watch.is_frozen = True
         placement.moves += 1
         if not placement.delegator:

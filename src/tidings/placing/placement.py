@@ -266,6 +266,11 @@ class PlacedWatch(StoredWatch):
             yield from super().store()
         self.changed.clear()
 
+    def revert(self) -> None:
+        """Go back to what is stored, if the pattern stands."""
+        if self.placement.lasting:
+            super().revert()
+
     def keep(self, marks: Marks) -> None:  # noqa: ARG002
         """Store the watermark with the placement."""
         self.on_keep()

@@ -39,7 +39,6 @@ from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.appending import Appending
 from tidings.protocol.arrivals import Arrivals, Departed
-from tidings.protocol.backlog import Backlog
 from tidings.protocol.channels import Channels
 from tidings.protocol.cursors import Cursors
 from tidings.protocol.frames import encode
@@ -66,7 +65,7 @@ from tidings.store.interface import (
     StoreState,
 )
 from tidings.timers import Alarms, Leases, deadline
-from tidings.turns import Share, Turns
+from tidings.turns import Share, Turns, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -79,9 +78,6 @@ if TYPE_CHECKING:
         QueueWatch,
     )
 
-Anyone = Session | Background | Backlog
-"""Who has turns."""
-
 
 class Broker:
     """All sessions of a node around one exchange and one stream of stored events."""
@@ -91,7 +87,7 @@ class Broker:
         state: StoreState,
         now: float = 0.0,
         name: str = "",
-        turns: Turns[Anyone] | None = None,
+        turns: Turns[Worker] | None = None,
         budgets: Budgets | None = None,
     ) -> None:
         """`name` is what people call the node; without `turns` everything is done as soon as it is asked."""
@@ -485,7 +481,7 @@ class Broker:
         return status
 
 
-def let_work(worker: Anyone, until: float) -> bool:
+def let_work(worker: Worker, until: float) -> bool:
     """Let one work whose turn it is, where nobody has to survive what goes wrong with it."""
     return worker.work(until)
 

@@ -42,11 +42,24 @@ LinkOpening = Callable[["Session", "SubscribeRequest"], "StoredConsumer"]
 """Makes the consumer by which a neighbour node gets events, for its session and request."""
 
 
+class SessionPattern(Protocol):
+    """A pattern of a session, for which events wait."""
+
+    size: int
+    """How many."""
+
+    def lose_oldest(self) -> bool:
+        """Drop the oldest of what waits, as memory is short; whether anything was dropped."""
+
+
 class PatternHost(Protocol):
     """Service that finds the matches of patterns for subscriptions."""
 
-    def open(self, session: Session, text: str, consumer: Consumer, passive: bool) -> Callable[[], None]:
-        """Let a session have the matches of a pattern, as far as its steps were granted; what ends that."""
+    def open(self, session: Session, text: str, consumer: Consumer, passive: bool) -> SessionPattern:
+        """Let a session have the matches of a pattern, as far as its steps were granted."""
+
+    def close(self, pattern: Any) -> None:
+        """End the pattern of a session."""
 
     def stand(self, session: Session, name: str, text: str, passive: bool) -> Filter:
         """Have a pattern stand under a name, unless it does; the filter of its matches."""

@@ -45,6 +45,7 @@ from tidings.store.interface import Durable
 
 if TYPE_CHECKING:
     from tidings.protocol.arrivals import ClientArrival
+    from tidings.protocol.service import SessionPattern
     from tidings.protocol.session import Session
 
 FILTER_AT_ONCE = 8_192
@@ -64,6 +65,7 @@ class Subscriptions:
         self._broker = session.broker
         self._consumers: dict[int, Consumer] = {}
         self._endings: dict[int, Callable[[], None]] = {}  # what ends the subscriptions of consumers
+        self._patterns: dict[int, SessionPattern] = {}
         self.channels: dict[int, str] = {}  # of which those are members that are any's
         self._advertisements: dict[int, Advertisement] = {}
         self.filter_size = 0  # about what all their filters cost
@@ -91,7 +93,8 @@ class Subscriptions:
         """Have the largest lose their oldest events until so many bytes wait; whether any was lost."""
         is_any = False
         consumers = sorted(self._consumers.values(), key=lambda one: one.size, reverse=True)
-        for holder in (self._backlog, self._gathering, *consumers):
+        patterns = sorted(self._patterns.values(), key=lambda one: one.size, reverse=True)
+        for holder in (self._backlog, self._gathering, *patterns, *consumers):
             while self._session.holdings.size > goal and holder is not None and holder.lose_oldest():
                 is_any = True
         return is_any
@@ -131,7 +134,8 @@ class Subscriptions:
             filter = host.stand(self._session, wanted.durable, pattern, wanted.passive)
             return self._subscribe(structs.replace(wanted, filter=str(filter), passive=True), filter)
         consumer = _consumer(self._session, wanted)
-        self._endings[wanted.number] = host.open(self._session, pattern, consumer, wanted.passive)
+        found = self._patterns[wanted.number] = host.open(self._session, pattern, consumer, wanted.passive)
+        self._endings[wanted.number] = partial(host.close, found)
         self._consumers[wanted.number] = consumer
         self._weigh(SubscribeRequest, wanted.number, pattern)
         return {"position": self._broker.position}
@@ -403,6 +407,7 @@ class Subscriptions:
         consumer.end()
         self.filter_size -= self._sizes.pop((SubscribeRequest, number))
         self._session.heavier()
+        self._patterns.pop(number, None)
         self._endings.pop(number)()
 
     # Advertising
