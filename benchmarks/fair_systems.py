@@ -25,7 +25,8 @@ _numbers = count()
 def patterns(load: Load) -> None:
     """Patterns that all take every event, each of which has a key of its own."""
     subscriber, publisher = load.connect_all(2)
-    text = f"a[type = '{TYPE}' AND level >= {{}}] THEN b[level > a.level + 1000000] WITHIN 1 h BY key"
+    taken = f"type = '{TYPE}' AND level"
+    text = f"a[{taken} >= {{}}] THEN b[{taken} > a.level + 1000000] WITHIN 1 h BY key"
     subscriber.ask_all(
         "subscribe",
         (
@@ -39,7 +40,7 @@ def patterns(load: Load) -> None:
 def one_key(load: Load) -> None:
     """A pattern in which each event starts a match that stays open, all of one key."""
     subscriber, publisher = load.connect_all(2)
-    text = f"a[type = '{TYPE}'] THEN b[level > a.level + 1000000] WITHIN 1 h OVERLAPPING"
+    text = f"a[type = '{TYPE}'] THEN b[type = '{TYPE}' AND level > a.level + 1000000] WITHIN 1 h OVERLAPPING"
     subscriber.ask("subscribe", number=1, filter="", pattern=text, credit=CREDIT)
     publisher.publish(small(load.sizes["events"]))
 

@@ -1,12 +1,12 @@
 """The compiled index of very many filters: entries are added, become blocks, and are removed.
 
-New entries wait in a small *pending* lot that is tried one by one; when it is large enough it becomes a
-block, together with the newest block if that has room. A removed entry is cleared in its block, and a block
-that is less than half alive is rewritten, with another one if both fit. Grids age: when GROWTH times as many
-entries have been added as there were when the grids were made, a new *generation* of them is made from a
-sample, and each flush converts two old blocks. Every CLUSTERED full blocks, their entries are sorted among
-each other by the value that most of them test, such as a type, so that an event concerns few of these
-blocks. So no single step builds more than a few blocks, however many filters there are.
+New entries wait in a small *pending* lot that is tried one by one; when it is large enough, or has been tried
+often enough, it becomes a block, together with the newest block if that has room. A removed entry is cleared
+in its block, and a block that is less than half alive is rewritten, with another one if both fit. Grids age:
+when GROWTH times as many entries have been added as there were when the grids were made, a new *generation*
+of them is made from a sample, and each flush converts two old blocks. Every CLUSTERED full blocks, their
+entries are sorted among each other by the value that most of them test, such as a type, so that an event
+concerns few of these blocks. So no single step builds more than a few blocks, however many filters there are.
 
 One thread at a time; all methods but the compiled loops hold the interpreter lock.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 PENDING: Final = -1
 PENDING_MAX: Final = 512
 """Entries that wait, tried one by one, while events are matched in between."""
+TRIED_MAX: Final = 1 << 18
+"""How often entries are tried one by one before they become a block, which costs about as much."""
 GROWTH: Final = 3
 MIGRATIONS: Final = 2
 SAMPLED_BLOCKS: Final = 4
@@ -70,7 +73,7 @@ class Engine(TileMatcher):
         self._pending_max = min(pending_max, capacity)
         self._lanes = Lanes(seed)
         self._pending = Pending(self._lanes)
-        self._is_synced = False
+        self._patience = -inf
         self._slots: dict[Hashable, int] = {}
         self._free: list[int] = []
         self._keys = np.empty(64, object)
@@ -98,7 +101,7 @@ class Engine(TileMatcher):
     def __getstate__(self) -> dict[str, Any]:
         """Leave out addresses, their holders, and arrays to write in: a copy lies elsewhere in memory."""
         state = {name: value for name, value in vars(self).items() if name not in _PLACED}
-        return state | {"_plan": None, "_block_words": None, "_is_synced": False}
+        return state | {"_plan": None, "_block_words": None, "_patience": -inf}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -133,7 +136,7 @@ class Engine(TileMatcher):
             self._lead_of[slot] = self._lead(key.owner)
         self._homes[slot] = PENDING
         self._added += len(self._pending) - before
-        self._is_synced = False
+        self._patience = -inf
         if len(self._pending) >= self._capacity:
             self._flush()
         return True
@@ -146,7 +149,7 @@ class Engine(TileMatcher):
             self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
             self._lead_of = np.concatenate([self._lead_of, np.zeros_like(self._lead_of)])
             self._homes = np.concatenate([self._homes, np.full_like(self._homes, PENDING)])
-            self._is_synced = False  # compiled code must not read the old arrays
+            self._patience = -inf  # compiled code must not read the old arrays
         return slot
 
     def _lead(self, owner: Hashable) -> int:
@@ -173,7 +176,7 @@ class Engine(TileMatcher):
         home = int(self._homes[slot])
         if home == PENDING:
             self._pending.remove(slot)
-            self._is_synced = False
+            self._patience = -inf
         else:
             self._remove_from(home, slot)
         if type(key) is FilterPart:
@@ -215,7 +218,7 @@ class Engine(TileMatcher):
             self._begin_generation()
             self._flush_entries(entries.only(living))
         self._migrate()
-        self._is_synced = False
+        self._patience = -inf
 
     def _flush_entries(self, entries: EntryArrays) -> None:
         size = len(entries.owners)
@@ -246,7 +249,7 @@ class Engine(TileMatcher):
     def _replace(self, old: list[int], more: list[EntryArrays]) -> None:
         """Replace old blocks by one of these entries and of their own living ones."""
         gone = [self._blocks.pop(number) for number in old]
-        self._is_synced, self._block_words = False, None
+        self._patience, self._block_words = -inf, None
         parts = more + [block.living_entries() for block in gone if block.living]
         if not parts:
             return
@@ -316,10 +319,11 @@ class Engine(TileMatcher):
         if self._lanes.is_stale or self._plan is None:
             self._plan = self._lanes.refresh()
             self._plan_words = self._plan.words()
-            self._is_synced = False
+            self._patience = -inf
 
     def _sync(self) -> None:
-        if len(self._pending) >= self._pending_max:
+        is_tried_much = self._patience > -inf and len(self._pending) > 0
+        if len(self._pending) >= self._pending_max or is_tried_much:
             self._flush()
         self._refresh()
         pending = self._pending.entries()
@@ -332,7 +336,7 @@ class Engine(TileMatcher):
         for grid in self._grids.values():
             grid.flatten(self._lanes.ordered)
         self._write_control(self._grids)
-        self._is_synced = True
+        self._patience = TRIED_MAX / len(self._pending) if len(self._pending) else inf
 
     @property
     def memory(self) -> dict[str, int]:
@@ -347,7 +351,7 @@ class Engine(TileMatcher):
             "scratch": self._stamps.nbytes
             + self._counts.nbytes
             + 3 * self._out_rows.nbytes
-            + (self._values.nbytes + self._cells.nbytes if self._is_synced else 0),
+            + (self._values.nbytes + self._cells.nbytes if self._patience >= 0 else 0),
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -163,7 +164,7 @@ class SavedEngine(TileMatcher):
         if self._has_parts:
             self._lead_of: Ints = sections.array("leads", np.int32)
         self._make_room()
-        self._is_synced = False
+        self._patience = -inf
         self._sync()
 
     def _sync(self) -> None:
@@ -184,7 +185,7 @@ class SavedEngine(TileMatcher):
         }
         self._size_tiles()
         self._write_control(self._grids)
-        self._is_synced = True
+        self._patience = inf
 
     def _open_lanes(self) -> Lanes:
         array = self._sections.array

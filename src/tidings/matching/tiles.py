@@ -74,7 +74,7 @@ class TileMatcher:
     _counts: Ints
     _has_parts: bool  # whether a key has several filters
     _lead_of: Ints  # by slot: the one that stands for its key in results
-    _is_synced: bool
+    _patience: float  # how many events may be matched before `_sync` has to be called; below 0: none
 
     def _make_room(self) -> None:
         """Allocate the arrays that compiled code writes into, and pass it their addresses."""
@@ -118,7 +118,7 @@ class TileMatcher:
         control[kernel.STAMPS] = address(self._stamps)
 
     def _sync(self) -> None:
-        """Update the input of compiled code, after which `_is_synced` holds."""
+        """Update the input of compiled code, and say for how many events it will do."""
         raise NotImplementedError
 
     @property
@@ -130,11 +130,12 @@ class TileMatcher:
 
     def match(self, raw: bytes, source: str | None, event_at: Callable[[int], Event]) -> tuple[Ints, Ints]:
         """Return all matches of a batch as (rows, slots); `event_at` decodes an event for a filter."""
-        if not self._is_synced:
+        count, at, done = count_in_head(raw), HEAD_SIZE, 0
+        self._patience -= count
+        if self._patience < 0:
             self._sync()
         self._lanes.set_source(source)
         data: Bytes = np.frombuffer(raw, np.uint8)
-        count, at, done = count_in_head(raw), HEAD_SIZE, 0
         found: list[tuple[Ints, Ints]] = []
         while done < count:
             size = min(self._tile, count - done)
@@ -152,7 +153,8 @@ class TileMatcher:
 
     def match_values(self, count: int, fill: Fill, event_at: Callable[[int], Event]) -> tuple[Ints, Ints]:
         """Return the same for events whose values `fill` writes; see `scan_lanes` for their columns."""
-        if not self._is_synced:
+        self._patience -= count
+        if self._patience < 0:
             self._sync()
         found: list[tuple[Ints, Ints]] = []
         for done in range(0, count, self._tile):
@@ -166,7 +168,7 @@ class TileMatcher:
 
     def scan_lanes(self) -> ScanLanes:
         """Return the lanes, and the plan whose defaults are those of an event without a source."""
-        if not self._is_synced:
+        if self._patience < 0:
             self._sync()
         assert self._plan is not None
         self._lanes.set_source(None)
@@ -177,7 +179,8 @@ class TileMatcher:
 
         A key with several filters comes once for each that matches.
         """
-        if not self._is_synced:
+        self._patience -= 1
+        if self._patience < 0:
             self._sync()
         self._lanes.set_source(event.source)
         read, _ = scan_rows(np.frombuffer(raw, np.uint8), HEAD_SIZE, 1, self._plan_words, self._values)
@@ -247,7 +250,7 @@ class TileMatcher:
 
     def settle(self) -> None:
         """Update the input of compiled code; matching does so too, if it was not done before."""
-        if not self._is_synced:
+        if self._patience < 0:
             self._sync()
 
 

@@ -162,7 +162,7 @@ class KeyRuns:
         return len(self._waiting)
 
     def weigh(self) -> int:
-        """Return how many events are remembered: those that wait, and one more than each partial match has."""
+        """Return how many events are remembered, those that wait too, and one more for each partial match."""
         runs = self._runs
         self.weight = len(self._waiting) + len(runs) + sum([len(run.events) for run in runs])
         return self.weight

@@ -8,7 +8,7 @@ when it is its turn; `watching.py` has them.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from math import inf
 from typing import Any
 
@@ -52,6 +52,7 @@ class PatternService(Service):
         self._arrivals = 0
         self._worked: dict[PatternWatch, None] = {}  # with something to report or to store
         self._watches: dict[PatternWatch, None] = {}
+        self._sizes: Counter[Session] = Counter()  # bytes of what their patterns remember
         self._due: Timers[PatternWatch] = Timers()  # when each has something to do though nothing comes
         self._standing: dict[StandingKey, StandingWatch] = {}
         self.placer: PatternPlacer | None = None
@@ -219,6 +220,15 @@ class PatternService(Service):
     def worked(self, watch: PatternWatch) -> None:
         """A pattern may have something to report and to store when the tick ends."""
         self._worked[watch] = None
+
+    def charge(self, session: Session, size: int) -> int:
+        """Count bytes that the patterns of a session remember more; how many all of them have."""
+        total = self._sizes[session] + size
+        if total:
+            self._sizes[session] = total
+        else:
+            self._sizes.pop(session, None)
+        return total
 
     def finish_tick(self) -> None:
         """Report what the patterns have found, and have their state stored."""

@@ -15,6 +15,9 @@ from tidings.protocol.consumer import MEMORY, Consumer
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Notice
 
+STATE_SIZE_MAX = 128 << 20
+"""Bytes of partial matches of all patterns of one session; past it, one that grows forgets its oldest."""
+
 
 class SessionWatch(PatternWatch):
     """A pattern of a session, whose consumer gets the matches."""
@@ -44,7 +47,10 @@ class SessionWatch(PatternWatch):
         """Use about so many events, and find what is to be found in them; whether there are more."""
         self._use_waiting(most)
         now = self._waiting[0].now if self._waiting else self.consumer.session.broker.now
-        return self.advance(now, most) or bool(self._waiting)
+        is_left = self.advance(now, most) or bool(self._waiting)
+        while self._weigh() > STATE_SIZE_MAX and self.matcher.partial:
+            self._forget_match()
+        return is_left
 
     def _use_waiting(self, most: float) -> None:
         while most > 0 and self._waiting:
@@ -81,8 +87,7 @@ class SessionWatch(PatternWatch):
             return True
         if not self.matcher.partial:
             return False
-        self._lost[MEMORY] += self.matcher.forget_oldest()
-        self._weigh()
+        self._forget_match()
         self._service.worked(self)
         return True
 
@@ -99,20 +104,24 @@ class SessionWatch(PatternWatch):
         self.consumer.session.holdings.remove(self._waiting.popleft().batch)
         self._row = 0
 
-    def _weigh(self, size: int | None = None) -> None:
-        """Have the session charged for the state."""
+    def _forget_match(self) -> None:
+        self._lost[MEMORY] += self.matcher.forget_oldest()
+        self._weigh()
+
+    def _weigh(self, size: int | None = None) -> int:
+        """Have the session charged for the state; how many bytes those of all its patterns have."""
         session, before = self.consumer.session, self._weight
         self._weight = self.matcher.size if size is None else size
         if self._weight != before:
             session.holdings.size += self._weight - before
             session.heavier()
+        return self._service.charge(session, self._weight - before)
 
     # What it has to say
 
     def finish(self) -> None:
         """Report what was found, and what was not used."""
         super().finish()
-        self._weigh()
         if self._lost:
             lost, self._lost = self._lost, Counter()
             self._miss_all(lost)
