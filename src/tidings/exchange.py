@@ -29,6 +29,8 @@ ROWS_AT_ONCE = 2_048
 """Events that are matched in one step."""
 TRIED_AT_ONCE = 4_096
 """Conditions that are evaluated one by one in one step."""
+FOUND_AT_ONCE = 1 << 19
+"""Pairs of event and subscription that are found in some ten milliseconds."""
 
 Rows = Sequence[int]
 """Rows of a batch, ascending."""
@@ -213,8 +215,9 @@ class Exchange:
 
     @property
     def rows_at_first(self) -> int:
-        """Return the same for the worst case: fewer, if many filters may have to be evaluated for each."""
-        return max(1, min(self.rows_at_once, TRIED_AT_ONCE // max(1, self._index.asked)))
+        """Return the same for the worst case: fewer, if many filters may be evaluated for each or match."""
+        tried, found = TRIED_AT_ONCE // max(1, self._index.asked), FOUND_AT_ONCE // max(1, len(self._index))
+        return max(1, min(self.rows_at_once, tried, found))
 
     def subscribe(self, subscription: NodeSubscription) -> None:
         """Deliver matching events to the sink from now on."""

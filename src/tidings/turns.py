@@ -24,6 +24,8 @@ ROUND_S, SLICE_S_MIN = 0.050, 0.000_5
 """Time within which all workers in line get their next slice, and how short slices may become for it."""
 TURN_S = 0.010
 """Longest work of all of them before the loop polls for input again."""
+REST_S = 0.002
+"""How long the others may go on after one has finished, which may have sent more meanwhile."""
 
 TurnTaker = TypeVar("TurnTaker", bound=Hashable)
 
@@ -111,6 +113,8 @@ class Turns(Generic[TurnTaker]):
             self._let_work(worker, share, self._end_of_slice(until))
             if share.workers:
                 self._push(share)
+            else:
+                until = min(until, self.clock() + REST_S)
             if self.clock() >= until:
                 return
 

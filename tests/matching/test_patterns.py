@@ -27,7 +27,7 @@ NAMES = ["subject", "type", "a", "source", "id"]
 
 names = st.sampled_from(NAMES)
 words = st.sampled_from(["a", "a", "a", "b", "ab", "aba", "abba-abba", "$a", "ü", "", "x" * 70])
-dotted = st.lists(words.filter(bool), min_size=1, max_size=4).map(".".join)
+dotted = st.lists(words.filter(bool), min_size=1, max_size=4).map(".".join).filter(lambda one: len(one) < 256)
 slashed = st.lists(words, min_size=1, max_size=4).map("/".join)
 subjects = st.one_of(dotted, slashed, words, st.text("ab./$", max_size=12))
 
