@@ -144,6 +144,12 @@ class Matcher:
         self.restore(key, None)
         return runs.weight
 
+    def clear(self) -> None:
+        """Forget everything, so that nobody has to look for what is garbage."""
+        self._keys.clear()
+        self._due = Timers()
+        self._waiting = self._weight = 0
+
     def reset(self, watermark_us: int | None, now: float) -> None:
         """Go back to an earlier watermark."""
         self._mark_us, self._marked_at = watermark_us, now

@@ -73,7 +73,8 @@ class SessionWatch(PatternWatch):
         while self._waiting:
             self._forget_oldest()
         self.size = 0
-        self._weigh(0)
+        self.matcher.clear()
+        self._weigh()
 
     def give_up(self) -> bool:
         """Part from the client whose pattern has failed, by a fault of the node; nothing is left."""
@@ -108,10 +109,10 @@ class SessionWatch(PatternWatch):
         self._lost[MEMORY] += self.matcher.forget_oldest()
         self._weigh()
 
-    def _weigh(self, size: int | None = None) -> int:
+    def _weigh(self) -> int:
         """Have the session charged for the state; how many bytes those of all its patterns have."""
         session, before = self.consumer.session, self._weight
-        self._weight = self.matcher.size if size is None else size
+        self._weight = self.matcher.size
         if self._weight != before:
             session.holdings.size += self._weight - before
             session.heavier()
