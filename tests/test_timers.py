@@ -173,11 +173,11 @@ def test_alarms_are_called_in_steps_and_those_set_for_now_too() -> None:
     def ring_last(_now: float) -> None:
         called.append((-1, _now))
 
-    for number in range(timers.AT_ONCE + 1):
+    for number in range(timers.CALLED_AT_ONCE + 1):
         ring(number)
     steps = alarms.wake(3.0)
     next(steps)
-    assert called == [(number, 3.0) for number in range(timers.AT_ONCE)]
+    assert called == [(number, 3.0) for number in range(timers.CALLED_AT_ONCE)]
     finish(steps)
-    assert called[timers.AT_ONCE :] == [(timers.AT_ONCE, 3.0), (-1, 3.0)]
+    assert called[timers.CALLED_AT_ONCE :] == [(timers.CALLED_AT_ONCE, 3.0), (-1, 3.0)]
     assert alarms.wake_at == inf

@@ -42,6 +42,8 @@ TIDY_AFTER = 1_000
 """Entries without a key, beside as many as there are others, before they are swept out."""
 AT_ONCE = 64
 """Entries that are looked at in one step."""
+CALLED_AT_ONCE = 16
+"""Alarms that are called in one."""
 
 RENEWALS_PER_LEASE = 3
 """How often a lease is renewed before it would end, so that a renewal may be late or lost."""
@@ -134,7 +136,7 @@ class Alarms(Timers[Callable[[float], None]]):
     def wake(self, now: float) -> Steps[None]:
         """Call all that is due, in steps; what that sets for now is called too."""
         while True:
-            for act in self.due(now, AT_ONCE):
+            for act in self.due(now, CALLED_AT_ONCE):
                 act(now)
             if self.wake_at > now:
                 return

@@ -27,7 +27,10 @@ NAMES = ["a", "b", "c"]
 
 
 def facts(*outcomes: Outcome, sealed: bool = True, counts: dict[str, int] | None = None) -> Facts:
-    return Facts({name: [one] for name, one in zip(NAMES, outcomes, strict=False)}, sealed, counts or {})
+    made = Facts(is_sealed=sealed, counts=counts or {})
+    for name, outcome in zip(NAMES, outcomes, strict=False):
+        made.count(name, outcome)
+    return made
 
 
 def conditions() -> st.SearchStrategy[AnyCondition]:

@@ -269,6 +269,14 @@ class AnyGroup(RuleBasedStateMachine):
     def money_is_conserved(self) -> None:
         ledger = self.desk.ledger
         assert ledger.totals.is_conserved, ledger.totals
+        assert ledger.totals == ledger.summed()
+
+    @invariant()
+    def conditions_see_what_is_there(self) -> None:
+        ledger = self.desk.ledger
+        restored = GroupLedger(ledger.group, ledger.members.values())
+        assert restored.facts.outcomes == ledger.facts.outcomes
+        assert restored.facts.named == ledger.facts.named
         assert all(one.account.is_sound for one in ledger.members.values())
         assert ledger.group.account.is_sound
 

@@ -108,25 +108,42 @@ class Account(Struct):
         add(self.held, amounts, -1)
         child.fund(amounts)
 
-    def give_back(self, parent: Account | None) -> None:
-        """Return what is held to a parent, or to outside."""
-        amounts = {unit: value for unit, value in self.held.items() if value}
+    def refund(self, amounts: Mapping[str, int]) -> None:
+        """Return an amount that is held."""
         add(self.held, amounts, -1)
         add(self.refunded, amounts)
+
+    def give_back(self, parent: Account | None) -> Amounts:
+        """Return all that is held to a parent, or to outside; how much that was."""
+        amounts = _nonzero(self.held)
+        self.refund(amounts)
         if parent is not None:
             add(parent.held, amounts)
+        return amounts
 
     def lose(self, amounts: Mapping[str, int]) -> None:
         """Give up an amount that is held."""
         add(self.held, amounts, -1)
         add(self.written_off, amounts)
 
-    def write_off(self) -> None:
-        """Give up all that is held: its holder is lost."""
-        self.lose({unit: value for unit, value in self.held.items() if value})
+    def write_off(self) -> Amounts:
+        """Give up all that is held, as its holder is lost; how much that was."""
+        amounts = _nonzero(self.held)
+        self.lose(amounts)
+        return amounts
 
     @property
     def is_sound(self) -> bool:
         """Whether nothing is negative."""
         kinds = self.given, self.spent, self.refunded, self.written_off, self.held
         return all(value >= 0 for amounts in kinds for value in amounts.values())
+
+    @property
+    def is_conserved(self) -> bool:
+        """Whether nothing was made or lost, for the account of a whole group."""
+        kinds = self.spent, self.refunded, self.held, self.written_off
+        return _nonzero(self.given) == _nonzero(total(kinds))
+
+
+def _nonzero(amounts: Mapping[str, int]) -> Amounts:
+    return {unit: value for unit, value in amounts.items() if value}

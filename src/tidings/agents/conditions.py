@@ -14,6 +14,7 @@ keeps it.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -31,15 +32,24 @@ PARTS_MAX = 1_000
 DEPTH_MAX = 16
 
 
-class Facts(Struct):
-    """What a condition is evaluated against.
+class Facts:
+    """What a condition is evaluated against: outcomes, whether more may come, and counts of `seen`."""
 
-    Outcomes by name, whether more may come, and counts of `seen`.
-    """
+    def __init__(self, *, is_sealed: bool, counts: Mapping[str, int]) -> None:
+        self.outcomes: Counter[Outcome] = Counter()
+        self.named: defaultdict[str, Counter[Outcome]] = defaultdict(Counter)
+        self.is_sealed = is_sealed
+        self.counts = counts
 
-    outcomes: Mapping[str, list[Outcome]]
-    is_sealed: bool
-    counts: Mapping[str, int]
+    def count(self, name: str, outcome: Outcome, times: int = 1) -> None:
+        """Count the outcome of a member of that name."""
+        self.outcomes[outcome] += times
+        self.named[name][outcome] += times
+
+    def change(self, name: str, before: Outcome, outcome: Outcome) -> None:
+        """A member of that name has another outcome than before."""
+        self.count(name, before, -1)
+        self.count(name, outcome)
 
 
 class Condition(Struct, frozen=True, tag_field="is"):
@@ -69,19 +79,20 @@ class AtLeast(Condition, frozen=True, tag="at_least"):
     def verdict(self, facts: Facts) -> Verdict:
         """Compare how many are met, and how many still can be."""
         if self.parts:
-            verdicts = [part.verdict(facts) for part in self.parts]
-            more = False
+            verdicts = Counter(part.verdict(facts) for part in self.parts)
+            met, undecided, more = verdicts["met"], verdicts["open"], False
+            failed = verdicts["impossible"]
         else:
-            verdicts = [_VERDICTS[one] for outcomes in facts.outcomes.values() for one in outcomes]
-            more = not facts.is_sealed
-        met, possible = verdicts.count("met"), len(verdicts) - verdicts.count("impossible")
+            outcomes = facts.outcomes
+            met, undecided, more = outcomes["done"], outcomes["running"], not facts.is_sealed
+            failed = outcomes["failed"]
         if self.count is None:
-            if "impossible" in verdicts:
+            if failed:
                 return "impossible"
-            return "met" if met == len(verdicts) > 0 and not more else "open"
+            return "met" if met and not undecided and not more else "open"
         if met >= self.count:
             return "met"
-        return "open" if more or possible >= self.count else "impossible"
+        return "open" if more or met + undecided >= self.count else "impossible"
 
     def filters(self) -> frozenset[str]:
         """Those of its parts."""
@@ -95,10 +106,10 @@ class MemberDone(Condition, frozen=True, tag="member"):
 
     def verdict(self, facts: Facts) -> Verdict:
         """Look at those of its name: one that is not there may come, until the group is sealed."""
-        outcomes = facts.outcomes.get(self.name, [])
-        if "done" in outcomes:
+        outcomes: Mapping[Outcome, int] = facts.named.get(self.name, {})
+        if outcomes.get("done"):
             return "met"
-        return "open" if "running" in outcomes or not facts.is_sealed else "impossible"
+        return "open" if outcomes.get("running") or not facts.is_sealed else "impossible"
 
 
 class SeenEvents(Condition, frozen=True, tag="seen"):
@@ -111,15 +122,13 @@ class SeenEvents(Condition, frozen=True, tag="seen"):
         """Compare the count; events may always come while anybody runs or may be added."""
         if facts.counts.get(self.where, 0) >= self.count:
             return "met"
-        running = any("running" in outcomes for outcomes in facts.outcomes.values())
-        return "open" if running or not facts.is_sealed else "impossible"
+        return "open" if facts.outcomes["running"] or not facts.is_sealed else "impossible"
 
     def filters(self) -> frozenset[str]:
         """Its own."""
         return frozenset((self.where,))
 
 
-_VERDICTS: dict[Outcome, Verdict] = {"done": "met", "running": "open", "failed": "impossible"}
 AnyCondition = AtLeast | MemberDone | SeenEvents
 Part = Condition | str
 

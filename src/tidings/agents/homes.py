@@ -3,10 +3,14 @@
 What a group does is decided by its ledger. Here its records are kept in the commit of the same tick, each
 event is published as `agent.…` into the log, and what follows elsewhere is done: orders to groups that are
 members, money that comes back, how long one that was ordered to end may take to say that it has.
+
+What happens is decided at once. Orders to end, of which there may be thousands, are kept and published one
+behind the other, and so is what follows from events; after a restart what was not done is done again.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from math import inf
@@ -26,11 +30,14 @@ from tidings.exchange import EventSink, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 from tidings.protocol.broker import Broker
 from tidings.replies import Deferred
+from tidings.steps import Steps
 from tidings.store.interface import RecordKind
 from tidings.timers import Alarm
 
 KEPT_MAX = 1_000
 """Groups of a node that have ended and are still shown; the log has all."""
+AT_ONCE = 8
+"""Events of which one step sees what follows."""
 CONFIRM_S = 5.0
 """How long after its grace one that was ordered to end may take to say that it has."""
 
@@ -55,6 +62,7 @@ class HomeGroup:
         self.timeout: Alarm | None = None
         self.sights: list[NodeSubscription] = []
         self.cookies = {one.cookie: one.agent for one in ledger.members.values()}
+        self.untold: dict[str, Ordered] = {}  # orders that are neither kept nor published yet, by agent
 
     @property
     def group(self) -> GroupRecord:
@@ -82,6 +90,9 @@ class GroupHomes:
         self.leases = LeaseWatch(self)
         self.news = GroupNews(broker, self.leases)
         self._forcing: dict[LifeKey, Alarm] = {}
+        self._members: dict[LifeKey, HomeGroup] = {}  # groups by what they are members as
+        self._line: deque[tuple[HomeGroup, AnyHappening]] = deque()  # events from which something follows
+        self._is_working = self._is_in_line = False
 
     @property
     def now_us(self) -> int:
@@ -99,13 +110,28 @@ class GroupHomes:
         for home in self.groups.values():
             for member in home.ledger.running:
                 self.leases.begin(home, member)
+        if self.groups:
+            self.broker.background.add(self._resume(list(self.groups.values())))
+
+    def _resume(self, homes: list[HomeGroup]) -> Steps[None]:
+        """See to what the node may not have come to before it stopped."""
+        for home in homes:
+            for member in home.ledger.running:
                 if member.state == "ending":
-                    self._force(home, member.agent)
+                    self._ordered(home, member, member.reason or "user")
+                    yield
+            if home.group.phase == "ending":
+                self.took(home, home.ledger.go_on_ending(self.now_us))
+            elif home.group.phase == "ended":
+                self._closed(home)
+            yield
 
     def begin(self, home: HomeGroup) -> None:
         """Have a group, with its timers and the events that its condition waits for."""
         group = home.group
         self.groups[group.group] = home
+        if group.parent:
+            self._members[group.parent_group, group.parent] = home
         if group.phase == "ended":
             self.ended[group.group] = None
             return
@@ -160,48 +186,96 @@ class GroupHomes:
 
     def group_of(self, home: HomeGroup, member: AgentRecord) -> HomeGroup | None:
         """The group that a member stands for, if it has not ended."""
-        if member.kind != "group":
-            return None
-        for other in self.groups.values():
-            mine = other.group.parent_group == home.group.group and other.group.parent == member.agent
-            if mine and other.group.phase != "ended":
-                return other
-        return None
+        other = self._members.get((home.group.group, member.agent))
+        return other if other is not None and other.group.phase != "ended" else None
 
     # What has happened
 
     def took(self, home: HomeGroup, happened: Iterable[AnyHappening]) -> None:
-        """Keep, publish and report what has happened, and do what follows in other groups."""
+        """Keep, publish and report what has happened, and see to what follows from it."""
         events = list(happened)
         if not events:
             return
+        for event in events:
+            if isinstance(event, Ordered):
+                home.untold[event.agent] = event
+            else:
+                if _agent_of(event) in home.untold:
+                    self._keep_member(home, _agent_of(event))
+                self._publish(home, event)
+        self._keep(home, [event for event in events if not isinstance(event, Ordered)])
+        self._line.extend((home, event) for event in events)
+        self._report(home, any(isinstance(event, Ending | Closed) for event in events))
+        self._begin_work()
+
+    def _report(self, home: HomeGroup, is_urgent: bool) -> None:
         home.version += 1
-        for event in events:
-            self.broker.announce(published(home.ledger, event))  # the log keeps it
-            self.broker.count("agent_events", reason=type_of(event).removeprefix(TYPE))
-        self._keep(home, events)
-        for event in events:
-            self._follow(home, event)
         if home.watches:
-            is_urgent = any(isinstance(event, Ordered | Ending | Closed) for event in events)
             self.news.report(home, is_urgent)
 
+    def _publish(self, home: HomeGroup, event: AnyHappening) -> None:
+        self.broker.announce(published(home.ledger, event))  # the log keeps it
+        self.broker.count("agent_events", reason=type_of(event).removeprefix(TYPE))
+
     def _keep(self, home: HomeGroup, events: list[AnyHappening]) -> None:
-        broker, group = self.broker, home.group.group
         changed: dict[str, None] = {}
         for event in events:
-            agent = getattr(event, "agent", "")
+            agent = _agent_of(event)
             if isinstance(event, Entered):
                 home.cookies[event.cookie] = agent
-            while agent and agent not in changed:  # money moves between an agent and those above it
+            if agent:
                 changed[agent] = None
-                agent = home.ledger.members[agent].parent
+                paid_by = home.ledger.living_parent(home.ledger.members[agent])
+                changed[paid_by] = None
+        changed.pop("", None)
         for agent in changed:
-            broker.store(MEMBERS.set((group, agent), home.ledger.members[agent]))
-        broker.store(GROUPS.set((group,), home.group))
+            self._keep_member(home, agent)
+        self.broker.store(GROUPS.set((home.group.group,), home.group))
+
+    def _keep_member(self, home: HomeGroup, agent: str) -> None:
+        """Keep what is known of an agent; that it was ordered to end is published first."""
+        order = home.untold.pop(agent, None)
+        if order is not None:
+            self._publish(home, order)
+        self.broker.store(MEMBERS.set((home.group.group, agent), home.ledger.members[agent]))
+
+    # What follows
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something is still to follow from what has happened."""
+        return bool(self._line)
+
+    def _begin_work(self) -> None:
+        """Do what follows: a step of it now, and the rest in turn with other work of the node."""
+        if self._is_working:
+            return
+        self.work()
+        if self._line and not self._is_in_line:
+            self._is_in_line = True
+            self.broker.background.add(self._work_off())
+
+    def _work_off(self) -> Steps[None]:
+        try:
+            while self._line:
+                self.work()
+                yield
+        finally:
+            self._is_in_line = False
+
+    def work(self) -> None:
+        """Do a step of what follows."""
+        self._is_working = True
+        try:
+            for _ in range(min(AT_ONCE, len(self._line))):
+                self._follow(*self._line.popleft())
+        finally:
+            self._is_working = False
 
     def _follow(self, home: HomeGroup, event: AnyHappening) -> None:
         if isinstance(event, Ordered):
+            if event.agent in home.untold:
+                self._keep_member(home, event.agent)
             self._ordered(home, home.ledger.members[event.agent], event.reason)
         elif isinstance(event, Ended):
             key = home.group.group, event.agent
@@ -212,14 +286,16 @@ class GroupHomes:
             self._closed(home)
 
     def _ordered(self, home: HomeGroup, member: AgentRecord, reason: Reason) -> None:
-        if member.state == "ending":
-            home.orders[member.agent] = home.version
+        if member.state != "ending":
+            return
+        self._report(home, True)
+        home.orders[member.agent] = home.version
         below = self.group_of(home, member)
         if below is not None:
             self.took(below, below.ledger.end(reason, self.now_us))
-        elif member.is_at_rest and member.state == "ending":  # it does nothing, and is refused on arrival
+        elif member.is_at_rest:  # it does nothing, and is refused on arrival
             self.took(home, home.ledger.leave(member, reason, self.now_us))
-        elif member.state == "ending":
+        else:
             self._force(home, member.agent)
 
     def _force(self, home: HomeGroup, agent: str) -> None:
@@ -247,7 +323,9 @@ class GroupHomes:
         self.leases.forget((group.group, ""))
         self.ended[group.group] = None
         while len(self.ended) > KEPT_MAX:
-            self._forget(next(iter(self.ended)))
+            oldest = next(iter(self.ended))
+            del self.ended[oldest]
+            self.broker.background.add(self._forget(oldest))
         above = self.groups.get(group.parent_group)
         member = None if above is None else above.ledger.members.get(group.parent)
         if above is not None and member is not None and member.state != "ended":
@@ -257,18 +335,31 @@ class GroupHomes:
         """End the member that a group has been of another one, with its results and its money."""
         group, totals, now_us = home.group, home.ledger.totals, self.now_us
         if group.reason == "condition" and not member.is_done:
-            done = [one for one in home.ledger.members.values() if one.is_done]
-            results = msgspec.json.encode({one.name: msgspec.Raw(one.result or b"null") for one in done})
-            if len(results) > RESULT_SIZE_MAX:  # they are in the group itself, and in the log
-                results = msgspec.json.encode({"results": len(done)})
+            results = _joined([one for one in home.ledger.members.values() if one.is_done])
             self.took(above, above.ledger.result(member, results, False, now_us))
         self.took(above, above.ledger.settle(member, totals.spent, totals.written_off, now_us))
         reason: Reason = "done" if group.reason == "condition" else group.reason or "error"
         self.took(above, above.ledger.leave(member, reason, now_us, group.problem))
 
-    def _forget(self, group: str) -> None:
-        del self.ended[group]
-        home = self.groups.pop(group)
+    def _forget(self, group: str) -> Steps[None]:
+        home = self.groups[group]
         for agent in home.ledger.members:
             self.broker.store(MEMBERS.drop((group, agent)))
+            yield
         self.broker.store(GROUPS.drop((group,)))
+        self._members.pop((home.group.parent_group, home.group.parent), None)
+        del self.groups[group]
+
+
+def _agent_of(event: AnyHappening) -> str:
+    """Return the agent that something has happened to, or nothing."""
+    return getattr(event, "agent", "")
+
+
+def _joined(members: list[AgentRecord]) -> bytes:
+    """Return the results of members as one; how many there are, if that would be too long."""
+    if sum(len(one.result or b"") for one in members) <= RESULT_SIZE_MAX:
+        results = msgspec.json.encode({one.name: msgspec.Raw(one.result or b"null") for one in members})
+        if len(results) <= RESULT_SIZE_MAX:
+            return results
+    return msgspec.json.encode({"results": len(members)})  # they are in the group itself, and in the log

@@ -96,33 +96,33 @@ class LeaseWatch:
         return self._heard.get(key, 0.0) + member.lease_s
 
     def _wake(self, now: float) -> None:
-        """End the agents whose leases have ended."""
+        """End the agent whose lease has ended; if there are more, the alarm goes off again at once."""
         late_s = now - self._leases.wake_at
-        for group, agent in list(self._leases.ended(now)):
-            home = self._homes.groups.get(group)
-            if home is not None and not agent:
-                self._look_after(home)
-                continue
-            member = None if home is None else home.ledger.members.get(agent)
-            if home is None or member is None or member.state == "ended":
-                continue
-            if late_s > STALL_S:
-                self._heard[group, agent] = now - member.lease_s + renewal_s(member.lease_s)
-                self._leases.watch((group, agent))
-                continue
-            self._lose(home, member)
+        for group, agent in self._leases.ended(now, most=1):
+            self._has_ended(group, agent, late_s)
         self._set_alarm()
 
-    def _lose(self, home: HomeGroup, member: AgentRecord) -> None:
-        homes = self._homes
+    def _has_ended(self, group: str, agent: str, late_s: float) -> None:
+        home = self._homes.groups.get(group)
+        if home is not None and not agent:
+            self._look_after(home)
+            return
+        member = None if home is None else home.ledger.members.get(agent)
+        if home is None or member is None or member.state == "ended":
+            return
+        if late_s > STALL_S:
+            self._heard[group, agent] = self._broker.now - member.lease_s + renewal_s(member.lease_s)
+            self._leases.watch((group, agent))
+            return
         problem = "its lease has ended"
-        homes.took(home, home.ledger.leave(member, "orphan", homes.now_us, problem, lost=True))
+        happened = home.ledger.leave(member, "orphan", self._homes.now_us, problem, lost=True)
+        self._homes.took(home, happened)
 
     def _look_after(self, home: HomeGroup) -> None:
         """End a group that nobody cares for, and in which nobody runs."""
         if home.group.phase != "open":
             return
-        if home.ledger.running:
+        if home.ledger.running_count:
             self.care(home)
             self._leases.watch((home.group.group, ""))
         else:

@@ -1,4 +1,4 @@
-"""The ledger of a group: its members, their lives, results, ends and money, as a fold over its events.
+"""The ledger of a group: what is decided about its members, their lives, results, ends and money.
 
     ledger = GroupLedger.opened(Opened(…))
     happened = ledger.enter("hotel", …)     a decision: checked, then what happened, which is applied already
@@ -19,13 +19,12 @@ A new life of a member that was lost, entered under the same name and cookie, is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
 from typing import Any, cast
 
 import msgspec
 
-from tidings.agents.amounts import Account, Amounts, total
-from tidings.agents.conditions import Facts, Outcome
+from tidings.agents.amounts import Amounts
 from tidings.agents.events import (
     AgentKind,
     AnyHappening,
@@ -37,7 +36,6 @@ from tidings.agents.events import (
     Granted,
     Low,
     Noted,
-    Opened,
     Ordered,
     Placed,
     Reason,
@@ -47,7 +45,8 @@ from tidings.agents.events import (
     Spent,
     WrittenOff,
 )
-from tidings.agents.records import AgentRecord, GroupRecord, Totals, digest
+from tidings.agents.group_state import GroupState
+from tidings.agents.records import AgentRecord, digest
 from tidings.errors import AgentError, GroupEnded, LifeEnded
 
 MEMBERS_MAX = 10_000
@@ -56,101 +55,11 @@ RESULT_SIZE_MAX = 32 << 10
 """Bytes of a result."""
 
 
-class GroupLedger:
-    """A group and its members.
+class GroupLedger(GroupState):
+    """A group and its members, of which is decided.
 
     Decisions return what has happened, in order; refusals raise, and change nothing.
     """
-
-    def __init__(self, group: GroupRecord, members: Iterable[AgentRecord] = ()) -> None:
-        self.group = group
-        self.members = {one.agent: one for one in members}
-        self._running = {one.agent: one for one in self.members.values() if one.state != "ended"}
-
-    @classmethod
-    def opened(cls, event: Opened) -> GroupLedger:
-        """A new group."""
-        group = GroupRecord(
-            group=event.group,
-            name=event.name,
-            user=event.user,
-            condition=event.condition,
-            grace_s=event.grace_s,
-            opened_us=event.at_us,
-            until_us=event.until_us,
-            rates=event.rates,
-            step_rates=event.step_rates,
-            soft=event.soft,
-            parent_group=event.parent_group,
-            parent=event.parent,
-        )
-        group.account.fund(event.budget)
-        return cls(group)
-
-    @classmethod
-    def replay(cls, events: Iterable[AnyHappening]) -> GroupLedger:
-        """The state after these events, of which the first opens the group."""
-        first, *others = events
-        assert isinstance(first, Opened), "a group begins by being opened"
-        ledger = cls.opened(first)
-        for event in others:
-            ledger.apply(event)
-        return ledger
-
-    # What is asked of it
-
-    def find(self, agent: str) -> AgentRecord:
-        """Return a member by its id; AgentError if there is none."""
-        found = self.members.get(agent)
-        if found is None:
-            raise AgentError(agent, f"there is no such agent in group {self.group.name!r}")
-        return found
-
-    def living(self, agent: str, life: int, cookie: str, user: str | None = None) -> AgentRecord:
-        """Return a member that this life may speak for; LifeEnded if it is over, or not that one's."""
-        found = self.find(agent)
-        if found.cookie != digest(cookie) or (user is not None and found.user != user):
-            raise LifeEnded(agent, "this is not the agent's own cookie")
-        if found.life != life:
-            raise LifeEnded(agent, f"life {life} is over; the agent has life {found.life}")
-        if found.state == "ended":
-            raise LifeEnded(agent, f"it has ended: {found.reason}")
-        return found
-
-    @property
-    def facts(self) -> Facts:
-        """What the condition sees."""
-        outcomes: dict[str, list[Outcome]] = {}
-        for one in self.members.values():
-            outcomes.setdefault(one.name, []).append(one.outcome)
-        return Facts(outcomes, self.group.is_sealed, self.group.counts)
-
-    @property
-    def running(self) -> list[AgentRecord]:
-        """The members that have not ended, those that were entered first first."""
-        return list(self._running.values())
-
-    def children(self, agent: str) -> list[AgentRecord]:
-        """The members below one, at whatever depth, that have not ended."""
-        below, found = {agent}, []
-        for one in self.members.values():  # parents are entered before their children
-            if one.parent in below:
-                below.add(one.agent)
-                if one.state != "ended":
-                    found.append(one)
-        return found
-
-    @property
-    def totals(self) -> Totals:
-        """The money of the whole group."""
-        accounts = [self.group.account, *(one.account for one in self.members.values())]
-        return Totals(
-            dict(self.group.account.given),
-            total(one.spent for one in accounts),
-            dict(self.group.account.refunded),
-            total(one.held for one in accounts),
-            total(one.written_off for one in accounts),
-        )
 
     # Members begin
 
@@ -174,7 +83,7 @@ class GroupLedger:
         share = share or {}
         if parent and self.find(parent).state != "running":
             raise LifeEnded(self._named(parent), "it ends, and starts nobody any more")
-        self._account(parent).check(share, self._named(parent))
+        self.account(parent).check(share, self._named(parent))
         number = self.group.agents + 1
         agent = f"{self.group.group}.{number}"
         place: dict[str, Any] = {"user": user, "cookie": digest(cookie), "where": where}
@@ -304,8 +213,8 @@ class GroupLedger:
         if 0 < ask <= agent.asks:
             return []
         self._check_open()
-        parent = self._living_parent(agent)
-        self._account(parent).check(amounts, self._named(parent))
+        parent = self.living_parent(agent)
+        self.account(parent).check(amounts, self._named(parent))
         return self._decide(now_us, Granted(agent=agent.agent, amounts=amounts, ask=ask, at_us=now_us))
 
     def result(self, agent: AgentRecord, value: bytes, partial: bool, now_us: int) -> list[AnyHappening]:
@@ -366,6 +275,10 @@ class GroupLedger:
             return []
         return self._decide(now_us, Ending(reason=reason, problem=problem, at_us=now_us))
 
+    def go_on_ending(self, now_us: int) -> list[AnyHappening]:
+        """Order those to end whose orders were lost, as the node stopped in the middle of the group's end."""
+        return self._decide(now_us, *self._orders(self.group.reason or "user", now_us))
+
     # How one thing leads to another
 
     def _check_open(self) -> None:
@@ -375,9 +288,9 @@ class GroupLedger:
     def _decide(self, now_us: int, *events: AnyHappening) -> list[AnyHappening]:
         """Apply events, and what follows from them; return all of it."""
         happened: list[AnyHappening] = []
-        line = list(events)
+        line = deque(events)
         while line:
-            event = line.pop(0)
+            event = line.popleft()
             self.apply(event)
             happened.append(event)
             if not line:
@@ -395,16 +308,21 @@ class GroupLedger:
             if verdict == "impossible":
                 return [Ending(reason="error", problem="the condition can't be met any more", at_us=now_us)]
         if isinstance(event, Ending):
-            orders: list[AnyHappening] = [
-                Ordered(agent=one.agent, reason=event.reason, grace_s=group.grace_s, at_us=now_us)
-                for one in self.running
-                if one.state == "running"
-            ]
+            orders = self._orders(event.reason, now_us)
             if orders:
                 return orders
         if group.phase == "ending" and not self._running:
             return [Closed(reason=cast(Reason, group.reason), at_us=now_us)]
         return []
+
+    def _orders(self, reason: Reason, now_us: int) -> list[AnyHappening]:
+        """All running members are ordered to end."""
+        grace_s = self.group.grace_s
+        return [
+            Ordered(agent=one.agent, reason=reason, grace_s=grace_s, at_us=now_us)
+            for one in self._running.values()
+            if one.state == "running"
+        ]
 
     def _limits(self, agent: AgentRecord, event: Spent, now_us: int) -> list[AnyHappening]:
         """What follows from spending: a warning at the soft limit, the end at the hard one."""
@@ -421,99 +339,3 @@ class GroupLedger:
     def _named(self, agent: str) -> str:
         """Return the name of an agent, or of the group."""
         return self.members[agent].name if agent else self.group.name
-
-    def _account(self, agent: str) -> Account:
-        return self.members[agent].account if agent else self.group.account
-
-    def _living_parent(self, agent: AgentRecord) -> str:
-        """The nearest ancestor that has not ended; the group itself, if there is none."""
-        parent = agent.parent
-        while parent and self.members[parent].state == "ended":
-            parent = self.members[parent].parent
-        return parent
-
-    def apply(self, event: AnyHappening) -> None:
-        """Change the state by what has happened; nothing else changes it."""
-        match event:
-            case Entered():
-                self._begin(event)
-            case Rested():
-                agent = self.members[event.agent]
-                agent.where, agent.step, agent.rests_until_us = event.where, event.step, event.until_us
-            case Placed():
-                self.members[event.agent].where = event.where
-            case Spent():
-                agent = self.members[event.agent]
-                agent.account.spend(event.amounts)
-                agent.steps = max(agent.steps, event.step)
-            case WrittenOff():
-                self.members[event.agent].account.lose(event.amounts)
-            case Low():
-                self.members[event.agent].low.append(event.unit)
-            case Granted():
-                agent = self.members[event.agent]
-                self._account(self._living_parent(agent)).pass_on(event.amounts, agent.account)
-                agent.low = [unit for unit in agent.low if unit not in event.amounts]
-                agent.asks = max(agent.asks, event.ask)
-            case Resulted():
-                agent = self.members[event.agent]
-                agent.result, agent.is_done = bytes(event.result), not event.partial
-            case Exempted():
-                self.members[event.agent].is_exempt = True
-            case Ordered():
-                agent = self.members[event.agent]
-                agent.state, agent.reason = "ending", event.reason
-            case Ended():
-                self._finish(event)
-            case _:
-                self._apply_to_group(event)
-
-    def _apply_to_group(self, event: Opened | Sealed | Noted | Ending | Closed) -> None:
-        group = self.group
-        match event:
-            case Sealed():
-                group.is_sealed = True
-            case Noted():
-                group.counts[event.where] = group.counts.get(event.where, 0) + event.times
-            case Ending():
-                group.phase, group.reason, group.problem = "ending", event.reason, event.problem
-            case Closed():
-                group.phase, group.ended_us = "ended", event.at_us
-                group.account.give_back(None)
-            case Opened():
-                raise AssertionError("a group is opened once")
-
-    def _begin(self, event: Entered) -> None:
-        found = self.members.get(event.agent)
-        if found is not None:
-            found.life, found.where = event.life, event.where
-            found.packed, found.rests_until_us = max(found.packed, event.packed), 0
-            found.steps = found.asks = 0  # a new life counts anew; what an earlier one asks for is refused
-            return
-        self.group.agents += 1
-        member = AgentRecord(
-            agent=event.agent,
-            name=event.name,
-            life=event.life,
-            parent=event.parent,
-            user=event.user,
-            cookie=event.cookie,
-            kind=event.kind,
-            where=event.where,
-            lease_s=event.lease_s,
-            entered_us=event.at_us,
-        )
-        if event.kind == "mobile":  # it is on its way to a queue
-            member.rests_until_us = max(1, event.at_us)
-        self._account(event.parent).pass_on(event.share, member.account)
-        self.members[event.agent] = self._running[event.agent] = member
-
-    def _finish(self, event: Ended) -> None:
-        agent = self.members[event.agent]
-        self._running.pop(event.agent, None)
-        agent.state, agent.reason, agent.ended_us = "ended", event.reason, event.at_us
-        agent.is_lost, agent.problem = event.lost, event.problem
-        if event.lost:
-            agent.account.write_off()
-        else:
-            agent.account.give_back(self._account(self._living_parent(agent)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,11 +10,11 @@ from msgspec import structs
 from tidings.agents.arguments import GroupInfo, LeaseTerms
 from tidings.agents.events import Reason
 from tidings.agents.lease_watch import LeaseWatch
-from tidings.agents.records import AgentRecord
-from tidings.agents.views import group_info
+from tidings.agents.views import agent_info, group_info
 from tidings.errors import Refused
 from tidings.protocol.broker import Broker
 from tidings.replies import Deferred, resolved
+from tidings.steps import Steps
 
 if TYPE_CHECKING:
     from tidings.agents.homes import HomeGroup
@@ -27,6 +26,8 @@ NEWS_S = 0.1
 PAGE_SIZE = 2 << 20
 AGENT_SIZE = 1 << 10
 """Bytes of an answer, and of an agent in it without its result."""
+AGENTS_AT_ONCE = 16
+"""Agents that are shown in one step."""
 WATCHES_MAX = 10_000
 """Watches of a node that wait."""
 
@@ -58,8 +59,9 @@ class GroupNews:
         for home in told:
             home.told_at = self._broker.now
             watches, home.watches = home.watches, {}
+            answers = {after: built(self._changed(home, after)) for after in set(watches.values())}
             for watch, after in watches.items():
-                watch.resolve(built(self._changed(home, after)))
+                watch.resolve(answers[after])
 
     def watch(self, home: HomeGroup, after: int) -> Deferred[Any]:
         """Answer when a group has changed since a version, or after a while."""
@@ -90,26 +92,25 @@ class GroupNews:
         members = home.ledger.members
         ordered = [members[one] for one, version in home.orders.items() if version > after]
         orders: dict[str, Reason] = {one.agent: one.reason or "user" for one in ordered}
-        return structs.replace(self.about(home, ()), orders=orders)
+        return structs.replace(self.about(home), orders=orders)
 
-    def about(self, home: HomeGroup, agents: Iterable[AgentRecord]) -> GroupInfo:
-        """Return a group as it is shown, with these of its agents."""
+    def about(self, home: HomeGroup) -> GroupInfo:
+        """Return a group as it is shown, without its agents."""
+        return group_info(home.ledger, home.version)
 
-        def left_s(one: AgentRecord) -> float | None:
-            return self._leases.left_s((home.group.group, one.agent))
-
-        return group_info(home.ledger, home.version, agents, left_s)
-
-    def page(self, home: HomeGroup, first: int = 0) -> GroupInfo:
-        """Return a group as it is shown, with as many of its agents as one answer has room for."""
-        agents: list[AgentRecord] = []
-        room, members = PAGE_SIZE, list(home.ledger.members.values())
-        for one in members[first:]:
+    def page(self, home: HomeGroup, first: int) -> Steps[Any]:
+        """Answer with a group as it is shown, and as many of its agents as one answer has room for."""
+        shown: list[Any] = []
+        room, members = PAGE_SIZE, list(home.ledger.members.values())[first:]
+        for one in members:
             room -= AGENT_SIZE + len(one.result or b"") + len(one.problem)
             if room < 0:
                 break
-            agents.append(one)
-        return structs.replace(self.about(home, agents), more=first + len(agents) < len(members))
+            left_s = self._leases.left_s((home.group.group, one.agent))
+            shown.append(msgspec.to_builtins(agent_info(home.group, one, left_s)))
+            if len(shown) % AGENTS_AT_ONCE == 0:
+                yield
+        return {**built(self.about(home)), "agents": shown, "more": len(shown) < len(members)}
 
 
 def built(info: GroupInfo | LeaseTerms) -> Any:

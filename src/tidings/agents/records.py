@@ -1,14 +1,13 @@
-"""What is kept of a group and of its members, and the sums of its money."""
+"""What is kept of a group and of its members."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from hashlib import sha256
 from typing import Literal
 
 from msgspec import Struct, field
 
-from tidings.agents.amounts import Account, Amounts, total
+from tidings.agents.amounts import Account, Amounts
 from tidings.agents.conditions import AnyCondition, Outcome
 from tidings.agents.events import AgentKind, Reason
 
@@ -87,23 +86,3 @@ class GroupRecord(Struct, kw_only=True):
     counts: dict[str, int] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
     agents: int = 0
-
-
-class Totals(Struct, frozen=True):
-    """The money of a whole group: `given` is the sum of the others."""
-
-    given: Amounts
-    spent: Amounts
-    refunded: Amounts
-    held: Amounts
-    written_off: Amounts
-
-    @property
-    def is_conserved(self) -> bool:
-        """Whether nothing was made or lost."""
-        kinds = self.spent, self.refunded, self.held, self.written_off
-        return _nonzero(self.given) == _nonzero(total(kinds))
-
-
-def _nonzero(amounts: Mapping[str, int]) -> Amounts:
-    return {unit: value for unit, value in amounts.items() if value}

@@ -32,7 +32,7 @@ from tidings.agents.events import (
     Entered,
     Opened,
 )
-from tidings.agents.homes import GroupHomes, HomeGroup
+from tidings.agents.homes import AT_ONCE, GroupHomes, HomeGroup
 from tidings.agents.ledger import GroupLedger
 from tidings.agents.news import built
 from tidings.agents.records import AgentRecord, digest
@@ -46,6 +46,7 @@ from tidings.protocol.arguments import check_readable
 from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.replies import Deferred
+from tidings.steps import Steps
 
 GROUPS_MAX = 10_000
 """Groups of a node that have not ended."""
@@ -103,7 +104,7 @@ class AgentService(Service):
     def status(self) -> dict[str, Any]:
         """Return the number of groups and agents that have not ended."""
         running = [one for one in self._homes.groups.values() if one.group.phase != "ended"]
-        return {"groups": len(running), "agents": sum(len(one.ledger.running) for one in running)}
+        return {"groups": len(running), "agents": sum(one.ledger.running_count for one in running)}
 
     # Groups
 
@@ -111,7 +112,7 @@ class AgentService(Service):
         principal = asked.session.principal
         found = self._homes.groups.get(request.group)
         if found is not None and found.group.user == principal.user and found.group.name == request.name:
-            return built(self._homes.news.page(found))
+            return built(self._homes.news.about(found))
         if found is not None:
             raise Refused("exists", f"there is a group {request.group!r} already")
         check_readable(request.name, "the name of a group")
@@ -123,6 +124,8 @@ class AgentService(Service):
             above, member = self._spoken_for(principal, request.parent, request.parent_cookie)
             if member.kind != "group":
                 raise AgentError(member.name, "only an agent of the kind 'group' stands for a group")
+            if self._homes.group_of(above, member) is not None:
+                raise AgentError(member.name, "it stands for another group already, which has not ended")
             parent_group, budget = above.group.group, dict(member.account.held)
         elif budget:
             check_may(principal, "funded", request.group, request.name)
@@ -149,7 +152,7 @@ class AgentService(Service):
         self._homes.begin(home)
         self._homes.leases.cancel((parent_group, request.parent))  # it lives as long as its group
         self._homes.took(home, [opened])
-        return built(self._homes.news.page(home))
+        return built(self._homes.news.about(home))
 
     def _seal(self, asked: IncomingRequest, request: WhichGroup) -> None:
         home = self._homes.find(request.group)
@@ -280,27 +283,36 @@ class AgentService(Service):
 
     # Ends
 
-    def _stop(self, asked: IncomingRequest, request: StopAgents) -> None:
+    def _stop(self, asked: IncomingRequest, request: StopAgents) -> Steps[None]:
+        """Order agents to end; answered when all orders are kept."""
         home, member = self._homes.sought(request.which)
         check_owner(asked.session.principal, home.group, "stop")
         if member is None:
             self._homes.took(home, home.ledger.end(request.reason, self._homes.now_us))
         else:
             self._homes.took(home, home.ledger.stop(member, request.reason, self._homes.now_us))
+        while self._homes.is_behind:
+            self._homes.work()
+            yield
 
-    def _exempt(self, asked: IncomingRequest, request: StopAgents) -> None:
+    def _exempt(self, asked: IncomingRequest, request: StopAgents) -> Steps[None]:
         """Let an agent live without a lease, as the owner of its group."""
         home, member = self._homes.sought(request.which)
         check_owner(asked.session.principal, home.group, "released")
         for one in home.ledger.running if member is None else [member]:
             self._let_go(home, one)
+            yield
 
-    def _extend(self, asked: IncomingRequest, request: StopAgents) -> int:
+    def _extend(self, asked: IncomingRequest, request: StopAgents) -> Steps[int]:
         """Renew leases, as the owner of the group who still wants its result; how many."""
         home, member = self._homes.sought(request.which)
         check_owner(asked.session.principal, home.group, "renewed")
-        agents = home.ledger.running if member is None else [member]
-        return sum(self._homes.leases.renew((home.group.group, one.agent)) for one in agents)
+        agents, renewed = home.ledger.running if member is None else [member], 0
+        for start in range(0, len(agents), AT_ONCE):
+            some = agents[start : start + AT_ONCE]
+            renewed += sum(self._homes.leases.renew((home.group.group, one.agent)) for one in some)
+            yield
+        return renewed
 
     def _let_go(self, home: HomeGroup, member: AgentRecord) -> None:
         self._homes.leases.cancel((home.group.group, member.agent))
@@ -318,15 +330,19 @@ class AgentService(Service):
         self._homes.leases.care(home)
         return self._homes.news.watch(home, request.after)
 
-    def _show(self, asked: IncomingRequest, request: ShowGroup) -> Any:
+    def _show(self, asked: IncomingRequest, request: ShowGroup) -> Steps[Any]:
         home = self._homes.find(request.group)
         check_sees(asked.session.principal, home.group)
-        return built(self._homes.news.page(home, request.first))
+        return (yield from self._homes.news.page(home, request.first))
 
-    def _list(self, asked: IncomingRequest, _nothing: Nothing) -> list[Any]:
+    def _list(self, asked: IncomingRequest, _nothing: Nothing) -> Steps[list[Any]]:
         """Return the groups that a client may see, without their members."""
-        seen = [one for one in self._homes.groups.values() if sees(asked.session.principal, one.group)]
-        return [built(self._homes.news.about(one, [])) for one in seen]
+        listed = []
+        for home in list(self._homes.groups.values()):
+            if sees(asked.session.principal, home.group):
+                listed.append(built(self._homes.news.about(home)))
+                yield
+        return listed
 
     def _terms(self, home: HomeGroup, member: AgentRecord) -> LeaseTerms:
         return lease_terms(home.group, member, self._homes.now_us)

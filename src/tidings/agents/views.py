@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -22,12 +21,9 @@ TYPE = "agent."
 """How the types of these events begin."""
 _TOLD = ("reason", "problem", "lost", "partial", "unit", "what", "step", "grace_s")
 
-LeftS = Callable[[AgentRecord], float | None]
-"""How long the lease of an agent lasts; None if it has none."""
 
-
-def group_info(ledger: GroupLedger, version: int, agents: Iterable[AgentRecord], left_s: LeftS) -> GroupInfo:
-    """Return a group as it is shown, with some of its agents."""
+def group_info(ledger: GroupLedger, version: int) -> GroupInfo:
+    """Return a group as it is shown, without its agents."""
     group, totals = ledger.group, ledger.totals
     return GroupInfo(
         group=group.group,
@@ -42,7 +38,7 @@ def group_info(ledger: GroupLedger, version: int, agents: Iterable[AgentRecord],
         ended_us=group.ended_us,
         grace_s=group.grace_s,
         parent=group.parent,
-        running=len(ledger.running),
+        running=ledger.running_count,
         members=len(ledger.members),
         version=version,
         given=shown(totals.given),
@@ -50,12 +46,11 @@ def group_info(ledger: GroupLedger, version: int, agents: Iterable[AgentRecord],
         refunded=shown(totals.refunded),
         held=shown(totals.held),
         written_off=shown(totals.written_off),
-        agents=[agent_info(group, one, left_s(one)) for one in agents],
     )
 
 
 def agent_info(group: GroupRecord, one: AgentRecord, left_s: float | None) -> AgentInfo:
-    """Return an agent as it is shown."""
+    """Return an agent as it is shown; its lease lasts so long, if it has one."""
     return AgentInfo(
         agent=one.agent,
         name=one.name,
