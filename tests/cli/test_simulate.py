@@ -46,6 +46,39 @@ def test_a_storm_that_fails_is_told_and_is_the_exit_code(kind: str, monkeypatch:
     assert "seed 7: FAILED" in errors
 
 
+def test_swarms_of_agents_are_told_with_the_costs_of_finding_orphans() -> None:
+    code, out, _ = run("--seed", "3", "--runs", "2", "--agents", "20", kind="agents")
+    lines = out.splitlines()
+    assert code == 0
+    assert [line.split(":")[0] for line in lines[:2]] == ["seed 3", "seed 4"]
+    rows = [line.rsplit(maxsplit=2) for line in lines[3:]]
+    assert rows == [
+        ["active worst", "800", "800"],
+        ["active best", "0", "0"],
+        ["basic", "1,600", "1,600"],
+        ["direct", "836", "836"],
+        ["channel", "80", "80"],
+    ]
+
+
+def test_swarms_as_json_are_reports_and_then_costs() -> None:
+    code, out, _ = run("--seed", "3", "--runs", "1", "--json", kind="agents")
+    report, *costs = [msgspec.json.decode(line) for line in out.splitlines()]
+    assert code == 0
+    assert report["seed"] == 3
+    assert report["orphan_s_max"] <= report["bound_s"]
+    assert all(one["counted"] == one["formula"] for one in costs)
+
+
+def test_a_swarm_that_fails_is_told_with_its_seed_and_the_others_are_run() -> None:
+    code, _, errors = run("--seed", "3", "--runs", "2", "--fault", "never-over", kind="agents")
+    assert code == 1
+    assert [line.split(":")[0:2] for line in errors.splitlines()] == [
+        ["seed 3", " FAILED"],
+        ["seed 4", " FAILED"],
+    ]
+
+
 def test_an_experiment_prints_rows_or_means_and_writes_plots(tmp_path: Path) -> None:
     arguments = (
         "--grid",

@@ -5,10 +5,10 @@ Storms over a node and its clients are in virtual time; a city full of sensors s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,21 +26,35 @@ from tidings.cli.options import (
     options_of,
     with_options,
 )
-from tidings.cli.printing import print_json, print_result, progress_line
+from tidings.cli.printing import (
+    add_row,
+    new_table,
+    print_found,
+    print_json,
+    print_result,
+    progress_line,
+    to_json,
+)
 from tidings.cli.simulate_adhoc import run_adhoc
 from tidings.sensors.city import Load
 from tidings.sensors.link import place_of
 from tidings.sensors.simulation import CityTally, Simulation
 from tidings.simulator import overlay_storm, peer_storm, queue_storm, storm
-from tidings.simulator.agents import AgentFault, detection_costs, swarm
+from tidings.simulator.agent_costs import DetectionCost, detection_costs
+from tidings.simulator.agents import AgentFault, swarm
 from tidings.simulator.city import city
 from tidings.simulator.overlay_costs import overlay_costs
 from tidings.simulator.overlay_pictures import overlay_picture
 from tidings.simulator.overlay_routes import overlay_routes
 from tidings.simulator.overlay_storm import NAMES
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 app = typer.Typer(no_args_is_help=True)
 app.command("adhoc")(run_adhoc)
+HOPS = 2
+"""Links between an agent and the middle of the star for which the costs of finding orphans are counted."""
 DRAWN = 24
 """Nodes in a picture, unless their number is given."""
 
@@ -151,17 +165,25 @@ def run_overlay_storms(
 
 def _run(run: Callable[[int, float], object], first: int, runs: int, duration_s: float, json: bool) -> None:
     """Run storms one after the other, and print what came of each."""
+
+    def show(seed: int) -> None:
+        verdict = run(seed, duration_s)
+        print_result(verdict, f"seed {seed}: {verdict}", json)
+
+    if _count_failed(show, first, runs):
+        raise typer.Exit(1)
+
+
+def _count_failed(run: Callable[[int], None], first: int, runs: int) -> int:
+    """Run something once for each seed; return how many runs failed, which are reported."""
     failed = 0
     for seed in range(first, first + runs):
         try:
-            verdict = run(seed, duration_s)
+            run(seed)
         except AssertionError as error:
             failed += 1
             typer.echo(f"seed {seed}: FAILED: {error}", err=True)
-            continue
-        print_result(verdict, f"seed {seed}: {verdict}", json)
-    if failed:
-        raise typer.Exit(1)
+    return failed
 
 
 @app.command("agents")
@@ -175,16 +197,33 @@ def run_swarms(
 ) -> None:
     """Simulate groups of agents: lost messages, partitions, killed locations; and what finding orphans costs.
 
-    Checked is that no useful agent ends, that no orphan outlives its bound, and that the money adds up.
+    Checked is that no useful agent ends, that no orphan outlives its bound, that agents which can be reached
+    end one delay and grace after their group, and that the money adds up. A run that fails is reported with
+    its seed, and the exit code is 1.
+
+    The costs are links that messages cross in one interval: active detection where nobody has said anything
+    (worst) or all have (best), and leases that are asked for and granted by events (basic), by an event and a
+    message (direct), or by one event for all (channel). Each is counted, and computed by its formula.
     """
-    for number in range(seed, seed + runs):
-        report = swarm(number, agents, locations, fault)
-        ends = ", ".join(f"{count} {reason}" for reason, count in report.ends.items())
-        money = f"{report.spent:g} spent, {report.written_off:g} written off"
-        print_result(report, f"seed {number}: {report.agents} agents: {ends}; {money}", json)
-    for cost in detection_costs(agents, agents * 9 // 10, 2):
-        text = f"{cost.way:13} {cost.counted:10,.0f} links crossed an interval, formula {cost.formula:,.0f}"
-        print_result(cost, text, json)
+    failed = _count_failed(partial(_print_swarm, agents, locations, fault, json), seed, runs)
+    print_found(list(detection_costs(agents, agents * 9 // 10, HOPS)), json, to_json, _cost_table, "")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _print_swarm(agents: int, locations: int, fault: AgentFault, json: bool, seed: int) -> None:
+    report = swarm(seed, agents, locations, fault)
+    ends = ", ".join(f"{count} {reason}" for reason, count in report.ends.items())
+    ended = f"ended {report.ended_s_max:.1f} s after the group, orphans {report.orphan_s_max:.1f} s"
+    money = f"{report.spent:g} spent, {report.written_off:g} written off"
+    print_result(report, f"seed {seed}: {report.agents} agents: {ends}; {ended}; {money}", json)
+
+
+def _cost_table(costs: Sequence[DetectionCost]) -> Table:
+    table = new_table("detection", "counted", "formula", numbers=("counted", "formula"))
+    for cost in costs:
+        add_row(table, cost.way, f"{cost.counted:,.0f}", f"{cost.formula:,.0f}")
+    return table
 
 
 @app.command("city")

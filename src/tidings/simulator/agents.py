@@ -5,8 +5,8 @@ client run. Between them is a network that delays, loses and parts. What is chec
 
 - given = spent + refunded + held + written off, and nothing is negative;
 - nobody useful ends: while the group is open, an agent ends only if its location was killed, or was cut off
-for
-  longer than its lease allows;
+  for longer than its lease allows; also while all agents compute for ten leases without a pause;
+- a location that is not cut off ends its agents one delay + grace after the group has ended;
 - nobody outlives its group by more than the bound: lease + grace after the last answer that its location got;
 - the events of the group are its state.
 
@@ -16,7 +16,7 @@ for
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Literal, get_args
 
@@ -27,50 +27,57 @@ from tidings.agents.amounts import MICRO
 from tidings.agents.conditions import at_least
 from tidings.agents.events import AnyHappening, Entered, Opened, Ordered, Spent
 from tidings.agents.ledger import GroupLedger
-from tidings.agents.orphans import (
-    AliveTimes,
-    DetectionWay,
-    LeaseHolder,
-    NoticeSender,
-    costs,
-    orphan_s_max,
-)
+from tidings.agents.orphans import LeaseHolder, orphan_s_max
 from tidings.agents.records import AgentRecord
-from tidings.errors import AgentError, InternalError
+from tidings.errors import AgentError
 
-AgentFault = Literal["", "never-over", "late-entry", "impatient", "printing-money", "forgotten-event"]
+AgentFault = Literal[
+    "", "never-over", "late-entry", "impatient", "printing-money", "forgotten-event", "forgotten-order"
+]
 FAULTS: tuple[AgentFault, ...] = get_args(AgentFault)
 """Mistakes that can be built in, and are found.
 
 never-over: a location goes on when the lease is used up. late-entry: members are entered when the group has
 ended. impatient: an agent ends when its location can't ask once. printing-money: what is returned stays with
-who returns it. forgotten-event: an event of the group is not written down.
+who returns it. forgotten-event: an event of the group is not written down. forgotten-order: an order to end
+that was lost is not sent again.
 """
 
 LEASE_S, GRACE_S, DELAY_S_MAX = 30.0, 5.0, 2.0
 LOSS = 0.1
 """Part of messages that are lost."""
+CLOSED_AT_S = 400.0
+"""When the group is ended at the latest."""
+STILL_FROM_S, STILL_S = 60.0, 10 * LEASE_S
+"""When, in every third run, all agents compute without a pause, and for how long."""
 STEPS_MAX = 100_000
 
 
 class SwarmReport(Struct, frozen=True):
-    """What came of a run: how many agents, ends by reason, and the longest life of an orphan."""
+    """What came of a run: how many agents, ends by reason, and how long they outlived their group.
+
+    `ended_s_max` is that of agents that could be reached all the time, `orphan_s_max` that of any, since the
+    last answer that its location got; both have a bound.
+    """
 
     seed: int
     agents: int
+    reason: str
     ends: dict[str, int]
     lost: int
+    ended_s_max: float
+    ended_bound_s: float
     orphan_s_max: float
     bound_s: float
     spent: float
     written_off: float
 
 
-class SwarmFailure(InternalError):
+class SwarmFailure(AssertionError):
     """Something that must hold did not; the seed repeats it."""
 
     def __init__(self, seed: int, problem: str) -> None:
-        super().__init__(f"seed {seed}: {problem}")
+        super().__init__(f"{problem} (seed {seed})")
         self.seed = seed
         self.problem = problem
 
@@ -81,6 +88,7 @@ class Located:
     def __init__(self, agent: str, cookie: str, place: int, holder: LeaseHolder, now: float) -> None:
         self.agent, self.cookie, self.place, self.holder = agent, cookie, place, holder
         self.is_alive = True
+        self.is_ending = False
         self.answered_at = now
 
 
@@ -102,14 +110,15 @@ class Swarm:
             group="g",
             name="swarm",
             user="",
-            condition=at_least(max(1, agents // 3)),
+            condition=at_least(max(1, agents // self._chance.choice((3, 20)))),
             grace_s=GRACE_S,
             budget=budget,
         )
         self.ledger = GroupLedger.opened(opened)
         self._events: list[AnyHappening] = [opened]
         self._ended_at: float | None = None
-        self._orphan_s = 0.0
+        self._orphan_s = self._ended_s = 0.0
+        self._is_still = seed % 3 == 0
 
     # Time and network
 
@@ -132,7 +141,7 @@ class Swarm:
             self._at(self._chance.uniform(0.9 * until if number % 3 else 0.0, until), self._enter)
             if number % 5 == 0:
                 self._at(self._chance.uniform(0, 300), self._trouble)
-        self._at(400.0, lambda: self._took(self.ledger.end("time", self._now_us)))
+        self._at(CLOSED_AT_S, lambda: self._took(self.ledger.end("time", self._now_us)))
         steps = 0
         while self._line and steps < STEPS_MAX:
             steps += 1
@@ -171,8 +180,26 @@ class Swarm:
     def _order(self, agent: str) -> None:
         there = self._there.get(agent)
         if there is not None:
-            self._send(there.place, lambda: self._finish(there))
+            self._deliver_order(there)
         self._at(GRACE_S + orphan_s_max(LEASE_S, GRACE_S), lambda: self._lose(agent))
+
+    def _deliver_order(self, there: Located) -> None:
+        """Deliver an order to end, as often as it takes: it is the answer to a watch that is asked again."""
+        if there.place in self._dead:
+            return
+        if not self._reaches(there.place):
+            if self._fault != "forgotten-order":
+                self._at(self._cut[there.place] - self._now, lambda: self._deliver_order(there))
+            return
+
+        def arrive() -> None:
+            if self._reaches(there.place):
+                self._end_within_grace(there)
+            else:
+                self._deliver_order(there)
+
+        if self._fault != "forgotten-order" or self._chance.random() >= LOSS:
+            self._at(self._chance.uniform(0.0, DELAY_S_MAX), arrive)
 
     def _lose(self, agent: str) -> None:
         """The home takes one for lost that has not been heard of."""
@@ -232,7 +259,8 @@ class Swarm:
             return
         if holder.asks(now):
             self._ask(there)
-        if self._chance.random() < 0.1:
+        is_still = self._is_still and STILL_FROM_S <= now < STILL_FROM_S + STILL_S
+        if self._chance.random() < 0.1 and not is_still:
             self._work(there)
         wake_s = max(0.1, min(holder.wake_at - now, LEASE_S)) if holder.wake_at > now else 1.0
         if self._ended_at is None or now < self._ended_at + 10 * LEASE_S:
@@ -275,8 +303,14 @@ class Swarm:
 
         self._send(there.place, works)
 
+    def _end_within_grace(self, there: Located) -> None:
+        """An agent that was ordered to end takes a last step, which is as long as the grace at most."""
+        if there.is_alive and not there.is_ending:
+            there.is_ending = True
+            self._at(self._chance.uniform(0.0, GRACE_S), lambda: self._finish(there))
+
     def _finish(self, there: Located) -> None:
-        """An agent ends at its location, within the grace; the home is told if it can be."""
+        """An agent ends at its location; the home is told if it can be."""
         if not there.is_alive:
             return
         ledger = self.ledger
@@ -287,6 +321,8 @@ class Swarm:
         there.is_alive = False
         if self._ended_at is not None:
             self._orphan_s = max(self._orphan_s, self._now - max(self._ended_at, there.answered_at))
+            if self._cut.get(there.place, 0.0) < self._ended_at:
+                self._ended_s = max(self._ended_s, self._now - self._ended_at)
 
         def left() -> None:
             self._leave(member)
@@ -311,13 +347,19 @@ class Swarm:
             raise SwarmFailure(self._seed, "a member was entered after the end, and was not ordered to end")
 
     def _check_over(self) -> None:
-        bound_s = orphan_s_max(LEASE_S, GRACE_S)
+        bound_s, ended_bound_s = orphan_s_max(LEASE_S, GRACE_S), DELAY_S_MAX + GRACE_S
         for one in self._there.values():
             if one.is_alive:
                 raise SwarmFailure(self._seed, f"{one.agent} runs for ever in a group that has ended")
         if self._orphan_s > bound_s:
             raise SwarmFailure(
                 self._seed, f"an orphan lived for {self._orphan_s:.1f} s, and the bound is {bound_s:g}"
+            )
+        if self._ended_s > ended_bound_s:
+            raise SwarmFailure(
+                self._seed,
+                f"an agent that could be reached ended {self._ended_s:.1f} s after its group,"
+                f" and the bound is {ended_bound_s:g}",
             )
         if self.ledger.group.phase != "ended":
             raise SwarmFailure(self._seed, "the group has not ended")
@@ -335,8 +377,11 @@ class Swarm:
         return SwarmReport(
             seed=self._seed,
             agents=len(self.ledger.members),
+            reason=self.ledger.group.reason or "",
             ends=dict(sorted(ends.items())),
             lost=sum(one.is_lost for one in self.ledger.members.values()),
+            ended_s_max=round(self._ended_s, 3),
+            ended_bound_s=DELAY_S_MAX + GRACE_S,
             orphan_s_max=round(self._orphan_s, 3),
             bound_s=orphan_s_max(LEASE_S, GRACE_S),
             spent=totals.spent.get("usd", 0) / MICRO,
@@ -347,54 +392,3 @@ class Swarm:
 def swarm(seed: int, agents: int = 30, locations: int = 6, fault: AgentFault = "") -> SwarmReport:
     """Run one group; raises SwarmFailure if anything does not hold."""
     return Swarm(seed, agents, locations, fault).run()
-
-
-class DetectionCost(Struct, frozen=True):
-    """The cost of finding orphans in one interval: as it was counted, and by the formula."""
-
-    way: str
-    counted: float
-    formula: float
-
-
-def detection_costs(participants: int, survivors: int, hops: int) -> Iterator[DetectionCost]:
-    """Count what is sent in one interval by each way, in a star whose arms have so many hops.
-
-    An event crosses the whole tree, `participants` × `hops` edges; a message to one crosses `hops`.
-    """
-    event, message = float(participants * hops), float(hops)
-    counts: dict[DetectionWay, tuple[int, int]] = {
-        "active worst": (_notices(participants, is_talkative=False), 0),
-        "active best": (_notices(participants, is_talkative=True), 0),
-        "basic": (2 * _requests(participants, is_shared=False), 0),
-        "direct": (_requests(participants, is_shared=False), survivors),
-        "channel": (2 * _requests(participants, is_shared=True), 0),
-    }
-    for way, (events, messages) in counts.items():
-        formula = costs(way, participants, survivors, event, message)
-        yield DetectionCost(way, events * event + messages * message, formula)
-
-
-def _notices(participants: int, is_talkative: bool) -> int:
-    """How many notices members send in one interval, in which each has said something or nothing."""
-    times = AliveTimes(10.0, 22.0, 2.0)
-    senders = [NoticeSender(times, 0.0) for _ in range(participants)]
-    for one in senders if is_talkative else []:
-        one.said(5.0)
-    return sum(one.wake(times.notice_s) for one in senders)
-
-
-def _requests(participants: int, is_shared: bool) -> int:
-    """How many locations ask in one interval; where a grant serves all, only the first that has to."""
-    chance = random.Random(participants)
-    holders = [LeaseHolder(LEASE_S, chance.random, 0.0) for _ in range(participants)]
-    asked = 0
-    for one in sorted(holders, key=lambda holder: holder.ask_at):
-        now = one.ask_at
-        if now > 2 / 3 * LEASE_S or not one.asks(now):  # it has got a lease by another's request
-            continue
-        asked += 1
-        for other in holders if is_shared else [one]:
-            other.answered("yes", now)
-            other.ask_at = max(other.ask_at, LEASE_S)  # the next interval
-    return asked
