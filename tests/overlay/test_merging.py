@@ -273,7 +273,7 @@ def test_a_filter_that_joins_many_is_compared_with_few(monkeypatch: pytest.Monke
 
 
 def test_runs_that_are_too_long_are_announced_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merging, "_begins_run", lambda _span: False)
+    monkeypatch.setattr(merging, "_begins_run", lambda _span, _again: False)
     assert len(merged(*(f"x = {number}" for number in range(RUN_MAX)))) == 1
     assert len(merged(*(f"x = {number}" for number in range(RUN_MAX + 1)))) == RUN_MAX + 1
 
@@ -285,7 +285,7 @@ def test_filters_whose_merged_text_would_be_too_long_are_announced_one_by_one() 
 
 
 def test_runs_begin_at_the_same_filters_in_each_life_of_a_node() -> None:
-    begins = [number for number in range(100) if merging._begins_run(((1, f"d{number}", 0), ()))]
+    begins = [number for number in range(100) if merging._begins_run(((1, f"d{number}", 0), ()), 0)]
     assert begins == [6, 15, 31, 42, 53, 71, 77, 91, 97]
 
 

@@ -222,6 +222,13 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         Share,
         _about("part of its weight by which a link in use must be undercut before another replaces it"),
     ] = 0.3
+    merge_waste: Annotated[
+        Share,
+        _about(
+            "part of the events from a linked node that may come for nobody, so that filters can be merged "
+            "to fewer; 0: they are merged exactly"
+        ),
+    ] = 0.0
     suspect_s: Annotated[
         Annotated[float, Meta(ge=0, le=600)],
         _about(

@@ -45,6 +45,7 @@ HELP = {
     "compressed_bytes": "Bytes to neighbours over slow links, before and after compression.",
     "answers_dropped": "Answers to inboxes that were dropped on their way between nodes, by reason.",
     "relays_refused": "Events of neighbour nodes that were not taken, by reason.",
+    "relays_wasted": "Events that a neighbour node has sent for nobody, by merged filters that match more.",
     "relays_lost": "Events that neighbour nodes could not send, by reason.",
     "links_up": "Links to neighbour nodes that came up.",
     "weights_disagree": "Times that both ends of a link began to weigh it differently.",

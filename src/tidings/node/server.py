@@ -170,6 +170,7 @@ class Node:
                 weight_delay=self.config.weight_delay,
                 weight_capacity=self.config.weight_capacity,
                 rebuild_threshold=self.config.rebuild_threshold,
+                merge_waste=self.config.merge_waste,
                 suspect_s=self.config.suspect_s,
                 away_s=self.config.away_s,
                 away_bytes=self.config.away_bytes,

@@ -57,6 +57,7 @@ class Announcer:
     """Filters that are announced to one neighbour, by requests for this operation.
 
     `later` calls a function after so many seconds; `report` is called with what a neighbour has refused.
+    `is_coarse`: what is announced may match more than what is wanted.
     """
 
     def __init__(
@@ -64,9 +65,11 @@ class Announcer:
         operation: str,
         later: Callable[[float, Callable[[], None]], None],
         report: Callable[[str], None],
+        is_coarse: bool = False,
     ) -> None:
         self._operation = operation
-        self.covering = CoveringSet()
+        self._is_coarse = is_coarse
+        self.covering = CoveringSet(is_coarse)
         self.state: AnnouncerState = "down"
         self.may_narrow = False
         """Whether all other neighbours' tables are known, so that filters may be taken back."""
@@ -153,7 +156,7 @@ class Announcer:
 
     def clear(self) -> None:
         """Want nothing any more."""
-        self.covering = CoveringSet()
+        self.covering = CoveringSet(self._is_coarse)
         self._prepared.clear()
 
     @property

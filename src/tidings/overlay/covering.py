@@ -11,13 +11,13 @@ A parent of many entries has few children. Two of the same rank and with the sam
 anchor) are compared, and the covered one becomes a child of the other, whose rank grows, as in a binomial
 heap: of n filters `value > x` a root has about log n children, one of which is the next root.
 
-The rules kept: each wanted filter is covered by an announced one, what is announced matches nothing else, and
-a passive one never stands for a demanding one. No root covers another one, as far as `Filter.covers` finds,
-unless comparing them or searching would take too long; a merged filter may cover a root that none of its own
-covers. Of filters that cover each other the one with the shortest text is a root, of several the first in
-order of text, so the result does not depend on the order in which they came. Changes are returned between
-two rounds of operations only: a filter that goes and those which it covered are in the same
-`AnnouncedChanges`, and so are a merged filter and the one in its place.
+The rules kept: each wanted filter is covered by an announced one, what is announced matches nothing else,
+save where merging may waste something, and a passive one never stands for a demanding one. No root covers
+another one, as far as `Filter.covers` finds, unless comparing them or searching would take too long; a merged
+filter may cover a root that none of its own covers. Of filters that cover each other the one with the
+shortest text is a root, of several the first in order of text, so the result does not depend on the order in
+which they came. Changes are returned between two rounds of operations only: a filter that goes and those
+which it covered are in the same `AnnouncedChanges`, and so are a merged filter and the one in its place.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tidings.filters import Filter
 from tidings.filters.normal import Normal
 from tidings.filters.relations import covers_singly, simplify
 from tidings.interest.demand import COMPARED_MAX, MERGED_ALTERNATIVES_MAX, Weight, comparing, weigh
+from tidings.matching import Index
 from tidings.overlay.boxes import Box
 from tidings.overlay.candidates import Candidates, anchor_of
 from tidings.overlay.merging import Merging, Unit
@@ -172,10 +173,11 @@ class CoveringSet:
     """Filters wanted under keys, and those of them that are announced.
 
     `len`, iteration and `digest` describe the announced filters as of the last `take_changes`: what a
-    neighbour has that got every change. A filter that matches nothing is never announced.
+    neighbour has that got every change. A filter that matches nothing is never announced. `is_coarse`: what
+    is announced may match more than what is wanted (`merging.py`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_coarse: bool = False) -> None:
         self._noted: OrderedDict[Hashable, _Noted] = (
             OrderedDict()
         )  # the first is taken quickly, as of no dict
@@ -183,7 +185,7 @@ class CoveringSet:
         self._entries: dict[_Name, _Entry] = {}
         self._roots: dict[bool, Candidates[_Entry]] = {False: Candidates(), True: Candidates()}  # by passive
         self._turned: dict[_Entry, bool] = {}  # roots that are new (True) or none any more, in this round
-        self._merging = Merging()
+        self._merging = Merging(is_coarse)
         self._units: dict[str, tuple[Unit, ...]] = {}  # that are to be announced, by their text
         self._announced: dict[_Name, Announced] = {}
         self._added: dict[_Name, Announced] = {}
@@ -212,7 +214,7 @@ class CoveringSet:
     @property
     def is_due(self) -> bool:
         """Whether steps are left."""
-        return bool(self._noted) or not self._is_between
+        return bool(self._noted) or not self._is_between or self._merging.is_due
 
     @property
     def has_changes(self) -> bool:
@@ -233,6 +235,15 @@ class CoveringSet:
             raise KeyError(key)
         self._noted[key] = None
         self._noted.move_to_end(key)  # behind what was noted to take its place
+
+    @property
+    def coarse(self) -> Index[Unit] | None:
+        """Those of the announced units that match more than what is wanted; None if none may."""
+        return self._merging.coarse
+
+    def sharpen(self, unit: Unit) -> None:
+        """Announce exactly what is wanted in place of such a unit."""
+        self._merging.sharpen(unit)
 
     def take_changes(self) -> AnnouncedChanges:
         """Return what has changed since the last call: nothing while one change is half done."""

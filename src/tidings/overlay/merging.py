@@ -10,8 +10,12 @@ All filters are merged along the first of their attributes, then the results alo
 type comes last. A filter that has several separate pieces of an attribute is not merged along it: so lists
 do not grow from hop to hop. One with several alternatives or very many attributes is not merged at all.
 
-The rules kept: what is announced matches what was wanted, no more and no less; a passive filter is merged
-with passive ones only.
+Where a node may waste something (`is_coarse`), the gaps between merged numbers or times are closed, so that
+the result is one piece and can be merged once more. Such a filter matches more than was wanted: `waste.py`
+measures how much comes of it, and has it taken back to the exact ones.
+
+The rules kept: what is announced matches what was wanted, and no more save in those gaps; a passive filter is
+merged with passive ones only.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from tidings.filters import Filter
 from tidings.filters.constraint import Constraint
 from tidings.filters.intervals import NOTHING, Intervals
 from tidings.filters.normal import Conjunction, Normal
+from tidings.matching import Index
 from tidings.overlay.boxes import BOOLEAN_KIND, End, only_line
 
 RUN_MEAN: Final = 16
@@ -56,11 +61,12 @@ Span = tuple[End, ...]
 class Unit:
     """Filter that is announced as it is or merged with others: a wanted one, or one that was merged."""
 
-    __slots__ = ("_hashes", "_sum", "alternative", "filter", "names", "passive")
+    __slots__ = ("_hashes", "_sum", "alternative", "filter", "names", "passive", "run")
 
     def __init__(self, filter: Filter, normal: Normal, passive: bool) -> None:
         self.filter = filter
         self.passive = passive
+        self.run: _MergedRun | None = None  # of which it is made, if it matches more than the run does
         self.alternative = normal[0]
         self.names: list[str] = []
         self._hashes: dict[str, int] = {}
@@ -71,10 +77,19 @@ class Unit:
             self._hashes = {name: hash((name, one)) for name, one in constraints.items()}
             self._sum = sum(self._hashes.values(), hash(self.alternative.residues))
 
-    def key(self, name: str) -> int:
-        """Return a hash of all but one attribute; others that have the same are alike, or strangers."""
+    def key(self, name: str, again: int) -> int:
+        """Return a hash of all but one attribute; others that have the same are alike, or strangers.
+
+        `again`: how often its attributes were gone through before.
+        """
         rest = self._sum - self._hashes[name]
-        return hash((rest, name, self.passive, len(self._hashes)))
+        return hash((rest, name, self.passive, len(self._hashes), again))
+
+    def places(self, level: int, rounds: int) -> Iterator[tuple[int, int, str]]:
+        """Yield the attributes along which it may be merged, from a level on, with level and round."""
+        for one in range(level, rounds * len(self.names)):
+            again, number = divmod(one, len(self.names))
+            yield one, again, self.names[number]
 
     def is_alike(self, other: Unit, name: str) -> bool:
         """Whether the other differs in nothing but one attribute."""
@@ -95,9 +110,15 @@ class Emitted(NamedTuple):
 
 
 class Merging:
-    """Units by their rows. `add` and `remove` note changes, `settle` yields those of what is announced."""
+    """Units by their rows. `add` and `remove` note changes, `settle` yields those of what is announced.
 
-    def __init__(self) -> None:
+    `is_coarse`: what is announced may match more than what was wanted.
+    """
+
+    def __init__(self, is_coarse: bool = False) -> None:
+        self._rounds = 2 if is_coarse else 1
+        self.coarse: Index[Unit] | None = Index(patient=True) if is_coarse else None
+        """Those of the announced units that match more than what was wanted."""
         self._rows: dict[int, Unit | _Row] = {}  # by the hash of what is common; a unit that is alone
         self._dirty: dict[int, dict[_MergedRun, None]] = {}  # by level, the number of an attribute
         self._emitted: list[Emitted] = []
@@ -115,11 +136,11 @@ class Merging:
 
     def _enter(self, unit: Unit, level: int) -> None:
         """Put a unit into the first row, from a level on, where others are; announce it if there is none."""
-        for following, name in enumerate(unit.names[level:], level):
+        for following, again, name in unit.places(level, self._rounds):
             span = span_of(unit.alternative.constraints[name])
             if not span:
                 continue
-            key = unit.key(name)
+            key = unit.key(name, again)
             row = self._rows.get(key)
             if row is None:
                 self._rows[key] = unit
@@ -131,7 +152,7 @@ class Merging:
                 known = span_of(row.alternative.constraints[name])
                 if known == span:
                     continue
-                row = self._rows[key] = _Row(key, name, following, row, known)
+                row = self._rows[key] = _Row(key, name, following, again, row, known)
             elif row.find(span) is not None or row.is_crowded(span):
                 continue
             self._touch(*row.add(unit, span))
@@ -140,11 +161,11 @@ class Merging:
 
     def _leave(self, unit: Unit, level: int) -> None:
         """Take a unit out of the rows that it is in, from a level on."""
-        for name in unit.names[level:]:
+        for _, again, name in unit.places(level, self._rounds):
             span = span_of(unit.alternative.constraints[name])
             if not span:
                 continue
-            key = unit.key(name)
+            key = unit.key(name, again)
             row = self._rows.get(key)
             if row is unit:
                 del self._rows[key]
@@ -164,7 +185,7 @@ class Merging:
             runs = self._dirty.pop(level)
             fresh: list[Unit] = []
             for run in runs:
-                before, run.outcome = run.outcome, dict.fromkeys(run.merged())
+                before, run.outcome = run.outcome, dict.fromkeys(run.merged(self.coarse is not None))
                 for unit in before:
                     if unit not in run.outcome:
                         self._leave(unit, level + 1)
@@ -176,7 +197,20 @@ class Merging:
             for run in runs:
                 self._tidy(run.row)
         emitted, self._emitted = self._emitted, []
+        if self.coarse is not None:
+            _follow(self.coarse, emitted)
         yield from emitted
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `settle` has something to do."""
+        return bool(self._dirty)
+
+    def sharpen(self, unit: Unit) -> None:
+        """Announce exactly what was wanted, from now on, in place of a unit that matches more."""
+        if unit.run is not None and unit in unit.run.outcome:
+            unit.run.is_exact = True
+            self._touch(unit.run)
 
     def _tidy(self, row: _Row) -> None:
         """Forget a row that is empty, and replace one of a single unit by that."""
@@ -191,36 +225,48 @@ class Merging:
 class _MergedRun:
     """Units that follow each other in a row; `outcome` is what was made of them at last."""
 
-    __slots__ = ("outcome", "row", "units")
+    __slots__ = ("is_exact", "outcome", "row", "units")
 
     def __init__(self, row: _Row) -> None:
         self.row = row
+        self.is_exact = False  # whether too much has come of closing its gaps
         self.units: dict[Span, Unit] = {}
         self.outcome: dict[Unit, None] = {}
 
-    def merged(self) -> list[Unit]:
+    def merged(self, is_coarse: bool) -> list[Unit]:
         """Return one unit in place of all, or these where it would be too large."""
         units = list(self.units.values())
-        if not 1 < len(units) <= RUN_MAX:
+        has_more = any(unit.run is not None for unit in units)  # than was wanted, by merging before
+        if not 1 < len(units) <= RUN_MAX or (has_more and self.is_exact):
             return units
         first, name = units[0].alternative, self.row.name
-        united = _united(sorted(self.units))
+        exact = united = _united(sorted(self.units))
+        if is_coarse and not self.is_exact:
+            united = _without_gaps(united)
+        if self.row.again and not span_of(united):
+            return units
         constraints = first.constraints | {name: united}
         ordered = {one: constraints[one] for one in sorted(constraints, key=lambda one: (one != "type", one))}
         normal = (Conjunction(ordered, first.residues),)
         filter = Filter.from_normal(normal)
-        return [Unit(filter, normal, units[0].passive)] if len(str(filter)) <= TEXT_LENGTH_MAX else units
+        if len(str(filter)) > TEXT_LENGTH_MAX:
+            return units
+        made = Unit(filter, normal, units[0].passive)
+        if has_more or united != exact:
+            made.run = self
+        return [made]
 
 
 class _Row:
     """Units that are alike along one attribute, in runs."""
 
-    __slots__ = ("_runs", "_starts", "example", "key", "level", "name", "size")
+    __slots__ = ("_runs", "_starts", "again", "example", "key", "level", "name", "size")
 
-    def __init__(self, key: int, name: str, level: int, unit: Unit, span: Span) -> None:
+    def __init__(self, key: int, name: str, level: int, again: int, unit: Unit, span: Span) -> None:
         self.key = key
         self.name = name
         self.level = level
+        self.again = again
         self.example = unit
         self.size = 0
         self._starts: list[Span] = [()]  # before all others
@@ -247,7 +293,7 @@ class _Row:
         self.size += 1
         place = self._place(span)
         run = self._runs[place]
-        if not _begins_run(span):
+        if not _begins_run(span, self.again):
             run.units[span] = unit
             return [run]
         made = _MergedRun(self)
@@ -271,9 +317,9 @@ class _Row:
         return [before, run]
 
 
-def _begins_run(span: Span) -> bool:
+def _begins_run(span: Span, again: int) -> bool:
     """Whether a place begins a run: the same in each life of a node, so that its tables stay as they are."""
-    mixed = crc32(repr(span[0]).encode()) * GOLDEN & 0xFFFFFFFF if span else 0
+    mixed = crc32(repr(span[0]).encode(), again) * GOLDEN & 0xFFFFFFFF if span else 0
     return mixed * RUN_MEAN >> 32 == 1
 
 
@@ -311,6 +357,21 @@ def _united(spans: Iterable[Span]) -> Constraint:
         for kind in range(KINDS)
     )
     return Constraint(numbers, strings, times, blobs, booleans)
+
+
+def _without_gaps(constraint: Constraint) -> Constraint:
+    """Return a constraint that admits all numbers and times between those which one admits, too."""
+    numbers, times = constraint.numbers.hull(), constraint.times.hull()
+    return Constraint(numbers, constraint.strings, times, constraint.blobs, constraint.booleans)
+
+
+def _follow(coarse: Index[Unit], emitted: list[Emitted]) -> None:
+    """Keep an index of the announced units that match more than what was wanted."""
+    for unit, is_new in emitted:
+        if is_new and unit.run is not None:
+            coarse.add(unit, unit.filter)
+        elif unit in coarse:
+            coarse.remove(unit)
 
 
 @lru_cache(APART_KEPT)

@@ -186,12 +186,16 @@ class Neighbour:
 
 
 class KnownNeighbours:
-    """All neighbours of a node, by their ids. `refused` is called with what one of them has not taken."""
+    """All neighbours of a node, by their ids. `refused` is called with what one of them has not taken.
 
-    def __init__(self, later: Later, refused: Callable[[str, str], None]) -> None:
+    `is_coarse`: what is wanted from them may be announced in filters that match more.
+    """
+
+    def __init__(self, later: Later, refused: Callable[[str, str], None], is_coarse: bool = False) -> None:
         self._neighbours: dict[str, Neighbour] = {}
         self._later = later
         self._refused = refused
+        self._is_coarse = is_coarse
 
     def __len__(self) -> int:
         return len(self._neighbours)
@@ -208,8 +212,9 @@ class KnownNeighbours:
         found = self._neighbours.get(node)
         if found is None:
             refused = partial(self._refused, node)
-            announcers = (Announcer(one, self._later, refused) for one in ("link.table", "link.offers"))
-            found = self._neighbours[node] = Neighbour(node, name, *announcers)
+            announcer = Announcer("link.table", self._later, refused, self._is_coarse)
+            offerer = Announcer("link.offers", self._later, refused)
+            found = self._neighbours[node] = Neighbour(node, name, announcer, offerer)
         found.name = name or found.name
         return found
 

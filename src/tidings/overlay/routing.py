@@ -38,6 +38,7 @@ from tidings.overlay.settings import OverlaySettings
 from tidings.overlay.spreading import Spreading
 from tidings.overlay.table import TABLE, NeighbourTable, TableEntry
 from tidings.overlay.topology import Topology
+from tidings.overlay.waste import Waste
 from tidings.overlay.wholeness import Wholeness
 from tidings.protocol.arguments import SubscribeRequest, Wanted
 from tidings.protocol.broker import Broker
@@ -83,6 +84,8 @@ class Routing:
         self.on_tree: Callable[[], None] = lambda: None
         """Called when other links are active than before."""
         self._was_waiting = False
+        if settings.merge_waste:
+            broker.relays.meter = Waste(broker, known, settings.merge_waste)
         self._restore()
         self._exorcise()
 

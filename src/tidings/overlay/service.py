@@ -147,7 +147,7 @@ class Overlay(Service):
         rules = settings.reroute_s, rebuilding, coordinating
         self.topology = Topology(*about, settings.leaf, known, "", newest, *rules)
         self.topology.start(broker.now)
-        self.neighbours = KnownNeighbours(self.later, self._refused)
+        self.neighbours = KnownNeighbours(self.later, self._refused, settings.merge_waste > 0)
         known_here = self.neighbours, self.topology, self.numbers
         self.routing = Routing(broker, *known_here, self.later, settings)
         self.routing.new_offers.log = self._log

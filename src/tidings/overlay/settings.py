@@ -21,4 +21,5 @@ class OverlaySettings(Struct, frozen=True, kw_only=True):
     rebuild_threshold: float = 0.3  # part of its weight by which a link in use is undercut to be replaced
     away_s: float = 604_800.0  # for which events are kept for a neighbour that is away
     away_bytes: int = 1 << 30  # of events that are kept for one that is
+    merge_waste: float = 0.0  # part of the events over a link that may come for nobody, for shorter tables
     suspect_s: float = 1.5  # how long a neighbour may be silent before it is suspected; 0: for ever

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from functools import partial
 from itertools import groupby
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidings.event import Batch
 from tidings.event.relayed import Had, RelayedBatch
@@ -23,11 +23,21 @@ from tidings.steps import Steps
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from tidings.exchange import NodeSubscription
     from tidings.protocol.broker import Broker
     from tidings.protocol.session import Session
 
 FIRST = "@"
 """Stands before the id of a first node: by that the ledger knows its numbers."""
+
+
+class RelayMeter(Protocol):
+    """Measures what comes over links."""
+
+    def look(
+        self, link: Hashable, batch: Batch, matches: MatchedRows, granted: NodeSubscription | None
+    ) -> None:
+        """New events have come over a link, and these want them; the rights of its node match them, too."""
 
 
 class Relays:
@@ -36,6 +46,7 @@ class Relays:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._publishing = broker.publishing
+        self.meter: RelayMeter | None = None
         self.restore()
 
     def restore(self) -> None:
@@ -76,6 +87,8 @@ class Relays:
         batch, checked, matches = self._granted(link, session, batch, checked)
         if not len(batch):
             return None
+        if self.meter is not None:
+            self.meter.look(link, batch, matches, session.granted)
         channels = self._publishing.channels_of(batch, checked, matches)
         if channels and self._broker.ordered.concerns(channels):
             self._broker.ordered.relay(link, batch, checked, matches, channels)

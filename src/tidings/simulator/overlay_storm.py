@@ -123,13 +123,20 @@ class OverlayStorm:
 
     So many nodes die in it as `deaths` says, one after the other: each when the repair of the last is over.
     With `subnets` there are coordinators. `declared`: nodes offer what is advertised or published at them,
-    not everything.
+    not everything. `waste`: part of the events over a link that may come for nobody.
     """
 
     def __init__(
-        self, seed: int, nodes: int = 0, deaths: int = 0, subnets: bool = False, declared: bool = False
+        self,
+        seed: int,
+        nodes: int = 0,
+        deaths: int = 0,
+        subnets: bool = False,
+        declared: bool = False,
+        waste: float = 0.0,
     ) -> None:
         self._deaths = deaths
+        self._waste = waste
         self._subnets = subnets
         self._declared = declared
         self.dead: list[str] = []
@@ -182,6 +189,7 @@ class OverlayStorm:
                 weigh_s=weigh_s,
                 subnet=subnet,
                 offers_all=not self._declared,
+                merge_waste=self._waste,
             )
             watch = OverlayWatch(random.choice(TRIMS))
             node = SimulatedNode(
@@ -292,7 +300,7 @@ class OverlayStorm:
 
     def _check_tables(self) -> None:
         """Check that each table is what its neighbour must announce, hop by hop, for all behind it."""
-        if self._declared:
+        if self._declared or self._waste:
             return  # what it must announce depends on what was published where
         for node in self.nodes:
             for neighbour in node.core.overlay:
@@ -406,6 +414,7 @@ def overlay_storm(
     deaths: int = 0,
     subnets: bool = False,
     declared: bool = False,
+    waste: float = 0.0,
 ) -> OverlayVerdict:
     """Run one storm over linked nodes; AssertionError names the broken rule, and the seed that repeats it."""
-    return run_storm(OverlayStorm(seed, nodes, deaths, subnets, declared), duration_s)
+    return run_storm(OverlayStorm(seed, nodes, deaths, subnets, declared, waste), duration_s)
