@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from tidings.agents.events import AgentKind, Reason
-from tidings.agents.orphans import LEASE_S_MAX, LEASE_S_MIN
+from tidings.agents.orphans import LEASE_S_MAX, LEASE_S_MIN, AliveTimes
 from tidings.agents.records import AgentState, GroupPhase
 from tidings.errors import UserError
 from tidings.protocol.arguments import NAME_LENGTH_MAX, Name
@@ -16,6 +16,8 @@ from tidings.protocol.arguments import NAME_LENGTH_MAX, Name
 TIMEOUT_S_MAX = 366 * 86_400.0
 GRACE_S_MAX = 3_600.0
 COOKIE_LENGTH_MAX = 64
+PARTNERS_MAX = 100
+"""Partners that an agent declares."""
 
 Id = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-z0-9][a-z0-9.-]*$")]
 MaybeName = Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]
@@ -35,6 +37,8 @@ class OpenGroup(Struct, frozen=True):
     rates: Any = None
     step_rates: Any = None
     soft: Annotated[float, Meta(ge=0, le=1)] = 0.2
+    alive: AliveTimes | None = None
+    """The times of active detection; without them there is none."""
     parent: MaybeName = ""
     """Agent as which the group is a member of another one; it was entered with the kind `group`."""
     parent_cookie: Annotated[str, Meta(max_length=COOKIE_LENGTH_MAX)] = ""
@@ -79,6 +83,12 @@ class RestAgent(AgentLife, frozen=True, kw_only=True):
 
     rests_s: Annotated[float, Meta(ge=0, le=TIMEOUT_S_MAX)]
     what: MaybeName = ""
+
+
+class DeclarePartners(AgentLife, frozen=True, kw_only=True):
+    """The arguments of `agent.partners`: all of them, by name."""
+
+    partners: Annotated[list[Name], Meta(max_length=PARTNERS_MAX)]
 
 
 class SpendAmounts(AgentLife, frozen=True, kw_only=True):
@@ -135,6 +145,8 @@ class LeaseTerms(Struct, frozen=True):
     orphan_s_max: float
     reason: Reason | None = None
     left_s: float | None = None
+    notice_s: float | None = None
+    """How often its location says that it is alive, if it has said nothing else; None: not at all."""
     budget: dict[str, float] = field(default_factory=dict)
 
 
@@ -161,6 +173,7 @@ class AgentInfo(Struct, frozen=True, kw_only=True):
     lease_left_s: float | None
     rests_until_us: int = 0
     step: str = ""
+    partners: list[str] = []
     done: bool
     result: Any
     given: dict[str, float]

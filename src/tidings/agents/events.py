@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from tidings.agents.amounts import Amounts
 from tidings.agents.conditions import AnyCondition
+from tidings.agents.orphans import AliveTimes
 
 Reason = Literal["done", "condition", "time", "orphan", "budget", "user", "error"]
 """Why an agent or a group has ended.
@@ -44,6 +45,7 @@ class Opened(Happening, frozen=True, tag="opened"):
     rates: Amounts = field(default_factory=dict)
     step_rates: Amounts = field(default_factory=dict)
     soft: float = 0.2
+    alive: AliveTimes | None = None
     parent_group: str = ""
     parent: str = ""
 
@@ -89,6 +91,13 @@ class Placed(Happening, frozen=True, tag="placed"):
 
     agent: str
     where: str
+
+
+class Partnered(Happening, frozen=True, tag="partnered"):
+    """An agent can do its task only with these others, by name; nobody else counts from now on."""
+
+    agent: str
+    partners: list[str]
 
 
 class Spent(Happening, frozen=True, tag="spent"):
@@ -173,6 +182,7 @@ AnyHappening = (
     | Entered
     | Rested
     | Placed
+    | Partnered
     | Spent
     | WrittenOff
     | Low

@@ -24,6 +24,7 @@ from tidings.agents.events import (
     Noted,
     Opened,
     Ordered,
+    Partnered,
     Placed,
     Rested,
     Resulted,
@@ -61,6 +62,7 @@ class GroupState:
             rates=event.rates,
             step_rates=event.step_rates,
             soft=event.soft,
+            alive=event.alive,
             parent_group=event.parent_group,
             parent=event.parent,
         )
@@ -151,6 +153,8 @@ class GroupState:
                 agent.where, agent.step, agent.rests_until_us = event.where, event.step, event.until_us
             case Placed():
                 self.members[event.agent].where = event.where
+            case Partnered():
+                self.members[event.agent].partners = event.partners
             case Spent():
                 agent = self.members[event.agent]
                 agent.account.spend(event.amounts)

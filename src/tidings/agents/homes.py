@@ -22,6 +22,7 @@ from tidings.agents.events import AnyHappening, Closed, Ended, Ending, Entered, 
 from tidings.agents.lease_watch import LeaseWatch
 from tidings.agents.ledger import RESULT_SIZE_MAX, GroupLedger
 from tidings.agents.news import GroupNews
+from tidings.agents.notices import NoticeWatch
 from tidings.agents.records import AgentRecord, GroupRecord
 from tidings.agents.views import TYPE, published, type_of
 from tidings.errors import AgentError, GroupNotFound
@@ -88,6 +89,7 @@ class GroupHomes:
         self.groups: dict[str, HomeGroup] = {}
         self.ended: dict[str, None] = {}  # ids of groups that have ended, the first first
         self.leases = LeaseWatch(self)
+        self.notices = NoticeWatch(self)
         self.news = GroupNews(broker, self.leases)
         self._forcing: dict[LifeKey, Alarm] = {}
         self._members: dict[LifeKey, HomeGroup] = {}  # groups by what they are members as
@@ -136,6 +138,7 @@ class GroupHomes:
             self.ended[group.group] = None
             return
         self.leases.begin_group(home)
+        self.notices.begin_group(home)
         if group.until_us is not None:
             until = self.broker.deadline(group.until_us / 1e6)
             home.timeout = partial(self._time_out, home)
@@ -321,6 +324,7 @@ class GroupHomes:
             self.broker.exchange.unsubscribe(sight)
         home.sights.clear()
         self.leases.forget((group.group, ""))
+        self.notices.end_group(home)
         self.ended[group.group] = None
         while len(self.ended) > KEPT_MAX:
             oldest = next(iter(self.ended))

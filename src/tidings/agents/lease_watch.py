@@ -52,6 +52,7 @@ class LeaseWatch:
             self._heard[key] = max(now, rests_until)
             self._leases.watch(key)
             self._set_alarm()
+            self._homes.notices.hear(key, self._heard[key])
 
     def hear(self, key: LifeKey, rests_s: float = 0.0) -> float:
         """A life was heard of, and rests for so long from now on; how many seconds it has to pay for."""
@@ -59,6 +60,7 @@ class LeaseWatch:
         before, self._paid[key] = self._paid.get(key, now), now
         is_sooner = now + rests_s < self._heard.get(key, now)
         self._heard[key] = now + rests_s
+        self._homes.notices.hear(key, now + rests_s)
         if is_sooner and key in self._leases:
             self._leases.watch(key)
             self._set_alarm()
@@ -78,12 +80,13 @@ class LeaseWatch:
     def cancel(self, key: LifeKey) -> None:
         """Let one live without a lease."""
         self._leases.cancel(key)
+        self._homes.notices.forget(key)
 
     def forget(self, key: LifeKey) -> None:
         """One has ended."""
         self._heard.pop(key, None)
         self._paid.pop(key, None)
-        self._leases.cancel(key)
+        self.cancel(key)
 
     def _end_of(self, key: LifeKey) -> float:
         group, agent = key

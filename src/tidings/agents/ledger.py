@@ -37,6 +37,7 @@ from tidings.agents.events import (
     Low,
     Noted,
     Ordered,
+    Partnered,
     Placed,
     Reason,
     Rested,
@@ -178,6 +179,16 @@ class GroupLedger(GroupState):
     def place(self, agent: AgentRecord, where: str, now_us: int) -> list[AnyHappening]:
         """Note where an agent is."""
         return [] if agent.where == where else self._decide(now_us, Placed(agent=agent.agent, where=where))
+
+    def declare(self, agent: AgentRecord, partners: list[str], now_us: int) -> list[AnyHappening]:
+        """Note the partners of an agent, by name; AgentError if the group could not notice their loss."""
+        if self.group.alive is None:
+            raise AgentError(agent.name, "partners need a group with times for notices: alive=AliveTimes(…)")
+        if agent.name in partners:
+            raise AgentError(agent.name, "it can't be its own partner")
+        if partners == agent.partners:
+            return []
+        return self._decide(now_us, Partnered(agent=agent.agent, partners=partners, at_us=now_us))
 
     def spend(
         self, agent: AgentRecord, amounts: Amounts, what: str, now_us: int, step: int = 0

@@ -3,11 +3,11 @@
 Nobody is judged by its parents: an agent whose parent has gone may be useful still. There are two ways, both
 without I/O here, driven by nodes and by the simulator.
 
-**Active** (`AliveWatch`, `NoticeSender`): each member says that it is alive if it has said nothing for
-`notice_s`. Any event counts. Who has not been heard of for `check_s` is judged an orphan. One that loses k
-notices in a row must not be: the last notice that was heard is up to (k+1) × notice_s old when the next
-arrives, and that one is up to `delay_s` under way. So check_s ≥ (k+1) × notice_s + delay_s, and other
-settings are refused.
+**Active** (`AliveWatch`, `NoticeSender`), in groups that have times for it: each member says that it is alive
+if it has said nothing for `notice_s`. Any event counts. Who has not been heard of for `check_s` is judged an
+orphan. One that loses k notices in a row must not be: the last notice that was heard is up to
+(k+1) × notice_s old when the next arrives, and that one is up to `delay_s` under way. So
+check_s ≥ (k+1) × notice_s + delay_s, and other settings are refused.
 
 **Passive** (`LeaseHolder`): the location lets each agent live for a lease, and asks for more before it ends,
 at a random moment, so that not all ask at once. There are three answers. *yes* renews the lease. *no*, the
@@ -113,12 +113,15 @@ class AliveWatch(Generic[Who]):
         return self._leases.wake_at
 
     def heard(self, who: Who, now: float, where: str = "") -> None:
-        """An event of someone has come, whichever; a restart that was quick enough is one, too."""
-        is_new = who not in self._heard
+        """An event of someone has come, whichever; a restart that was quick enough is one, too.
+
+        One that said that it would rest is heard of when it does not; if it comes back earlier, that counts.
+        """
+        is_sooner = now < self._heard.get(who, inf)
         self._heard[who] = now
         if where:
             self._where[who] = where
-        if is_new:
+        if is_sooner:
             self._leases.watch(who)
 
     def where(self, who: Who) -> str:
@@ -131,9 +134,9 @@ class AliveWatch(Generic[Who]):
         self._where.pop(who, None)
         self._leases.cancel(who)
 
-    def judged(self, now: float) -> Iterator[Who]:
-        """Those that were not heard of for too long, each once."""
-        for who in list(self._leases.ended(now)):
+    def judged(self, now: float, most: float = inf) -> Iterator[Who]:
+        """Those that were not heard of for too long, each once; at most so many are looked at."""
+        for who in list(self._leases.ended(now, most)):
             self.forget(who)
             yield who
 

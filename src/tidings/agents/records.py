@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from tidings.agents.amounts import Account, Amounts
 from tidings.agents.conditions import AnyCondition, Outcome
 from tidings.agents.events import AgentKind, Reason
+from tidings.agents.orphans import AliveTimes
 
 
 def digest(cookie: str) -> str:
@@ -49,6 +50,7 @@ class AgentRecord(Struct, kw_only=True):
     packed: int = 0  # the life by which it was packed last that has arrived: an older copy is refused
     rests_until_us: int = 0  # it rests in a queue; 0: it does not
     step: str = ""  # the step that comes next, or is under way
+    partners: list[str] = field(default_factory=list)  # names of those without whom it can't do its task
 
     @property
     def is_at_rest(self) -> bool:
@@ -76,6 +78,7 @@ class GroupRecord(Struct, kw_only=True):
     rates: Amounts = field(default_factory=dict)
     step_rates: Amounts = field(default_factory=dict)
     soft: float = 0.2
+    alive: AliveTimes | None = None
     parent_group: str = ""
     parent: str = ""
     phase: GroupPhase = "open"

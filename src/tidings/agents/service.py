@@ -14,6 +14,7 @@ import msgspec
 from tidings.agents.amounts import amounts_of
 from tidings.agents.arguments import (
     AgentLife,
+    DeclarePartners,
     EnterAgent,
     GiveResult,
     LeaseTerms,
@@ -72,6 +73,7 @@ class AgentService(Service):
             "agent.arrive": (AgentLife, self._arrive),
             "agent.rest": (RestAgent, self._rest),
             "agent.renew": (AgentLife, self._renew),
+            "agent.partners": (DeclarePartners, self._partners),
             "agent.spend": (SpendAmounts, self._spend),
             "agent.more": (SpendAmounts, self._more),
             "agent.result": (GiveResult, self._result),
@@ -116,6 +118,8 @@ class AgentService(Service):
         if found is not None:
             raise Refused("exists", f"there is a group {request.group!r} already")
         check_readable(request.name, "the name of a group")
+        if request.alive is not None:
+            request.alive.check()
         if len(self._homes.groups) - len(self._homes.ended) >= GROUPS_MAX:
             raise Refused("limit", f"a node has at most {GROUPS_MAX} groups")
         budget, parent_group = amounts_of(request.budget), ""
@@ -144,6 +148,7 @@ class AgentService(Service):
             rates=amounts_of(request.rates, "rates"),
             step_rates=amounts_of(request.step_rates, "step_rates"),
             soft=request.soft,
+            alive=request.alive,
             parent_group=parent_group,
             parent=request.parent,
             at_us=now_us,
@@ -218,6 +223,13 @@ class AgentService(Service):
 
     def _renew(self, asked: IncomingRequest, request: AgentLife) -> Any:
         home, member = self._own(asked, request)
+        self._homes.notices.tell(home, member)
+        return built(self._terms(home, member))
+
+    def _partners(self, asked: IncomingRequest, request: DeclarePartners) -> Any:
+        home, member = self._own(asked, request)
+        self._homes.took(home, home.ledger.declare(member, request.partners, self._homes.now_us))
+        self._homes.notices.declare(home, member)
         return built(self._terms(home, member))
 
     def _spend(self, asked: IncomingRequest, request: SpendAmounts) -> Any:

@@ -72,6 +72,7 @@ def agent_info(group: GroupRecord, one: AgentRecord, left_s: float | None) -> Ag
         lease_left_s=left_s,
         rests_until_us=one.rests_until_us,
         step=one.step,
+        partners=one.partners,
         done=one.is_done,
         result=None if one.result is None else msgspec.json.decode(one.result),
         given=shown(one.account.given),
@@ -91,6 +92,7 @@ def lease_terms(group: GroupRecord, member: AgentRecord, now_us: int) -> LeaseTe
         grace_s=group.grace_s,
         orphan_s_max=orphan_s_max(member.lease_s, group.grace_s),
         reason=member.reason,
+        notice_s=None if group.alive is None or member.is_exempt else group.alive.notice_s,
         left_s=None if group.until_us is None else max(0.0, (group.until_us - now_us) / 1e6),
         budget=shown(member.account.held),
     )
@@ -110,6 +112,17 @@ def published(ledger: GroupLedger, happening: AnyHappening) -> Event:
     header: dict[str, Any] = {"priority": EXPEDITED} if isinstance(happening, Ordered | Ending) else {}
     body = msgspec.json.encode(happening)
     return Event(type_of(happening), attributes, delivery="persistent", body=body, **header)
+
+
+def alive(group: GroupRecord, member: AgentRecord) -> Event:
+    """Return the event that says that a member is alive, and where."""
+    attributes = {
+        "group": group.group,
+        "group_name": group.name,
+        "agent": member.agent,
+        "where": member.where,
+    }
+    return Event(f"{TYPE}alive", {**attributes, "agent_name": member.name, "life": member.life})
 
 
 def type_of(happening: AnyHappening) -> str:
