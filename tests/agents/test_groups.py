@@ -16,9 +16,10 @@ from effort import patience
 import tidings
 from tidings.agents import all_of, any_of, at_least, seen
 from tidings.agents.arguments import GroupInfo
+from tidings.agents.orphans import AliveTimes
 from tidings.client import Bus
 from tidings.client.agent import Agent
-from tidings.client.agents import new_cookie
+from tidings.client.agents import location, new_cookie
 from tidings.errors import (
     AgentError,
     BudgetExceeded,
@@ -529,3 +530,50 @@ def test_a_group_with_more_results_than_one_answer_holds_is_shown_whole_and_ends
 
     info = run(work())
     assert {(one.reason, one.lost) for one in info.agents} == {("user", False)}
+
+
+def test_a_location_gives_notice_of_an_agent_that_says_nothing() -> None:
+    """The lease would be renewed after 20 s at the earliest."""
+
+    async def work() -> None:
+        times = AliveTimes(notice_s=0.05, check_s=60, delay_s=1)
+        async with (
+            tidings.open() as bus,
+            bus.subscribe("type = 'agent.alive' AND agent_name = 'still'") as notices,
+            bus.group("trip", any_of(), alive=times, lease_s=60) as group,
+        ):
+            still = await group.spawn(forever, name="still")
+            for _ in range(3):
+                notice = await anext(notices)
+                assert (notice["agent"], notice["where"]) == (still.id, location())
+            await group.spawn(answer, 1)
+
+    run(work())
+
+
+def test_an_agent_whose_partner_never_shows_up_ends_as_an_orphan_with_a_last_step() -> None:
+    async def hotel(agent: Agent) -> None:
+        await agent.declare_partners("planner")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await agent.result(agent.stop_reason, partial=True)
+
+    async def work() -> GroupInfo:
+        times = AliveTimes(notice_s=0.05, check_s=0.2, delay_s=0.1)
+        async with tidings.open() as bus, bus.group("trip", alive=times) as group:
+            await group.spawn(hotel)
+        assert group.results == {"hotel": "orphan"}
+        return group.info
+
+    assert reasons(run(work())) == {"hotel": "orphan"}
+
+
+def test_times_that_tolerate_no_loss_are_refused_before_the_group_is_opened() -> None:
+    async def work() -> None:
+        async with tidings.open() as bus:
+            with pytest.raises(UserError, match="check 21 s is too short"):
+                bus.group("trip", alive=AliveTimes(10, 21, 2, 1))
+            assert await bus.groups() == []
+
+    run(work())

@@ -43,7 +43,7 @@ def test_settings_that_do_not_tolerate_what_they_promise_are_refused() -> None:
 
 
 def test_who_speaks_anyway_sends_no_notices() -> None:
-    sender = NoticeSender(TIMES, 0)
+    sender = NoticeSender(TIMES.notice_s, 0)
     assert not sender.wake(9)
     sender.said(9)
     assert not sender.wake(10)

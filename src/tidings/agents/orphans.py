@@ -70,17 +70,16 @@ class AliveTimes(Struct, frozen=True):
 
 
 class NoticeSender:
-    """One member: when it has to say that it is alive."""
+    """One member: when it has to say that it is alive, if it has said nothing else for `notice_s`."""
 
-    def __init__(self, times: AliveTimes, now: float) -> None:
-        times.check()
-        self._times = times
+    def __init__(self, notice_s: float, now: float) -> None:
+        self._notice_s = notice_s
         self._said_at = now
 
     @property
     def wake_at(self) -> float:
         """When it has said nothing for long enough."""
-        return self._said_at + self._times.notice_s
+        return self._said_at + self._notice_s
 
     def said(self, now: float) -> None:
         """It has said something: any event counts."""
@@ -167,9 +166,13 @@ class LeaseHolder:
         """Whether it is time to ask; asked again in a while if no answer comes."""
         if self.is_released or not self.ask_at <= now < self.ends_at:
             return False
-        self._asked_at = now
-        self.ask_at = now + self.lease_s * (1 - ASK_UNTIL) / 2
+        self.ask(now)
         return True
+
+    def ask(self, now: float) -> None:
+        """Note that it asks, also if it does not have to yet."""
+        self._asked_at = now
+        self.ask_at = max(self.ask_at, now + self.lease_s * (1 - ASK_UNTIL) / 2)
 
     def answered(self, answer: LeaseAnswer, now: float) -> bool:
         """Note an answer; whether the agent may go on for now.

@@ -83,6 +83,14 @@ class Agent:
         await self._call("agent.release")
         self._life.holder.release()
 
+    async def declare_partners(self, *names: str) -> None:
+        """Declare those, by name, without whom it can't do its task: nobody else counts from now on.
+
+        If none of that name is heard of for the check of the group, which is opened with `alive`, it ends as
+        an orphan. One that is done, or that restarts within that time, is no loss.
+        """
+        await self._call("agent.partners", partners=list(names))
+
     async def spawn(self, function: AgentFunction, /, *arguments: Any, **options: Any) -> Member:
         """Start an agent below this one, whose budget comes out of this one's; see `AgentGroup.spawn`.
 
@@ -100,7 +108,7 @@ class Agent:
     async def _call(self, operation: str, on_cut: Any = "again", **arguments: Any) -> None:
         reply = await self._group._link.call(operation, {**self._life.arguments, **arguments}, None, on_cut)
         if reply is not None:
-            self._life.terms = read_as(reply, LeaseTerms, "$.agent")
+            self._life.said(read_as(reply, LeaseTerms, "$.agent"))
 
 
 class Member:

@@ -30,6 +30,7 @@ from tidings.agents.arguments import AgentInfo, GroupInfo, LeaseTerms
 from tidings.agents.conditions import Condition, all_of
 from tidings.agents.events import AgentKind, Reason
 from tidings.agents.images import AGENTS, AgentClassInfo, AgentImage, packed
+from tidings.agents.orphans import AliveTimes
 from tidings.client.agent import Agent, AgentFunction, Amount, Member
 from tidings.client.enterable import enterable
 from tidings.client.get import check_time
@@ -299,6 +300,7 @@ class AgentGroup:
         budget: Amount | None = None,
         timeout_s: float | None = None,
         grace_s: float = GRACE_S,
+        alive: AliveTimes | None = None,
         parent: str = "",
     ) -> AgentGroup:
         """Return a group that is a member of this one, to be entered with `async with`.
@@ -307,7 +309,7 @@ class AgentGroup:
         """
         _, life = await self._enter("group", name, budget, None, parent)
         money = {"budget": None, "rates": None, "step_rates": None}
-        limits = {"timeout_s": timeout_s, "grace_s": grace_s, "soft": 0.2, **money}
+        limits = {"timeout_s": timeout_s, "grace_s": grace_s, "soft": 0.2, "alive": alive, **money}
         asked, until = _group_request(name, condition, limits)
         asked |= {"parent": life.terms.agent, "parent_cookie": life.cookie}
         return AgentGroup(self._link, self._renewals, asked, self._lease_s, until)
@@ -472,6 +474,7 @@ class BusGroups(ABC):
         rates: Amount | None = None,
         step_rates: Amount | None = None,
         soft: float = 0.2,
+        alive: AliveTimes | None = None,
     ) -> AgentGroup:
         """Return a new group of agents, to be entered with `async with`.
 
@@ -481,9 +484,10 @@ class BusGroups(ABC):
         each of them pays for a second of existence, and `step_rates` for a step of an agent that moves. Below
         the part `soft` of its budget, an agent's `agent.low` is published. A member that has to end has
         `grace_s` for a last step; one whose location is not heard of for `lease_s` is lost, and one whose
-        location can't ask ends itself.
+        location can't ask ends itself. With `alive` each location also gives notice, one that was not heard
+        of for the check is an orphan, and members may declare partners.
         """
-        limits = {"timeout_s": timeout_s, "grace_s": grace_s, "rates": rates, "soft": soft}
+        limits = {"timeout_s": timeout_s, "grace_s": grace_s, "rates": rates, "soft": soft, "alive": alive}
         money = {"budget": budget, "step_rates": step_rates}
         asked, until = _group_request(name, condition, {**limits, **money})
         return AgentGroup(self._link, self._renewing, asked, lease_s, until)
@@ -550,6 +554,9 @@ def _group_request(
             raise UserError(problem)
         wanted, until = all_of(), wanted
     check_time(limits["timeout_s"])
+    if limits["alive"] is not None:
+        limits["alive"].check()
+        limits["alive"] = msgspec.to_builtins(limits["alive"])
     amounts = {one: dict(limits[one] or {}) for one in ("budget", "rates", "step_rates")}
     about = {"group": secrets.token_hex(6), "name": name, "condition": msgspec.to_builtins(wanted)}
     return {**about, **limits, **amounts}, until

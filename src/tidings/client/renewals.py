@@ -18,7 +18,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tidings.agents.arguments import LeaseTerms
-from tidings.agents.orphans import LeaseAnswer, LeaseHolder
+from tidings.agents.orphans import LeaseAnswer, LeaseHolder, NoticeSender
 from tidings.client.runner import Runner
 from tidings.client.sessions import read_as
 from tidings.errors import AgentError, Disconnected, NoAnswer, TidingsError
@@ -38,14 +38,38 @@ OnOrder = Callable[[str, float], None]
 
 
 class HeldLife:
-    """One life of an agent at this location, and its lease."""
+    """One life of an agent at this location, its lease, and its notices if the group has times for them."""
 
     def __init__(self, terms: LeaseTerms, cookie: str, where: str, on_order: OnOrder) -> None:
         self.terms = terms
         self.cookie = cookie
         self.where = where
         self.on_order = on_order
-        self.holder = LeaseHolder(terms.lease_s, random.random, time.monotonic())
+        now = time.monotonic()
+        self.holder = LeaseHolder(terms.lease_s, random.random, now)
+        self._notices = None if terms.notice_s is None else NoticeSender(terms.notice_s, now)
+
+    @property
+    def wake_at(self) -> float:
+        """When to ask, or to end the agent; never once it is released."""
+        holder, notices = self.holder, self._notices
+        notice_at = inf if notices is None or holder.is_released else notices.wake_at
+        return min(holder.wake_at, notice_at)
+
+    def said(self, terms: LeaseTerms) -> None:
+        """It has done something, and was told its terms: that counts as a notice."""
+        self.terms = terms
+        if self._notices is not None:
+            self._notices.said(time.monotonic())
+
+    def asks(self, now: float) -> bool:
+        """Whether to ask now: it has to, or a notice is due, which asks for more, too."""
+        is_notice_due = self._notices is not None and not self.holder.is_released and self._notices.wake(now)
+        if self.holder.asks(now):
+            return True
+        if is_notice_due:
+            self.holder.ask(now)
+        return is_notice_due
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -147,16 +171,16 @@ class Renewals:
         """Yield the lives for which more has to be asked, and end those whose leases are used up."""
         while self._added:
             life = self._added.popleft()
-            self._due.at(life.holder.wake_at, life)
+            self._due.at(life.wake_at, life)
         for life in self._due.due(now):
             if life not in self._lives:
                 continue
             if life.holder.is_over(now):
                 self._order(life, "orphan")
                 continue
-            if life.holder.asks(now):
+            if life.asks(now):
                 yield life
-            self._due.at(life.holder.wake_at, life)
+            self._due.at(life.wake_at, life)
 
     async def _ask(self, link: Link | None, life: HeldLife) -> None:
         answer: LeaseAnswer = "can't ask"

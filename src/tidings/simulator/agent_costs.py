@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from tidings.agents.orphans import AliveTimes, DetectionWay, LeaseHolder, NoticeSender, costs
+from tidings.agents.orphans import DetectionWay, LeaseHolder, NoticeSender, costs
 from tidings.simulator.agents import LEASE_S
+
+NOTICE_S = 10.0
 
 
 class DetectionCost(Struct, frozen=True):
@@ -39,11 +41,10 @@ def detection_costs(participants: int, survivors: int, hops: int) -> Iterator[De
 
 def _notices(participants: int, is_talkative: bool) -> int:
     """How many notices members send in one interval, in which each has said something or nothing."""
-    times = AliveTimes(10.0, 22.0, 2.0)
-    senders = [NoticeSender(times, 0.0) for _ in range(participants)]
+    senders = [NoticeSender(NOTICE_S, 0.0) for _ in range(participants)]
     for one in senders if is_talkative else []:
-        one.said(5.0)
-    return sum(one.wake(times.notice_s) for one in senders)
+        one.said(NOTICE_S / 2)
+    return sum(one.wake(NOTICE_S) for one in senders)
 
 
 def _requests(participants: int, is_shared: bool) -> int:
