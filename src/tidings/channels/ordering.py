@@ -21,7 +21,6 @@ from msgspec import Struct
 from tidings.channels.causal import (
     CausalOrder,
     CausalState,
-    ChannelArrival,
     Marks,
     OrderVerdict,
     decode_names,
@@ -30,13 +29,13 @@ from tidings.channels.causal import (
     mark_of,
 )
 from tidings.channels.description import ChannelOrder
+from tidings.channels.held import Held, HeldStore, arrival_of, cut
 from tidings.channels.sequencer import Join, LeaveVoters, Sequencer, SequencerMessage, SequencerState
 from tidings.channels.total import TotalOrder
 from tidings.errors import CodecError
 from tidings.event import Batch
-from tidings.event.relayed import FirstNode, OrderedBatch, RelayedBatch, restored
+from tidings.event.relayed import FirstNode, OrderedBatch, RelayedBatch
 from tidings.event.wire import Checked
-from tidings.ids import ForwardedOrigin, Origin
 from tidings.protocol.broker import Broker
 from tidings.protocol.incoming import IncomingStream
 from tidings.replies import Deferred, resolved
@@ -46,8 +45,6 @@ LOOK_S = 0.5
 """How often to look at channels in which something waits."""
 JOIN_S = 1.0
 """After how long the sequencer is asked again to make this node a voter, or not."""
-PART_SIZE_MAX = 48 << 10
-"""Bytes of what is held in one record."""
 
 
 class StoredOrder(Struct, frozen=True, omit_defaults=True):
@@ -58,62 +55,9 @@ class StoredOrder(Struct, frozen=True, omit_defaults=True):
     marks: Marks = {}  # of total order
 
 
-class HeldPart(Struct, frozen=True):
-    """A stored piece of what is held."""
-
-    data: bytes
-
-
-class HeldBatch(Struct, frozen=True, array_like=True):
-    """A batch that is held, as it is stored."""
-
-    raw: bytes
-    system: str | None
-    epoch: int
-    source: str | None
-    provenance: bytes
-    since_us: int
-
-
 ORDERS: RecordKind[tuple[str], StoredOrder] = RecordKind("channel-order", StoredOrder)
-HELD: RecordKind[tuple[str, str, str], HeldPart] = RecordKind("channel-held", HeldPart)
 
-_decode = msgspec.msgpack.Decoder(HeldBatch).decode
 _decode_message = msgspec.msgpack.Decoder(SequencerMessage).decode
-
-
-class Held:
-    """A batch that is held: under which number it is stored, 0 if it is not, and in how many parts.
-
-    `done` is called when members get the last of it.
-    """
-
-    def __init__(
-        self,
-        batch: RelayedBatch,
-        since_us: int,
-        number: int = 0,
-        parts: int = 0,
-        done: Callable[[], None] | None = None,
-        is_reliable: bool | None = None,
-    ) -> None:
-        self.batch = batch
-        self.is_reliable = not batch.first.is_volatile if is_reliable is None else is_reliable
-        self.since_us = since_us
-        self.number = number
-        self.parts = parts
-        self.done = done
-
-
-def _cut(held: Held, last: int) -> tuple[Held | None, Held | None]:
-    """Divide what is held behind a number; the rest is stored, as a whole, until it goes."""
-    numbers = held.batch.numbers
-    count = sum(1 for number in numbers if number <= last)
-    if count in (0, len(numbers)):
-        return (held, None) if count else (None, held)
-    first = Held(held.batch.slice(0, count), held.since_us)
-    held.batch = held.batch.slice(count, len(numbers))
-    return first, held
 
 
 class OrderedChannels(Protocol):
@@ -167,7 +111,7 @@ class Ordering:
         self._flying: deque[tuple[int, list[tuple[str, str, SequencerMessage]]]] = deque()
         self._asked_at: dict[str, float] = {}
         self._is_looking = False
-        self._number = 0
+        self._held = HeldStore(broker)
 
     def restore(self) -> None:
         """Go on with what was stored."""
@@ -177,24 +121,12 @@ class Ordering:
             else:
                 self._begin_causal(channel, stored.causal)
             self._look_later()
-        parts: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
-        for (channel, number, place), part in HELD.known(self._broker.state).items():
-            parts.setdefault((channel, int(number)), []).append((int(place), part.data))
-        for held, pieces in sorted(parts.items(), key=lambda item: item[0][1]):
-            self._number = max(self._number, held[1])
-            self._hold_again(*held, len(pieces), b"".join(data for _, data in sorted(pieces)))
-
-    def _hold_again(self, channel: str, number: int, parts: int, data: bytes) -> None:
-        stored = _decode(data)
-        batch = restored(stored.raw, Origin(), stored.provenance)
-        kind = Origin if batch.first.node == self._broker.node else ForwardedOrigin
-        batch.origin = kind(stored.system, stored.epoch, stored.source)
-        held = Held(batch, stored.since_us, number, parts, is_reliable=True)
-        order, size = self._order(channel), len(stored.raw)
-        if isinstance(order, TotalOrder):
-            order.hold(_arrival(batch), held, size)
-        else:
-            order.hold(_arrival(batch), held, size, self._broker.now)
+        for channel, held in self._held.restored():
+            order, arrival, size = self._order(channel), arrival_of(held.batch), len(held.batch.raw)
+            if isinstance(order, TotalOrder):
+                order.hold(arrival, held, size)
+            else:
+                order.hold(arrival, held, size, self._broker.now)
 
     def _begin_causal(self, channel: str, state: CausalState | None) -> CausalOrder[Held]:
         order: CausalOrder[Held] = CausalOrder(state)
@@ -215,7 +147,7 @@ class Ordering:
             if self._channels.is_persistent(channel):
                 held.batch.after = encode_place(entry)
 
-        order = self._orders[channel] = TotalOrder(sequencer, _cut, place, marks)
+        order = self._orders[channel] = TotalOrder(sequencer, cut, place, marks)
         return order
 
     def _order(self, channel: str) -> CausalOrder[Held] | TotalOrder[Held]:
@@ -271,7 +203,7 @@ class Ordering:
         """Members get events at once; what is sent after them names them in a causal channel."""
         order = self._order(channel)
         if isinstance(order, CausalOrder) and not batch.is_late:
-            order.expedite(_arrival(batch))
+            order.expedite(arrival_of(batch))
             self._changed[channel] = None
 
     def arrived(self, batch: RelayedBatch, channel: str) -> bool:
@@ -282,7 +214,7 @@ class Ordering:
 
     def _take(self, channel: str, order: CausalOrder[Held] | TotalOrder[Held], held: Held) -> bool:
         batch, broker, gaps = held.batch, self._broker, order.gaps
-        arrival, size = _arrival(batch), len(batch.raw)
+        arrival, size = arrival_of(batch), len(batch.raw)
         if isinstance(order, TotalOrder):
             verdict = order.arrive(arrival, held, size)
         else:
@@ -293,7 +225,7 @@ class Ordering:
         if verdict is OrderVerdict.HOLD:
             broker.count("channel_held", len(batch))
             if held.is_reliable:
-                self._store(channel, held)
+                self._held.store(channel, held)
             self._look_later()
         elif verdict is OrderVerdict.DROP:
             broker.count("channel_dropped", len(batch), "order")
@@ -325,7 +257,7 @@ class Ordering:
             self._broker.ordered.release(batch, channel)
 
     def _let_go(self, channel: str, held: Held) -> None:
-        self._unstore(channel, held)
+        self._held.unstore(channel, held)
         if held.done is not None:
             held.done()
 
@@ -502,28 +434,3 @@ class Ordering:
         while self._flying and self._flying[0][0] <= mark:
             for channel, node, message in self._flying.popleft()[1]:
                 self._channels.tell(channel, node, msgspec.msgpack.encode(message))
-
-    def _store(self, channel: str, held: Held) -> None:
-        batch = held.batch
-        origin = batch.origin or Origin()
-        about = origin.system, origin.epoch, origin.source, batch.provenance, held.since_us
-        data = msgspec.msgpack.encode(HeldBatch(batch.raw, *about))
-        pieces = [data[start : start + PART_SIZE_MAX] for start in range(0, len(data), PART_SIZE_MAX)]
-        self._number += 1
-        held.number, held.parts = self._number, len(pieces)
-        for place, piece in enumerate(pieces):
-            self._broker.store(HELD.set((channel, str(held.number), str(place)), HeldPart(piece)))
-
-    def _unstore(self, channel: str, held: Held) -> None:
-        for place in range(held.parts):
-            self._broker.store(HELD.drop((channel, str(held.number), str(place))))
-
-
-def _arrival(batch: RelayedBatch) -> ChannelArrival:
-    """Return what is known of a batch; names that are none count for nothing, as they would hold it."""
-    first = batch.first
-    try:
-        names = decode_names(batch.after)
-    except CodecError:
-        names = {}
-    return ChannelArrival(first.node, first.epoch, first.is_volatile, int(batch.numbers[-1]), names)
