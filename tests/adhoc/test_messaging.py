@@ -120,3 +120,20 @@ def test_a_subscription_that_can_not_be_read_is_refused():
     message = town.hosts["x"].compose(("t",), b"\xc1", destination="subscription:news")
     town.call("t", town.at["t"].accept(message, 0.0))
     assert town.hosts["t"].tallies["refused", "subscription"] == 1
+
+
+def test_what_a_subscriber_has_said_last_holds_in_whatever_order_it_comes():
+    town = _Town("t", "x", "y")
+    topic = town.at["t"].hold_topic("news")
+    for name in "xy":
+        town.meet("t", name)
+        town.call(name, town.at[name].subscribe("news", 0.0, durable=True))
+        town.call(name, town.at[name].unsubscribe("news", 1.0))
+        subscribe, unsubscribe = [one.message for one in town.hosts[name].buffer]
+        order = (subscribe, unsubscribe) if name == "x" else (unsubscribe, subscribe)
+        for message in order:
+            town.call("t", town.at["t"].accept(message, 60.0))
+    assert topic.subscribers == {}
+    town.call("y", town.at["y"].subscribe("news", 100.0, durable=True))
+    town.meet("t", "y", 120.0)
+    assert sorted(topic.subscribers) == ["y"]

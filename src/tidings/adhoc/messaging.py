@@ -156,7 +156,8 @@ class AdhocMessaging:
 
     def _change_here(self, topic: AdhocTopic | None, message: CarriedMessage, now: float) -> None:
         try:
-            is_done = topic is not None and topic.change(message.id.system, read_change(message.raw), now)
+            id, change = message.id, read_change(message.raw)
+            is_done = topic is not None and topic.change(id.system, change, now, (id.epoch, id.counter))
         except CodecError:
             is_done = False
         if not is_done:

@@ -75,10 +75,12 @@ class HeldPlaceRecord(Struct, frozen=True, array_like=True):
 
 
 class SubscriberRecord(Struct, frozen=True, array_like=True):
-    """A subscriber of a topic that is held here."""
+    """A subscriber of a topic that is held here, also one that has ended its subscription."""
 
     durable: bool
     ends: float  # moment of the wall clock
+    stamp: tuple[int, int] = (0, 0)
+    is_ended: bool = False
 
 
 HOST: RecordKind[tuple[str], HostRecord] = RecordKind("adhoc-host", HostRecord)

@@ -45,7 +45,8 @@ class TopicFeeds:
         for (name, host), one in SUBSCRIBERS.known(broker.state).items():
             topic = service.messaging.topics.get(name)
             if topic is not None:
-                topic.restore(host, TopicSubscriber(one.durable, broker.deadline(one.ends, SUBSCRIPTION_S)))
+                ends_at = broker.deadline(one.ends, SUBSCRIPTION_S)
+                topic.restore(host, TopicSubscriber(one.durable, ends_at, one.stamp, one.is_ended))
                 self._stored.setdefault(name, set()).add(host)
             else:
                 broker.store(SUBSCRIBERS.drop((name, host)))
@@ -80,13 +81,14 @@ class TopicFeeds:
 
     def _keep_subscribers(self, topic: AdhocTopic) -> None:
         """Store who has subscribed to a topic that is held here."""
-        stored = self._stored.setdefault(topic.name, set())
-        for host, one in topic.subscribers.items():
+        stored, known = self._stored.setdefault(topic.name, set()), topic.subscribers | topic.ended
+        for host, one in known.items():
             ends = one.ends_at - self._broker.now + self._broker.wall
-            self._broker.store(SUBSCRIBERS.set((topic.name, host), SubscriberRecord(one.durable, ends)))
-        for gone in stored - topic.subscribers.keys():
+            record = SubscriberRecord(one.durable, ends, one.stamp, one.is_ended)
+            self._broker.store(SUBSCRIBERS.set((topic.name, host), record))
+        for gone in stored - known.keys():
             self._broker.store(SUBSCRIBERS.drop((topic.name, gone)))
-        self._stored[topic.name] = set(topic.subscribers)
+        self._stored[topic.name] = set(known)
 
     # This node's part
 
