@@ -1,52 +1,13 @@
 """Queues and topics by name: over a path where there is one, carried otherwise."""
 
 import pytest
-from adhoc.hosts import host, note
-from adhoc.hosts import meet as meet_hosts
+from adhoc.town import Town
 
-from tidings.adhoc.messaging import AdhocMessaging, ForwardMessage
 from tidings.errors import QueueNotFound
 
 
-class _Town:
-    """Hosts with queues and topics, and the paths that there are between them."""
-
-    def __init__(self, *names):
-        self.paths = set()
-        self.hosts = {name: host(name) for name in names}
-        self.at = {
-            name: AdhocMessaging(one, lambda other, name=name: frozenset((name, other)) in self.paths)
-            for name, one in self.hosts.items()
-        }
-        for name, one in self.hosts.items():
-            plain = one.receive
-            one.receive = lambda peer, frame, now, plain=plain, name=name: self._take(
-                name, plain(peer, frame, now), now
-            )
-
-    def _take(self, name, effects, now):
-        return self.do(name, self.at[name].take(effects, now), now)
-
-    def do(self, name, effects, now=0.0):
-        left = []
-        for effect in effects:
-            if isinstance(effect, ForwardMessage):
-                done = self.at[effect.host].accept(effect.message, now)
-                note(self.hosts[effect.host], self.do(effect.host, done, now))
-                note(self.hosts[name], self.hosts[name].acknowledge(effect.message.id, effect.host))
-            else:
-                left.append(effect)
-        return left
-
-    def meet(self, one, other, now=0.0):
-        return meet_hosts(self.hosts[one], self.hosts[other], now)
-
-    def call(self, name, effects, now=0.0):
-        note(self.hosts[name], self.do(name, effects, now))
-
-
 def test_a_message_is_put_over_a_path_or_carried():
-    town = _Town("a", "b", "q")
+    town = Town("a", "b", "q")
     town.at["q"].hold_queue("jobs")
     town.meet("a", "q")
     town.paths.add(frozenset("aq"))
@@ -63,11 +24,11 @@ def test_a_message_is_put_over_a_path_or_carried():
 
 def test_a_queue_that_no_host_is_known_to_hold_is_not_found():
     with pytest.raises(QueueNotFound):
-        _Town("a").at["a"].put("jobs", b"1", 0.0)
+        Town("a").at["a"].put("jobs", b"1", 0.0)
 
 
 def test_a_publication_goes_to_the_holder_and_as_one_message_to_durable_subscribers():
-    town = _Town("a", "c", "t", "x", "y")
+    town = Town("a", "c", "t", "x", "y")
     topic = town.at["t"].hold_topic("news")
     for name in "axy":
         town.meet("t", name)
@@ -86,7 +47,7 @@ def test_a_publication_goes_to_the_holder_and_as_one_message_to_durable_subscrib
 
 
 def test_a_non_durable_subscriber_without_a_path_is_removed():
-    town = _Town("t", "x")
+    town = Town("t", "x")
     topic = town.at["t"].hold_topic("news")
     town.meet("t", "x")
     town.paths.add(frozenset("tx"))
@@ -101,7 +62,7 @@ def test_a_non_durable_subscriber_without_a_path_is_removed():
 
 
 def test_a_durable_subscription_ends_when_it_says_so_and_by_its_lease():
-    town = _Town("t", "x", "y")
+    town = Town("t", "x", "y")
     topic = town.at["t"].hold_topic("news")
     for name in "xy":
         town.meet("t", name)
@@ -115,7 +76,7 @@ def test_a_durable_subscription_ends_when_it_says_so_and_by_its_lease():
 
 
 def test_a_subscription_that_can_not_be_read_is_refused():
-    town = _Town("t", "x")
+    town = Town("t", "x")
     town.at["t"].hold_topic("news")
     message = town.hosts["x"].compose(("t",), b"\xc1", destination="subscription:news")
     town.call("t", town.at["t"].accept(message, 0.0))
@@ -123,7 +84,7 @@ def test_a_subscription_that_can_not_be_read_is_refused():
 
 
 def test_what_a_subscriber_has_said_last_holds_in_whatever_order_it_comes():
-    town = _Town("t", "x", "y")
+    town = Town("t", "x", "y")
     topic = town.at["t"].hold_topic("news")
     for name in "xy":
         town.meet("t", name)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tidings.adhoc.frames import AdhocFrame
+from tidings.adhoc.frames import AdhocFrame, Naming
 from tidings.adhoc.messages import CarriedMessage, MessageId, Replica
 
 Outcome = Literal["delivered", "expired", "undeliverable"]
@@ -48,4 +48,27 @@ class DropReplica(Struct, frozen=True):
     reason: str
 
 
-AdhocEffect = SendFrame | DeliverMessage | ReportOutcome | StoreReplica | DropReplica
+class TakePlace(Struct, frozen=True):
+    """Hold a queue or topic from now on, in place of its holder, who is gone."""
+
+    name: str
+    kind: str
+
+
+class LeavePlace(Struct, frozen=True):
+    """Hold a queue or topic no longer, by this naming: another host does, which gets what is here."""
+
+    name: str
+    kind: str
+    naming: Naming
+    holder: str
+
+
+class StorePlace(Struct, frozen=True):
+    """Store a place, of which other deputies were named: by this host, or by the holder."""
+
+    name: str
+
+
+PlaceEffect = TakePlace | LeavePlace | StorePlace
+AdhocEffect = SendFrame | DeliverMessage | ReportOutcome | StoreReplica | DropReplica | PlaceEffect

@@ -37,11 +37,36 @@ FRAME_MAX = 8 << 20
 CHUNK = 64 << 10
 """Bytes of a message that one frame has at most."""
 
+DEPUTIES_MAX = 8
+"""Hosts that may stand in for the holder of one queue or topic."""
+
+Deputies = Annotated[tuple[HostName, ...], Meta(max_length=DEPUTIES_MAX)]
 Ids = Annotated[tuple[MessageId, ...], Meta(max_length=IDS_MAX)]
 Acknowledgements = Annotated[tuple[Acknowledgement, ...], Meta(max_length=IDS_MAX)]
 Context = Annotated[dict[HostName, Annotated[float, Meta(ge=0)]], Meta(max_length=CONTEXT_MAX)]
 Begun = Annotated[tuple[tuple[MessageId, Annotated[int, Meta(ge=1)]], ...], Meta(max_length=IDS_MAX)]
 """Messages of which a part is here, with its length."""
+
+
+def held(name: str, kind: str, holder: str, epoch: int, number: int, deputies: tuple[str, ...]) -> bytes:
+    """The bytes that the holder of a queue or topic signs."""
+    said = name, kind, holder, epoch, number
+    return msgspec.msgpack.encode((*said, deputies) if deputies else said)
+
+
+class Naming(Struct, frozen=True, array_like=True):
+    """Statement of a holder that these hosts may stand in for it, the first one first."""
+
+    holder: HostName
+    epoch: Number
+    number: Number
+    deputies: Deputies
+    proof: bytes = b""
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """When it was made, in the time of the holder."""
+        return self.epoch, self.number
 
 
 class Announcement(Struct, frozen=True, array_like=True):
@@ -54,11 +79,18 @@ class Announcement(Struct, frozen=True, array_like=True):
     number: Number
     left_s: float
     proof: bytes = b""
+    deputies: Deputies = ()  # who may stand in for the holder
+    naming: Naming | None = None  # by which it stands in itself for another one
 
     @property
     def signed(self) -> bytes:
         """The bytes that the holder signs."""
-        return msgspec.msgpack.encode((self.name, self.kind, self.holder, self.epoch, self.number))
+        return held(self.name, self.kind, self.holder, self.epoch, self.number, self.deputies)
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """When it was made, in the time of the holder."""
+        return self.epoch, self.number
 
 
 Announcements = Annotated[tuple[Announcement, ...], Meta(max_length=ANNOUNCED_MAX)]

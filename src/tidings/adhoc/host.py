@@ -26,7 +26,9 @@ from tidings.adhoc.effects import (
     DeliverMessage,
     DropReplica,
     SendFrame,
+    StorePlace,
     StoreReplica,
+    TakePlace,
 )
 from tidings.adhoc.frames import IDS_MAX, AdhocFrame, Announcement, CopyFrame, NewsFrame
 from tidings.adhoc.meeting import Meeting
@@ -41,12 +43,15 @@ from tidings.adhoc.messages import (
 )
 from tidings.adhoc.partial import PartialMessages
 from tidings.adhoc.proofs import Proofs, Unsigned, acknowledged
-from tidings.adhoc.registry import PlaceRegistry
+from tidings.adhoc.recent_counts import RecentCounts
+from tidings.adhoc.registry import HeldPlace, PlaceRegistry
 from tidings.adhoc.ring import Acknowledgement, AcknowledgementRing
 from tidings.adhoc.seen_ids import SeenIds
 from tidings.adhoc.strategies.base import ReplicationStrategy
 from tidings.ids import Ids
 
+OFTEN_MIN = 2.5
+"""Meetings, of which earlier ones weigh less, from which on a host counts as one that is often met."""
 REJOIN_S = 30.0
 """Hosts that were apart for less are still in the same meeting, as strategies count these."""
 
@@ -89,6 +94,11 @@ class AdhocHost:
         self.registry = (
             PlaceRegistry(self.name, self.proofs, ids.origin.epoch) if registry is None else registry
         )
+        self.registry.choose = self._deputies
+        self.often = RecentCounts()
+        """How often each host was met."""
+        self.may_deputise: Callable[[HeldPlace, str], bool] = lambda _place, _host: True
+        """Whether a host may hold a place of this one when this one is gone."""
         self.awaited = AwaitedMessages()
         self.place: Place | None = None
         self.meetings: dict[str, Meeting] = {}
@@ -114,10 +124,25 @@ class AdhocHost:
         self.ring.expire(now)
         self.partial.expire(now)
         effects += self.awaited.overdue(now)
+        effects += [TakePlace(place.name, place.kind) for place in self.registry.take_over(now)]
         announced = self.registry.due(now)
         if announced:
             self.spread_news((), (), "", effects, announced)
+        effects += [StorePlace(name) for name in self.registry.take_changed()]
         return effects
+
+    def _deputies(self, place: HeldPlace, now: float) -> tuple[str, ...]:
+        """The hosts that are met most often, of those that may hold a place; deputies stay for longer."""
+        weights = {
+            host: weight * (2 if host in place.deputies else 1)
+            for host, weight in self.often.weights(now).items()
+            if weight >= OFTEN_MIN and self.may_deputise(place, host)
+        }
+        return tuple(sorted(weights, key=lambda host: (-weights[host], host))[: place.replicas])
+
+    def next_stamp(self) -> tuple[int, int]:
+        """Return a stamp that is newer than all that this host has sent."""
+        return self._ids.origin.epoch, self._ids.next_counter()
 
     # Sending
 

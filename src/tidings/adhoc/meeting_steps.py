@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING
 
-from tidings.adhoc.effects import AdhocEffect, SendFrame
+from tidings.adhoc.effects import AdhocEffect, LeavePlace, SendFrame, StorePlace
 from tidings.adhoc.frames import (
     AdhocFrame,
     Announcement,
@@ -52,6 +52,7 @@ class MeetingSteps:
         is_first, is_new = host.name < peer, now - host.met_at.get(peer, -inf) > self._rejoin_s
         if is_new:
             host.strategy.meet(peer, now)
+            host.often.add(peer, now)
             host.tallies["meetings", ""] += 1
         self._note_met(peer, now)
         meeting = host.meetings[peer] = Meeting(peer, is_first, is_new, host.strategy.context(now))
@@ -100,6 +101,8 @@ class MeetingSteps:
         """Take announcements, and hand on to the hosts that are here what is new of them."""
         host = self._host
         host.tallies["refused", "announcement"] += host.registry.hear(announced, now)
+        effects += [LeavePlace(*left) for left in host.registry.take_left()]
+        effects += [StorePlace(name) for name in host.registry.take_changed()]
         fresh = host.registry.take_fresh(now)
         if fresh:
             host.spread_news((), (), meeting.peer, effects, fresh)

@@ -4,6 +4,10 @@ A message goes to the host that holds its queue or topic, by the registry. If th
 that host (`has_path`: the middleware looks at the forwarding table, across layers and on purpose), the
 message goes over it; otherwise it is carried. Subscribing is a message to the holder of the topic, and a
 publication goes there too: the holder sends one message with a list of recipients.
+
+The deputies of a topic have *replicas* of it, its list of subscribers. One that stands in goes by that, and
+returns it to the next holder. What still comes to it then is done as before: each publication goes to one
+host, which sends it on, so no subscriber gets it twice.
 """
 
 from __future__ import annotations
@@ -14,15 +18,24 @@ from typing import TypedDict, Unpack
 import msgspec
 from msgspec import Struct
 
-from tidings.adhoc.effects import AdhocEffect, DeliverMessage
+from tidings.adhoc.effects import AdhocEffect, DeliverMessage, LeavePlace, StorePlace, TakePlace
+from tidings.adhoc.frames import Naming
 from tidings.adhoc.host import AdhocHost
 from tidings.adhoc.messages import CarriedMessage
 from tidings.adhoc.registry import HeldPlace
-from tidings.adhoc.topics import SUBSCRIPTION_S, AdhocTopic, SubscriptionChange, read_change
+from tidings.adhoc.topics import (
+    SUBSCRIPTION_S,
+    AdhocTopic,
+    SubscriberState,
+    SubscriptionChange,
+    read_change,
+)
 from tidings.errors import CodecError, QueueNotFound
 
 QUEUE, TOPIC, SUBSCRIPTION, NEWS = "queue:", "topic:", "subscription:", "news:"
 """How destinations begin: a queue, a publication or a subscription at a holder, and what subscribers get."""
+SUBSCRIBERS = "subscribers:"
+"""How the destination begins of what one holder of a topic tells another of its subscribers."""
 
 
 class SendOptions(TypedDict, total=False):
@@ -33,6 +46,13 @@ class SendOptions(TypedDict, total=False):
     priority: int
     reliability: float | None
     size: int | None
+
+
+class SubscriberList(Struct, frozen=True, array_like=True):
+    """Subscribers of a topic, from its holder to a deputy; or back, with the naming of that deputy."""
+
+    states: list[SubscriberState]
+    naming: Naming | None = None
 
 
 class ForwardMessage(Struct, frozen=True):
@@ -51,19 +71,24 @@ class AdhocMessaging:
     def __init__(self, host: AdhocHost, has_path: Callable[[str], bool]) -> None:
         self.host = host
         self.topics: dict[str, AdhocTopic] = {}
+        self.replicas: dict[str, AdhocTopic] = {}
+        """Topics that this host may hold, or has held, in place of another."""
+        self.wants: Callable[[str], bool] = lambda _topic: False
+        """Whether this host itself wants the publications of a topic, should another hold it."""
+        self._namings: dict[str, Naming] = {}  # by which it has held them
         self._has_path = has_path
         self.may_publish: Callable[[CarriedMessage], bool] = lambda _message: True
         """Whether a publication may go to the subscribers of a topic that is held here; called once."""
         self.on_change: Callable[[AdhocTopic], None] = lambda _topic: None
         """Called when the subscribers of a topic may have changed."""
 
-    def hold_queue(self, name: str) -> None:
-        """Have a queue here, best where its main reader is."""
-        self.host.registry.hold(name, "queue")
+    def hold_queue(self, name: str, replicas: int = 0) -> None:
+        """Have a queue here, best where its main reader is, with so many deputies."""
+        self.host.registry.hold(name, "queue", replicas)
 
-    def hold_topic(self, name: str) -> AdhocTopic:
-        """Have a topic here."""
-        self.host.registry.hold(name, "topic")
+    def hold_topic(self, name: str, replicas: int = 0) -> AdhocTopic:
+        """Have a topic here, with so many deputies."""
+        self.host.registry.hold(name, "topic", replicas)
         return self.topics.setdefault(name, AdhocTopic(name))
 
     def put(
@@ -137,16 +162,79 @@ class AdhocMessaging:
         for effect in effects:
             if isinstance(effect, DeliverMessage):
                 done += self._deliver(effect, now)
-            else:
-                done.append(effect)
+                continue
+            done.append(effect)
+            if isinstance(effect, TakePlace) and effect.kind == "topic":
+                self.topics[effect.name] = self.replicas.pop(effect.name, AdhocTopic(effect.name))
+            elif isinstance(effect, LeavePlace) and effect.kind == "topic":
+                done += self._leave(effect, now)
+            elif isinstance(effect, StorePlace):
+                done += self._name_deputies(effect.name, now)
         return done
+
+    # Deputies
+
+    def _name_deputies(self, name: str, now: float) -> list[MessagingEffect]:
+        """Tell the deputies of a topic that is held here who has subscribed; forget replicas of no use."""
+        place, topic = self.host.registry.find(name, now), self.topics.get(name)
+        if name not in self.host.registry.vacancies and name not in self._namings:
+            self.replicas.pop(name, None)
+        if topic is None or place is None or not place.deputies:
+            return []
+        states = topic.states(now)
+        if self.wants(name):
+            states.append(SubscriberState(self.host.name, self.host.next_stamp(), SUBSCRIPTION_S))
+        return self._send_list(name, place.deputies, SubscriberList(states), now)
+
+    def _send_list(
+        self, name: str, to: tuple[str, ...], subscribers: SubscriberList, now: float
+    ) -> list[MessagingEffect]:
+        raw = msgspec.msgpack.encode(subscribers)
+        return self._send(to, SUBSCRIBERS + name, raw, now, None, {"persistent": True})
+
+    def _leave(self, effect: LeavePlace, now: float) -> list[MessagingEffect]:
+        """Return the subscribers of a topic that was held here to its next holder."""
+        topic = self.replicas[effect.name] = self.topics.pop(effect.name)
+        self._namings[effect.name] = effect.naming
+        return self._send_list(
+            effect.name, (effect.holder,), SubscriberList(topic.states(now), effect.naming), now
+        )
+
+    def _hear_of(self, name: str, message: CarriedMessage, now: float) -> list[MessagingEffect]:
+        """Take what another holder knows of the subscribers of a topic."""
+        registry, topic = self.host.registry, self.topics.get(name)
+        try:
+            told = msgspec.msgpack.decode(message.raw, type=SubscriberList)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            told = None
+        vacancy = registry.vacancies.get(name)
+        if told is not None and topic is None and vacancy is not None:
+            if vacancy.naming.holder == message.id.system:
+                topic = self.replicas.setdefault(name, AdhocTopic(name))
+        elif told is None or not self._is_deputy(name, message.id.system, told.naming):
+            topic = None
+        if topic is None or told is None:
+            self.host.tallies["refused", "subscribers"] += 1
+            return []
+        self.host.tallies["refused", "subscription"] += topic.merge(told.states, now)
+        self.on_change(topic)
+        return []
+
+    def _is_deputy(self, name: str, host: str, naming: Naming | None) -> bool:
+        """Whether a host was named as a deputy of a topic, by this host or with it."""
+        if naming is None or host not in naming.deputies:
+            return False
+        is_ours = self.host.name in (naming.holder, *naming.deputies)
+        return is_ours and self.host.registry.has_named(name, "topic", naming)
 
     def _deliver(self, effect: DeliverMessage, now: float) -> list[MessagingEffect]:
         kind, _, name = effect.message.destination.partition(":")
-        topic = self.topics.get(name) if kind + ":" in (TOPIC, SUBSCRIPTION) else None
+        is_held = kind + ":" in (TOPIC, SUBSCRIPTION)
+        topic = (self.topics.get(name) or self.replicas.get(name)) if is_held else None
+        if kind + ":" == SUBSCRIBERS:
+            return self._hear_of(name, effect.message, now)
         if kind + ":" == SUBSCRIPTION:
-            self._change_here(topic, effect.message, now)
-            return []
+            return self._change_here(topic, effect.message, now)
         if kind + ":" == TOPIC:
             if topic is None or not self.may_publish(effect.message):
                 self.host.tallies["refused", "publication"] += 1
@@ -154,16 +242,28 @@ class AdhocMessaging:
             return self._fan_out(topic, effect.message, now)
         return [effect]
 
-    def _change_here(self, topic: AdhocTopic | None, message: CarriedMessage, now: float) -> None:
+    def _change_here(
+        self, topic: AdhocTopic | None, message: CarriedMessage, now: float
+    ) -> list[MessagingEffect]:
+        """Do what a subscriber asks for; the deputies, or the host that holds the topic now, hear of it."""
         try:
             id, change = message.id, read_change(message.raw)
             is_done = topic is not None and topic.change(id.system, change, now, (id.epoch, id.counter))
         except CodecError:
             is_done = False
-        if not is_done:
+        if topic is None or not is_done:
             self.host.tallies["refused", "subscription"] += 1
-        elif topic is not None:
-            self.on_change(topic)
+            return []
+        self.on_change(topic)
+        place = self.host.registry.find(topic.name, now)
+        states = [one for one in topic.states(now) if one.host == message.id.system]
+        if place is None or not states:
+            return []
+        if topic.name in self.topics:
+            to, naming = place.deputies, None
+        else:
+            to, naming = (place.holder,), self._namings.get(topic.name)
+        return self._send_list(topic.name, to, SubscriberList(states, naming), now) if to else []
 
     def _fan_out(self, topic: AdhocTopic, message: CarriedMessage, now: float) -> list[MessagingEffect]:
         """Send a publication to all subscribers: one message for all that are away."""

@@ -4,17 +4,21 @@ Each host has its own, without a server. A holder announces what it holds to eve
 these hand the announcement on: at the beginning of a meeting, and while it lasts what is new. Each entry is a
 lease: if its holder does not renew it, it ends, and the queue counts as unreachable. An entry made by hand
 has no end: it is for hosts that were never met.
+
+A holder may name *deputies*, hosts that it often meets. When its lease has ended, the first of them *stands
+in*: it holds the place, by the naming that the holder has signed, until it hears of the holder again, or of a
+deputy before it (`vacancies.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import inf, isfinite
+from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from tidings.adhoc.frames import ANNOUNCED_MAX, Announcement
+from tidings.adhoc.frames import ANNOUNCED_MAX, Announcement, Naming, held
 from tidings.adhoc.proofs import Proofs
+from tidings.adhoc.vacancies import Vacancies
 from tidings.errors import UserError
 from tidings.timers import Leases, renewal_s
 
@@ -34,9 +38,21 @@ class HeldPlace:
         self.stamp = 0, 0  # epoch of the holder, and a number that grows with each renewal
         self.ends_at = inf
         self.proof = b""
+        self.replicas = 0  # how many deputies it is to have, if it is held here
+        self.deputies: tuple[str, ...] = ()
+        self.naming: Naming | None = None  # by which its holder stands in for another one
 
     def __repr__(self) -> str:
         return f"<HeldPlace {self.kind} {self.name} at {self.holder}>"
+
+
+class LeftPlace(NamedTuple):
+    """A place that this host has held for another, and who holds it now."""
+
+    name: str
+    kind: str
+    naming: Naming
+    holder: str
 
 
 class PlaceRegistry:
@@ -60,11 +76,18 @@ class PlaceRegistry:
         self._leases: Leases[str] = Leases(self._ends_at)
         self._renew_at = inf  # when the announcements of what is held here have a new number
         self._fresh: dict[str, None] = {}  # what was heard of and is not handed on yet
+        self._changed: dict[str, None] = {}  # whose deputies have changed, or that have become vacant
+        self._left: list[LeftPlace] = []
+        self.vacancies = Vacancies(host, renewal_s(lease_s))
+        self.choose: Callable[[HeldPlace, float], tuple[str, ...]] = lambda _place, _now: ()
+        """Returns the deputies for a place that is held here; called when it is renewed."""
+        self.may_stand_in: Callable[[str, str, str], bool] = lambda _name, _kind, _holder: True
+        """Whether this host can stand in for the holder of a place."""
 
     @property
     def wake_at(self) -> float:
-        """When `due` has announcements for the hosts that are here."""
-        return self._renew_at
+        """When `due` has announcements for the hosts that are here, or this host may have to stand in."""
+        return min(self._renew_at, self.vacancies.wake_at)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -76,10 +99,18 @@ class PlaceRegistry:
         place = self._places.get(name)
         return inf if place is None else place.ends_at
 
-    def hold(self, name: str, kind: str = "queue") -> HeldPlace:
-        """Hold a queue or a topic here from now on."""
+    def hold(self, name: str, kind: str = "queue", replicas: int = 0) -> HeldPlace:
+        """Hold a queue or a topic here from now on, with so many deputies."""
         self._renew_at = -inf
-        return self._put(HeldPlace(name, kind, self.host))
+        place = HeldPlace(name, kind, self.host)
+        place.replicas = replicas
+        return self._put(place)
+
+    def stand_in(self, name: str, kind: str, naming: Naming) -> HeldPlace:
+        """Hold a place for the host that has named this one."""
+        place = self.hold(name, kind)
+        place.naming = naming
+        return place
 
     def add(self, name: str, holder: str, kind: str = "queue") -> HeldPlace:
         """Make an entry by hand, for a host that was never met; it has no end."""
@@ -89,12 +120,14 @@ class PlaceRegistry:
         if place.name not in self._places and len(self._places) >= self._places_max:
             raise UserError(f"the registry has {self._places_max} entries; remove one first")
         self._places[place.name] = place
+        self._leases.cancel(place.name)
         return place
 
     def remove(self, name: str) -> None:
         """Forget an entry; one that others announce comes back with the next announcement."""
         self._places.pop(name, None)
         self._leases.cancel(name)
+        self.vacancies.forget(name)
 
     def find(self, name: str, now: float) -> HeldPlace | None:
         """The queue or topic of this name, None if none is known to be reachable."""
@@ -111,6 +144,25 @@ class PlaceRegistry:
         return tuple(
             self._announcement(place, now) for place in self._places.values() if self._is_announced(place)
         )
+
+    def take_over(self, now: float) -> list[HeldPlace]:
+        """Stand in for holders whose leases have ended, where it is the turn of this host."""
+        self._sweep(now)
+        taken = []
+        for name, kind, naming in self.vacancies.due(now):
+            if name not in self._places and self.may_stand_in(name, kind, naming.holder):
+                taken.append(self.stand_in(name, kind, naming))
+        return taken
+
+    def take_left(self) -> list[LeftPlace]:
+        """Return the places that this host has held for another since this was asked last."""
+        left, self._left = self._left, []
+        return left
+
+    def take_changed(self) -> list[str]:
+        """Return the places for which deputies were named since this was asked last, here or elsewhere."""
+        changed, self._changed = self._changed, {}
+        return list(changed)
 
     def due(self, now: float) -> tuple[Announcement, ...]:
         """Announcements that hosts must have which are here since before: of what is held here, renewed."""
@@ -138,14 +190,20 @@ class PlaceRegistry:
         return place.holder == self.host or place.ends_at < inf
 
     def _announcement(self, place: HeldPlace, now: float) -> Announcement:
-        if place.holder != self.host:
-            left_s = place.ends_at - now
-            return Announcement(place.name, place.kind, place.holder, *place.stamp, left_s, place.proof)
-        stamp = self._epoch, self._number(now)
-        made = Announcement(place.name, place.kind, self.host, *stamp, self._lease_s)
-        if stamp != place.stamp:
-            place.stamp, place.proof = stamp, self._proofs.sign(made.signed)
-        return replace(made, proof=place.proof)
+        is_own, stamp = place.holder == self.host, (self._epoch, self._number(now))
+        if is_own and stamp != place.stamp:
+            self._renew(place, stamp, now)
+        left_s = self._lease_s if is_own else place.ends_at - now
+        about = place.name, place.kind, place.holder, *place.stamp
+        return Announcement(*about, left_s, place.proof, place.deputies, place.naming)
+
+    def _renew(self, place: HeldPlace, stamp: tuple[int, int], now: float) -> None:
+        """Sign a place anew, with the deputies that it has from now on."""
+        deputies = self.choose(place, now) if place.replicas else ()
+        if deputies != place.deputies:
+            self._changed[place.name] = None
+        place.stamp, place.deputies = stamp, deputies
+        place.proof = self._proofs.sign(held(place.name, place.kind, self.host, *stamp, deputies))
 
     def hear(self, announcements: Iterable[Announcement], now: float) -> int:
         """Take the announcements of another host; the number of those that were refused."""
@@ -162,19 +220,55 @@ class PlaceRegistry:
         return refused
 
     def _is_newer(self, one: Announcement, known: HeldPlace, now: float) -> bool:
-        """Whether an announcement renews an entry. An entry of this host, or by hand, is not replaced."""
-        if known.ends_at == inf:
+        """Whether an announcement replaces an entry. One of this host, or by hand, is not replaced.
+
+        Where a host stands in for another, that one replaces it by what it has said after the naming, and so
+        does another deputy that was named later, or before it in the same naming.
+        """
+        if known.ends_at <= now:
+            return True
+        if one.holder == known.holder:
+            return known.ends_at < inf and one.stamp > known.stamp
+        is_by_hand = known.ends_at == inf and known.holder != self.host
+        if known.naming is None or is_by_hand:
             return False
-        return known.ends_at <= now or (one.holder == known.holder and (one.epoch, one.number) > known.stamp)
+        if one.holder == known.naming.holder:
+            return one.stamp > known.naming.stamp
+        if one.naming is None or one.naming.holder != known.naming.holder:
+            return False
+        return _precedence(one.naming, one.holder) > _precedence(known.naming, known.holder)
 
     def _is_fine(self, one: Announcement) -> bool:
         is_alive = isfinite(one.left_s) and one.left_s > 0
-        return is_alive and self._proofs.verify(one.holder, one.signed, one.proof)
+        if not is_alive or not self._proofs.verify(one.holder, one.signed, one.proof):
+            return False
+        return one.naming is None or self._is_named(one, one.naming)
+
+    def _is_named(self, one: Announcement, naming: Naming) -> bool:
+        return one.holder in naming.deputies and self.has_named(one.name, one.kind, naming)
+
+    def has_named(self, name: str, kind: str, naming: Naming) -> bool:
+        """Whether the holder of a place has made this naming."""
+        about = held(name, kind, naming.holder, *naming.stamp, naming.deputies)
+        return self._proofs.verify(naming.holder, about, naming.proof)
 
     def _believe(self, one: Announcement, now: float) -> None:
+        known = self._places.get(one.name)
+        if known is not None and known.holder == self.host and known.naming is not None:
+            self._left.append(LeftPlace(one.name, known.kind, known.naming, one.holder))
         place = HeldPlace(one.name, one.kind, one.holder)
-        place.stamp, place.proof = (one.epoch, one.number), one.proof
+        place.stamp, place.proof = one.stamp, one.proof
+        place.deputies, place.naming = one.deputies, one.naming
         place.ends_at = now + min(one.left_s, LEASE_S_MAX)
         self._places[one.name] = place
         self._fresh[one.name] = None
         self._leases.watch(one.name)
+        naming = Naming(one.holder, *one.stamp, one.deputies, one.proof) if one.deputies else one.naming
+        if self.vacancies.note(one.name, one.kind, naming, place.ends_at):
+            self._changed[one.name] = None
+
+
+def _precedence(naming: Naming, deputy: str) -> tuple[int, int, int]:
+    """The deputy for whom this is highest is to stand in."""
+    place = naming.deputies.index(deputy) if deputy in naming.deputies else len(naming.deputies)
+    return *naming.stamp, -place

@@ -64,14 +64,6 @@ def read_change(raw: bytes) -> SubscriptionChange:
         raise CodecError("subscription", f"is none: {error}") from None
 
 
-def read_states(raw: bytes) -> list[SubscriberState]:
-    """Read the subscriptions that another host knows; CodecError for anything else."""
-    try:
-        return msgspec.msgpack.decode(raw, type=list[SubscriberState])
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise CodecError("subscriptions", f"are none: {error}") from None
-
-
 class AdhocTopic:
     """Subscriptions of one topic; of as many subscribers as may be it is remembered that they have ended."""
 
