@@ -52,6 +52,24 @@ def test_the_sender_gets_one_report_when_its_message_has_expired():
     assert hosts.got("c", "jobs") == []
 
 
+def test_a_message_has_the_rest_of_its_life_in_the_queue_that_it_comes_to():
+    hosts = Hosts("a", "b", "c")
+    hosts.ask("c", "queue.create", name="jobs", expiry=True)
+    for n, ttl_s in ((1, 100.0), (2, 1_000.0), (3, None)):
+        hosts.put("a", "jobs@c", n=n, ttl_s=ttl_s)
+    hosts.run(60.0)
+    hosts.meet("a", "b")
+    hosts.meet("b", "c")
+    queue = hosts["c"].queues.find("jobs")
+    events = [queue.shelf[number].event for number in queue.shelf]
+    lives = {event["n"]: event.ttl_s for event in events}
+    assert lives[1] < 40.0
+    assert 900.0 < lives[2] < 940.0
+    assert lives[3] is None
+    hosts.run(40.0)
+    assert hosts.got("c", "jobs") == [{"n": 2}, {"n": 3}]
+
+
 def test_everything_survives_a_restart_of_every_host_on_the_way():
     hosts = _line()
     hosts.create("a", "reports")

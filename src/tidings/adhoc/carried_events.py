@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tidings.errors import CodecError, EventError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
-from tidings.event.wire import array_head, check
+from tidings.event.wire import array_head, check, decode_event
 from tidings.ids import NUMBER_MAX, ForwardedOrigin, Origin, check_system
 from tidings.queues.message import event_bytes
 
@@ -71,6 +71,18 @@ def unpack(data: bytes) -> CarriedEvent:
     if len(check(carried.array).counters) != 1:
         raise CodecError("$", "carries more than one event")
     return carried
+
+
+def with_life(carried: CarriedEvent, left_s: float) -> CarriedEvent:
+    """Return an event with what is left of its life, if it names one: it is here for so long."""
+    if b"ttl_s" not in carried.raw:  # most name none, and need not be decoded
+        return carried
+    event = decode_event(carried.raw)
+    header = event.header
+    if header is None or header.ttl_s is None or header.ttl_s <= left_s:
+        return carried
+    raw = event_bytes(replace(event, header=replace(header, ttl_s=max(0.0, left_s))))
+    return replace(carried, raw=raw)
 
 
 def without_report(event: Event, is_lasting: bool) -> bytes:

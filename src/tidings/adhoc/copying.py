@@ -116,7 +116,7 @@ class Copies:
         expires_at = now + min(frame.left_s, message.ttl_s)
         pending = {one for one in frame.pending if one in message.recipients}
         if host.is_in(message.area):
-            effects += host.deliver_here(message, frame.hops, now)
+            effects += host.deliver_here(message, frame.hops, expires_at - now, now)
         if host.strategy.acknowledges:
             pending -= host.ring.recipients(id).keys()
         receipt = None

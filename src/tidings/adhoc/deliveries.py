@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tidings.adhoc.carried_events import CarriedEvent, asking_only, unpack
+from tidings.adhoc.carried_events import CarriedEvent, asking_only, unpack, with_life
 from tidings.adhoc.effects import ReportOutcome
 from tidings.adhoc.messages import CarriedMessage, MessageId
 from tidings.adhoc.records import AWAITED, AwaitedRecord, id_of
@@ -37,10 +37,10 @@ class Deliveries:
         self._queues = queues
         self._broker = queues.broker
 
-    def put(self, name: str, message: CarriedMessage) -> str:
+    def put(self, name: str, message: CarriedMessage, left_s: float) -> str:
         """Put an event into a queue here; why not, '' if it was."""
         try:
-            carried = unpack(message.raw)
+            carried = with_life(unpack(message.raw), left_s)
         except CodecError:
             return "event"
         origin = carried.origin_from(message.id.system)
@@ -87,14 +87,16 @@ class Deliveries:
         message = QueuedMessage(self._queues.numbers.next(self._broker.wall), carried.raw, origin)
         self._queues.dead_letters.bury_alone(name, message, reason)
 
-    def publish(self, message: CarriedMessage, is_sent_on: bool = False, is_own: bool = False) -> str:
+    def publish(
+        self, message: CarriedMessage, left_s: float, is_sent_on: bool = False, is_own: bool = False
+    ) -> str:
         """Publish an event here, as its sender may; why not, '' if it was.
 
         `is_sent_on`: the sender is the holder of a topic, and another host has published it there; `is_own`:
         it was sent here, where its rights were checked.
         """
         try:
-            carried = unpack(message.raw)
+            carried = with_life(unpack(message.raw), left_s)
             granted = None if is_own else self._rights(message.id.system).grant("publish")
         except CodecError:
             return "event"

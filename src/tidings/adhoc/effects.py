@@ -25,6 +25,8 @@ class DeliverMessage(Struct, frozen=True):
 
     message: CarriedMessage
     hops: int
+    left_s: float
+    """What is left of its life."""
 
 
 class ReportOutcome(Struct, frozen=True):

@@ -189,7 +189,7 @@ class AdhocHost:
             self.awaited.watch(message, now + (message.ttl_s if report_s is None else report_s))
         self.tallies["sent", ""] += 1
         if self.is_in(message.area):
-            effects += self.deliver_here(message, 0, now)
+            effects += self.deliver_here(message, 0, message.ttl_s, now)
         elif self.name in replica.pending:
             effects += self.take_delivery(message, 0, replica.expires_at, now)
             replica.pending.discard(self.name)
@@ -278,7 +278,7 @@ class AdhocHost:
         if not self.seen.add(message.id, now):
             return []
         self.tallies["delivered", ""] += 1
-        effects: list[AdhocEffect] = [DeliverMessage(message, hops)]
+        effects: list[AdhocEffect] = [DeliverMessage(message, hops, expires_at - now)]
         proof = self.proofs.sign(acknowledged(message.id, self.name))
         self.delivered.note(message.id, self.name, expires_at, proof, "", effects, now)
         return effects
@@ -299,19 +299,21 @@ class AdhocHost:
             message = replica.message
             if message.area and message.id not in self.seen and self.is_in(message.area):
                 whole = replace(message, raw=self.buffer.raw_of(replica)) if message.size else message
-                effects += self.deliver_here(whole, replica.hops, now)
+                effects += self.deliver_here(whole, replica.hops, replica.left_s(now), now)
         return effects
 
     def is_in(self, area: str) -> bool:
         """Whether this host is a recipient of what is sent to an area, '' being none."""
         return bool(area) and is_within(area, self.place)
 
-    def deliver_here(self, message: CarriedMessage, hops: int, now: float) -> list[AdhocEffect]:
+    def deliver_here(
+        self, message: CarriedMessage, hops: int, left_s: float, now: float
+    ) -> list[AdhocEffect]:
         """Deliver a message to this area, for the first time; nobody waits for its acknowledgement."""
         if not self.seen.add(message.id, now):
             return []
         self.tallies["delivered", ""] += 1
-        return [DeliverMessage(message, hops)]
+        return [DeliverMessage(message, hops, left_s)]
 
     # Meeting
 

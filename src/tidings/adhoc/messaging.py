@@ -77,8 +77,9 @@ class AdhocMessaging:
         """Whether this host itself wants the publications of a topic, should another hold it."""
         self._namings: dict[str, Naming] = {}  # by which it has held them
         self._has_path = has_path
-        self.may_publish: Callable[[CarriedMessage], bool] = lambda _message: True
-        """Whether a publication may go to the subscribers of a topic that is held here; called once."""
+        self.may_publish: Callable[[CarriedMessage, float], bool] = lambda _message, _left_s: True
+        """Whether a publication, with what is left of its life, may go to the subscribers of a topic that is
+        held here; called once."""
         self.on_change: Callable[[AdhocTopic], None] = lambda _topic: None
         """Called when the subscribers of a topic may have changed."""
 
@@ -236,10 +237,10 @@ class AdhocMessaging:
         if kind + ":" == SUBSCRIPTION:
             return self._change_here(topic, effect.message, now)
         if kind + ":" == TOPIC:
-            if topic is None or not self.may_publish(effect.message):
+            if topic is None or not self.may_publish(effect.message, effect.left_s):
                 self.host.tallies["refused", "publication"] += 1
                 return []
-            return self._fan_out(topic, effect.message, now)
+            return self._fan_out(topic, effect.message, effect.left_s, now)
         return [effect]
 
     def _change_here(
@@ -265,14 +266,16 @@ class AdhocMessaging:
             to, naming = (place.holder,), self._namings.get(topic.name)
         return self._send_list(topic.name, to, SubscriberList(states, naming), now) if to else []
 
-    def _fan_out(self, topic: AdhocTopic, message: CarriedMessage, now: float) -> list[MessagingEffect]:
-        """Send a publication to all subscribers: one message for all that are away."""
+    def _fan_out(
+        self, topic: AdhocTopic, message: CarriedMessage, left_s: float, now: float
+    ) -> list[MessagingEffect]:
+        """Send a publication to all subscribers with the rest of its life: one message for all away."""
         before = len(topic.subscribers)
         reached, away = topic.recipients(self._has_path_or_here, now)
         if len(topic.subscribers) < before:
             self.on_change(topic)
         options = SendOptions(
-            ttl_s=message.ttl_s,
+            ttl_s=left_s,
             persistent=message.persistent,
             priority=message.priority,
             reliability=message.reliability,

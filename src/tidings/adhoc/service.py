@@ -320,8 +320,8 @@ class AdhocService(Service):
             match effect:
                 case SendFrame(peer, frame):
                     self.meetings.send(peer, frame)
-                case DeliverMessage(message, _hops):
-                    self._deliver(message)
+                case DeliverMessage(message, _hops, left_s):
+                    self._deliver(message, left_s)
                 case ReportOutcome():
                     self._reports.report(effect)
                 case StoreReplica(replica):
@@ -339,23 +339,25 @@ class AdhocService(Service):
         if self.host.wake_at < inf:
             self._broker.timers.at(self.host.wake_at, self._wake)
 
-    def _deliver(self, message: CarriedMessage) -> None:
+    def _deliver(self, message: CarriedMessage, left_s: float) -> None:
         """Let the application have a message; its id is stored with the same commit."""
         kind, _, name = message.destination.partition(":")
         if kind + ":" == QUEUE:
-            problem = self._deliveries.put(name, message)
+            problem = self._deliveries.put(name, message, left_s)
         elif kind + ":" == NEWS:
-            problem = self._deliveries.publish(message, is_sent_on=True)
+            problem = self._deliveries.publish(message, left_s, is_sent_on=True)
         elif kind + ":" == AREA:
-            problem = self._deliveries.publish(message, is_own=message.id.system == self.host.name)
+            is_own = message.id.system == self.host.name
+            problem = self._deliveries.publish(message, left_s, is_own=is_own)
         else:
             problem = "destination"
         if problem:
             self.host.tallies["undelivered", problem] += 1
 
-    def _publish_held(self, message: CarriedMessage) -> bool:
+    def _publish_held(self, message: CarriedMessage, left_s: float) -> bool:
         """Publish here what came for a topic that is held here; what is from here was published before."""
-        problem = "" if message.id.system == self.host.name else self._deliveries.publish(message)
+        is_own = message.id.system == self.host.name
+        problem = "" if is_own else self._deliveries.publish(message, left_s)
         if problem:
             self.host.tallies["undelivered", problem] += 1
         return not problem
