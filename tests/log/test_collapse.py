@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,8 +18,9 @@ from tidings.event import Batch
 from tidings.log import collapse as module
 from tidings.log.arguments import CollapseTerms
 from tidings.log.chunks import LivePart
+from tidings.log.collapse import RULES as ALL_RULES
 from tidings.log.collapse import UNIT, Collapser, collapsed_part, partial_rows
-from tidings.log.collapse_rules import TYPES, normal_type
+from tidings.log.collapse_rules import TYPES, normal_type, parse_rule
 
 RULES = {
     "all": "count()",
@@ -48,6 +50,10 @@ rows = st.fixed_dictionaries(
         "s": st.text(max_size=3) | st.just(7),
     },
 )
+
+
+crowded = rows.map(lambda row: {**row, "time_us": row["time_us"] % 3 * 30_000_000})
+"""Events of two windows, many of them at one time."""
 
 
 def part_of(first: int, made: list[dict[str, Any]]) -> LivePart:
@@ -127,18 +133,90 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other or str(one) == str(other))  # NaN, and what has one in it
 
 
-@given(st.lists(rows, max_size=30), st.data())
-def test_partial_rows_merge_to_what_the_rules_give_of_all_events(
-    made: list[dict[str, Any]], data: st.DataObject
-) -> None:
-    collapser = Collapser(TERMS, NODE)
-    start = 0
+def collapse_in_pieces(node: str, made: list[dict[str, Any]], data: st.DataObject) -> pa.Table:
+    """The partial rows of a log with these events, which are collapsed piece by piece."""
+    collapser, start = Collapser(TERMS, node), 0
     while start < len(made):
         end = data.draw(st.integers(start + 1, len(made)))
         for batch in collapser.decoder.batches([part_of(start + 1, made[start:end])]):
             collapser.add(batch)
         start = end
-    found, wanted = shown(collapser.take()), expected(made)
+    return collapser.take()
+
+
+@given(st.lists(rows, max_size=30), st.data())
+def test_partial_rows_merge_to_what_the_rules_give_of_all_events(
+    made: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    found, wanted = shown(collapse_in_pieces(NODE, made, data)), expected(made)
+    assert found.keys() == wanted.keys()
+    for key, row in wanted.items():
+        for name, value in row.items():
+            assert same(found[key][name], value), (key, name)
+
+
+def merged(tables: list[pa.Table]) -> dict[Any, dict[str, Any]]:
+    """Partial rows of several nodes, merged as docs/spark.md says, without the places of first and latest."""
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for table in tables:
+        for row in table.cast(pa.schema([_plain(field) for field in table.schema])).to_pylist():
+            groups.setdefault((row["k"], row["n"], row["start"]), []).append(row)
+    return {
+        key: {
+            name: MERGES[parse_rule(rule).kind]([row[name] for row in group if row[name] is not None])
+            for name, rule in RULES.items()
+        }
+        for key, group in groups.items()
+    }
+
+
+def _added(values: list[Any]) -> int | None:
+    return sum(map(int, values)) if values else None
+
+
+def _by_size(value: Any) -> tuple[bool, Any]:
+    """NaN is above all numbers, as in Spark."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return is_nan, 0 if is_nan else value
+
+
+def _least(values: list[Any]) -> Any:
+    return min(values, key=_by_size, default=None)
+
+
+def _greatest(values: list[Any]) -> Any:
+    return max(values, key=_by_size, default=None)
+
+
+def _place(row: dict[str, Any]) -> tuple[int, str, int]:
+    return row["time"], row["node"], row["position"]
+
+
+def _valued(row: dict[str, Any] | None) -> tuple[int, Any] | None:
+    return None if row is None else (row["time"], row["value"])
+
+
+MERGES: dict[str, Callable[[list[Any]], Any]] = {
+    "count": _added,
+    "numbers": _added,
+    "total": _added,
+    "lowest": _least,
+    "highest": _greatest,
+    "first": lambda values: _valued(min(values, key=_place, default=None)),
+    "latest": lambda values: _valued(max(values, key=_place, default=None)),
+}
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), crowded), max_size=40), st.data())
+def test_partial_rows_of_several_logs_merge_to_the_collapse_of_all_events_in_one(
+    spread: list[tuple[int, dict[str, Any]]], data: st.DataObject
+) -> None:
+    assert MERGES.keys() == set(ALL_RULES) == {parse_rule(rule).kind for rule in RULES.values()}
+    logs = [[row for log, row in spread if log == number] for number in range(4)]
+    several = [collapse_in_pieces(f"node-{number}", log, data) for number, log in enumerate(logs)]
+    # Events of one time count in the order of their nodes, so that is how one log has them.
+    one = collapse_in_pieces(NODE, [row for log in logs for row in log], data)
+    found, wanted = merged(several), merged([one])
     assert found.keys() == wanted.keys()
     for key, row in wanted.items():
         for name, value in row.items():

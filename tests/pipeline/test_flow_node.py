@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any
@@ -21,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from tidings import Event, blocking
 from tidings.errors import UserError
-from tidings.flows import count, graph, highest, history, latest, mean
+from tidings.flows import count, first, graph, highest, history, latest, lowest, mean, total
 from tidings.pipeline.flow.stored_state import state_rows
 from tidings.pipeline.flow.stream import BatchCounts, read_streams, start
 
@@ -120,6 +121,48 @@ def test_a_node_does_the_collapse_with_the_results_that_spark_has(spark: SparkSe
     by_spark, by_node = made.frames({"readings": events}), made.frames({"readings": partial}, {"readings"})
     assert rows_of(by_node["minute"]) == rows_of(by_spark["minute"])
     assert [row["reason"] for row in rows_of(by_node["late"])] == ["no key"]
+
+
+def spread_readings(count: int, dice: random.Random) -> list[Event]:
+    """Readings of two stations, some without a value or with one that does not fit; no two of one time."""
+    made = []
+    for number in range(count):
+        values: dict[str, Any] = {"station": dice.choice("AB"), "number": dice.randrange(2**60)}
+        if dice.random() < 0.9:
+            values["value"] = dice.choice([dice.uniform(-50, 50), 2.0**40, float("inf"), "broken", 0.1])
+        made.append(Event("air", values, time=moment(number * 0.5), delivery="persistent"))
+    dice.shuffle(made)
+    return made
+
+
+def test_several_nodes_each_do_their_part_of_a_collapse_with_the_results_of_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rules = {"n": count(), "some": count("value"), "sum": total("value"), "numbers": total("number")}
+    rules |= {"average": mean("value"), "low": lowest("value"), "high": highest("value")}
+    rules |= {"oldest": first("number"), "newest": latest("value")}
+    columns = {"station": "string", "value": "double", "number": "bigint"}
+    air = history("readings", "type = 'air'", columns)
+    made = graph("air", air.collapse("station", window_s=60.0, **rules).named("minute"))
+    dice = random.Random(SEED)
+    readings = spread_readings(600, dice)
+    with ExitStack() as stack:
+        one, *several = [stack.enter_context(running(None)) for _ in range(4)]
+        one.publish(*readings)
+        for node, part in zip(several, (readings[:300], readings[300:310], readings[310:]), strict=True):
+            node.publish(*part)
+        (source,) = made.sources
+        upstream = source.upstream
+        assert upstream is not None
+        events = spark.read.format("tidings").options(node=one.address, where=source.where)
+        place = ",".join(node.address for node in several)
+        options = {"node": place, "where": upstream.where, "collapse": upstream.collapse}
+        partial = spark.read.format("tidings").options(**options).load()
+        wanted = made.frames({"readings": events.schema(source.schema).load()})
+        found = made.frames({"readings": partial}, {"readings"})
+        assert rows_of(found["minute"]) == rows_of(wanted["minute"])
+        # A row for each station and minute that a node has readings of.
+        assert partial.count() <= len(several) * wanted["minute"].count() == 3 * 2 * 5
 
 
 @pytest.mark.parametrize("by_node", [True, False])

@@ -6,6 +6,7 @@ import json
 import pickle
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,40 @@ def test_a_node_sends_partial_rows_and_the_events_of_an_older_one_are_collapsed_
     assert {part[0] for part in sent} == {LivePart.__struct_config__.tag}
     assert sum(row["n"] for row in here) == COUNT
     assert len(here) == 4
+
+
+def test_each_of_several_nodes_sends_its_partial_rows_and_not_its_events(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+    call = Log._call
+
+    async def noted(self: Log, operation: str, arguments: dict[str, Any], timeout_s: float | None) -> Any:
+        reply = await call(self, operation, arguments, timeout_s)
+        sizes.extend(len(part[-1]) for part in reply.get("parts", ()))
+        return reply
+
+    monkeypatch.setattr(Log, "_call", noted)
+    rules = {"n": "count()", "high": "highest(value)", "sum": "total(value)", "last": "latest(value)"}
+    option = json.dumps(
+        {"columns": {"station": "string", "value": "double"}, "by": "station", "rules": rules}
+    )
+    columns = StructType().add("station", "string").add("value", "double")
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(running(None)) for _ in range(3)]
+        for number, node in enumerate(nodes):
+            node.publish(*[event for seed in range(5) for event in readings(5 * number + seed)])
+        several = ",".join(node.address for node in nodes)
+        partial = rows_of(node=several, collapse=option)
+        collapsed, sizes[:] = sum(sizes), []
+        assert len(rows_of(columns, node=several)) == sum(row["n"] for row in partial) == 3 * 5 * COUNT
+    assert {(row["node"], row["station"]) for row in partial} == {
+        (node, station)
+        for node in {row["node"] for row in partial}
+        for station in ("port", "hill", "mill", None)
+    }
+    assert len(partial) == 3 * 4
+    assert collapsed < sum(sizes) / 20
 
 
 def test_a_task_logs_the_values_that_nodes_have_left_out_of_partial_rows(
