@@ -26,10 +26,11 @@ START_S_MAX = patience(180.0)
 class Network:
     """A network with one thermometer, at the end of a connection to a gateway."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, **members: str) -> None:
         self._connection = connection
         self._lines = connection.makefile("rb")
-        self._say({"register": {"sensing-id": "roof", "sensors": [{"name": "t", "type": "temp"}]}})
+        sensors = [{"name": "t", "type": "temp"}]
+        self._say({"register": {"sensing-id": "roof", "sensors": sensors, **members}})
 
     def _say(self, message: dict[str, Any]) -> None:
         self._connection.sendall(json.dumps(message).encode() + b"\n")
