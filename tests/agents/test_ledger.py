@@ -12,6 +12,7 @@ from tidings.agents.conditions import AnyCondition, all_of, any_of, at_least
 from tidings.agents.events import AnyHappening, Closed, Ended, Ending, Entered, Opened, Ordered
 from tidings.agents.ledger import GroupLedger
 from tidings.agents.records import AgentRecord
+from tidings.agents.views import published
 from tidings.errors import AgentError, BudgetExceeded, GroupEnded, LifeEnded, TidingsError, UserError
 
 
@@ -76,6 +77,21 @@ def test_money_that_was_passed_on_spent_returned_and_lost() -> None:
     assert shown(desk.ledger.group.account.held) == {"usd": 68}
     desk.note(desk.ledger.end("user", 1))
     assert desk.usd() == {"given": 100, "spent": 17, "refunded": 68, "held": 0, "written_off": 15}
+
+
+def test_the_end_of_an_agent_tells_what_it_has_spent_what_it_held_and_how_long_it_lived() -> None:
+    desk = Desk(at_least(3), {"usd": 100})
+    first, second = desk.enter("first", {"usd": 30}), desk.enter("second", {"usd": 20})
+    desk.spend(first, usd=12)
+    desk.spend(first, usd=1)
+    desk.now_us = 7_000_000
+    ((one, *_), (other, *_)) = desk.leave(first), desk.leave(second, lost=True)
+    assert isinstance(one, Ended)
+    assert isinstance(other, Ended)
+    assert (shown(one.spent), shown(one.held), one.lived_us) == ({"usd": 13}, {"usd": 17}, 7_000_000)
+    assert (shown(other.spent), shown(other.held), other.lost) == ({}, {"usd": 20}, True)
+    event = published(desk.ledger, one)
+    assert (event["spent.usd"], event["lived_s"]) == (13.0, 7.0)
 
 
 def test_of_three_one_has_a_result_and_the_others_end_with_the_grandchild_that_is_being_started() -> None:

@@ -154,12 +154,18 @@ class Ordered(Happening, frozen=True, tag="stop"):
 
 
 class Ended(Happening, frozen=True, tag="ended"):
-    """An agent has ended; what it held goes back, or is written off if it was `lost`."""
+    """An agent has ended; what it held goes back, or is written off if it was `lost`.
+
+    What it has spent in its lives and how long they lasted is told with it, so that one event has its bill.
+    """
 
     agent: str
     reason: Reason
     lost: bool = False
     problem: str = ""
+    spent: Amounts = field(default_factory=dict)
+    held: Amounts = field(default_factory=dict)
+    lived_us: int = 0
 
 
 class Ending(Happening, frozen=True, tag="ending"):

@@ -54,6 +54,8 @@ MEMBERS_MAX = 10_000
 """Members that a group ever has."""
 RESULT_SIZE_MAX = 32 << 10
 """Bytes of a result."""
+PROBLEM_LENGTH_MAX = 500
+"""Characters of a problem that are kept."""
 
 
 class GroupLedger(GroupState):
@@ -277,7 +279,16 @@ class GroupLedger(GroupState):
             return []
         if agent.state == "ending" and agent.reason is not None and not (agent.is_done and reason == "done"):
             reason = agent.reason
-        ended = Ended(agent=agent.agent, reason=reason, lost=lost, problem=problem[:500], at_us=now_us)
+        ended = Ended(
+            agent=agent.agent,
+            reason=reason,
+            lost=lost,
+            problem=problem[:PROBLEM_LENGTH_MAX],
+            spent=dict(agent.account.spent),
+            held=dict(agent.account.held),
+            lived_us=max(0, now_us - agent.entered_us),
+            at_us=now_us,
+        )
         return self._decide(now_us, ended)
 
     def end(self, reason: Reason, now_us: int, problem: str = "") -> list[AnyHappening]:

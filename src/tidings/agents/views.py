@@ -9,7 +9,7 @@ import msgspec
 from tidings.agents.amounts import Amounts, shown
 from tidings.agents.arguments import AgentInfo, GroupInfo, LeaseTerms
 from tidings.agents.conditions import text_of
-from tidings.agents.events import AnyHappening, Ending, Ordered
+from tidings.agents.events import AnyHappening, Ended, Ending, Ordered
 from tidings.agents.ledger import GroupLedger
 from tidings.agents.orphans import orphan_s_max
 from tidings.agents.records import AgentRecord, GroupRecord
@@ -109,6 +109,9 @@ def published(ledger: GroupLedger, happening: AnyHappening) -> Event:
     attributes |= {name: value for name, value in told.items() if value not in (None, "")}
     amounts: Amounts = getattr(happening, "amounts", None) or getattr(happening, "share", None) or {}
     attributes |= {f"amount.{unit}": float(value) for unit, value in shown(amounts).items()}
+    if isinstance(happening, Ended):
+        attributes["lived_s"] = happening.lived_us / 1e6
+        attributes |= {f"spent.{unit}": float(value) for unit, value in shown(happening.spent).items()}
     header: dict[str, Any] = {"priority": EXPEDITED} if isinstance(happening, Ordered | Ending) else {}
     body = msgspec.json.encode(happening)
     return Event(type_of(happening), attributes, delivery="persistent", body=body, **header)
