@@ -65,7 +65,7 @@ class Network:
 
         `greets`: whether their greetings have digests; by default some have, and hear of others meanwhile.
         """
-        near, far = self.cores[one].digest(other), self.cores[other].digest(one)
+        near, far = self.cores[one].comparing.digest(other), self.cores[other].comparing.digest(one)
         self._channels.pop((one, other), None)
         self._channels.pop((other, one), None)
         for _ in range(self.random.choice((0, 0, 1, 2)) if greets is None else 0):
@@ -134,11 +134,11 @@ class Network:
             message = msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=shape)
         core = self.cores[other]
         if isinstance(message, tuple):
-            self.do(other, core.hear_own(one, message, self.now))
+            self.do(other, core.comparing.hear_own(one, message, self.now))
         elif isinstance(message, Digest):
-            self.do(other, core.hear_digest(one, message, self.now))
+            self.do(other, core.comparing.hear_digest(one, message, self.now))
         elif isinstance(message, Stamps):
-            self.do(other, core.hear_stamps(one, message))
+            self.do(other, core.comparing.hear_stamps(one, message))
         else:
             for _ in range(1 + (self._as_bytes and self.random.random() < 0.1)):
                 self.do(other, core.hear(one, message, self.now))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from overlay.cores import Network
 
 from tidings.errors import CodecError, UserError
-from tidings.overlay import known_records, pacing, topology
+from tidings.overlay import comparing, known_records, pacing, topology
 from tidings.overlay.records import LINKS_MAX, SINCE_MAX, SLOTS, Digest, LinkRecord, NodeRecord, Stamps
 from tidings.overlay.topology import FORGET_S, LOOK_S, Topology
 from tidings.overlay.topology_effects import (
@@ -175,8 +175,8 @@ def test_a_node_hears_nothing_from_a_neighbour_that_is_not_connected() -> None:
     core = linked("a", "b")
     core.link_down("b", 1.0)
     assert core.hear("b", [record("x")], 1.0) == []
-    assert core.hear_digest("b", Digest(record("b"), (0,) * SLOTS), 1.0) == []
-    assert core.hear_stamps("b", Stamps(0, {})) == []
+    assert core.comparing.hear_digest("b", Digest(record("b"), (0,) * SLOTS), 1.0) == []
+    assert core.comparing.hear_stamps("b", Stamps(0, {})) == []
     assert len(core.records) == 1
 
 
@@ -260,30 +260,30 @@ def test_a_neighbour_that_asks_again_and_again_is_answered_once_over_each_connec
     core = linked("a", "b")
     core.hear("b", [record("b", "a", "x"), record("x", "b")], 1.0)
     digest = Digest(record("b", "a", "x"), (1,) * SLOTS)
-    assert sum(isinstance(one, SendStamps) for one in core.hear_digest("b", digest, 1.0)) == SLOTS
-    assert core.hear_digest("b", digest, 1.0) == []
-    answers = [core.hear_stamps("b", Stamps(slot, {})) for slot in range(SLOTS)]
+    assert sum(isinstance(one, SendStamps) for one in core.comparing.hear_digest("b", digest, 1.0)) == SLOTS
+    assert core.comparing.hear_digest("b", digest, 1.0) == []
+    answers = [core.comparing.hear_stamps("b", Stamps(slot, {})) for slot in range(SLOTS)]
     assert sorted(one.node for effects in answers for one in sent(effects, "b")) == ["a", "b", "x"]
-    assert [core.hear_stamps("b", Stamps(slot, {})) for slot in range(SLOTS)] == [[]] * SLOTS
-    assert core.repeated == 1 + SLOTS
+    assert [core.comparing.hear_stamps("b", Stamps(slot, {})) for slot in range(SLOTS)] == [[]] * SLOTS
+    assert core.comparing.repeated == 1 + SLOTS
     core.link_up("b", 1, 2.0)
-    assert core.hear_digest("b", digest, 2.0) != []
+    assert core.comparing.hear_digest("b", digest, 2.0) != []
 
 
 def test_after_a_cut_a_record_is_known_by_its_stamp() -> None:
     core, other = linked("a", "b"), linked("b", "a")
     core.hear("b", [other.own], 1.0)
-    theirs = core.digest("b")
-    assert theirs == other.digest("a")
+    theirs = core.comparing.digest("b")
+    assert theirs == other.comparing.digest("a")
     before = other.own
     other.link_down("a", 2.0)
     (effect,) = (one for one in other.link_up("a", 9, 3.0, theirs) if isinstance(one, SendOwn))
     core.link_up("b", 9, 3.0, theirs)
-    core.hear_own("b", effect.stamp, 3.0)
+    core.comparing.hear_own("b", effect.stamp, 3.0)
     assert other.own in core.records
     assert (other.own.version, other.own.links) == (before.version + 2, before.links)
-    assert core.hear_own("b", effect.stamp, 3.0) == []
-    assert core.repeated == 1
+    assert core.comparing.hear_own("b", effect.stamp, 3.0) == []
+    assert core.comparing.repeated == 1
 
 
 def test_a_record_that_has_changed_while_the_link_was_cut_is_asked_for() -> None:
@@ -291,19 +291,21 @@ def test_a_record_that_has_changed_while_the_link_was_cut_is_asked_for() -> None
     core.hear("b", [other.own], 1.0)
     other.link_down("a", 2.0)
     other.set_address("tidings://10.0.0.7", 2.0)
-    (effect,) = (one for one in other.link_up("a", 9, 3.0, core.digest("b")) if isinstance(one, SendOwn))
-    core.link_up("b", 9, 3.0, other.digest("a"))
-    (asked,) = core.hear_own("b", effect.stamp, 3.0)
+    (effect,) = (
+        one for one in other.link_up("a", 9, 3.0, core.comparing.digest("b")) if isinstance(one, SendOwn)
+    )
+    core.link_up("b", 9, 3.0, other.comparing.digest("a"))
+    (asked,) = core.comparing.hear_own("b", effect.stamp, 3.0)
     assert isinstance(asked, SendStamps)
-    assert other.own in sent(other.hear_stamps("a", asked.stamps), "a")
+    assert other.own in sent(other.comparing.hear_stamps("a", asked.stamps), "a")
 
 
 def test_a_neighbour_whose_stamp_is_of_a_former_life_is_sent_its_newer_record() -> None:
     core = linked("a", "b")
     newer = record("b", "a", epoch=7)
     core.hear("b", [newer], 1.0)
-    core.link_up("b", 9, 3.0, core.digest("b"))
-    assert core.hear_own("b", record("b", "a", epoch=6).stamp, 3.0) == [SendRecords("b", (newer,))]
+    core.link_up("b", 9, 3.0, core.comparing.digest("b"))
+    assert core.comparing.hear_own("b", record("b", "a", epoch=6).stamp, 3.0) == [SendRecords("b", (newer,))]
 
 
 def test_a_neighbour_that_has_other_records_is_sent_the_digest_of_all() -> None:
@@ -399,17 +401,17 @@ def test_an_absurd_record_is_refused_by_its_place_and_none_beside_it_is_taken(
 )
 def test_an_absurd_digest_is_refused_by_its_place(digest: Digest, place: str) -> None:
     with pytest.raises(CodecError) as caught:
-        linked("a", "b").hear_digest("b", digest, 1.0)
+        linked("a", "b").comparing.hear_digest("b", digest, 1.0)
     assert caught.value.place == place
 
 
 def test_stamps_of_no_slot_or_of_too_many_nodes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topology, "NODES_MAX", 1)
+    monkeypatch.setattr(comparing, "NODES_MAX", 1)
     core = linked("a", "b")
     with pytest.raises(CodecError, match=r"\$\.slot: 32 is not within"):
-        core.hear_stamps("b", Stamps(SLOTS, {}))
+        core.comparing.hear_stamps("b", Stamps(SLOTS, {}))
     with pytest.raises(CodecError, match=r"\$\.stamps: has 2 nodes"):
-        core.hear_stamps("b", Stamps(0, {"x": (1, 1, 1), "y": (1, 1, 1)}))
+        core.comparing.hear_stamps("b", Stamps(0, {"x": (1, 1, 1), "y": (1, 1, 1)}))
 
 
 def test_of_a_node_that_changes_too_often_some_changes_are_taken_and_in_the_end_the_newest() -> None:

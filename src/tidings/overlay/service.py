@@ -154,7 +154,7 @@ class Overlay(Service):
         self.linking = Linking(broker, peering, self.neighbours, system)
         self.linking.on_up, self.linking.on_down = self._up, self._down
         self.linking.on_answer = self.routing.answered
-        self.linking.records_digest = self.topology.digest
+        self.linking.records_digest = self.topology.comparing.digest
         around = self.topology, self.neighbours, self.linking
         self.liveness = Liveness(broker, *around, self._log, settings)
         self.liveness.on_lost = self._lose
@@ -291,11 +291,11 @@ class Overlay(Service):
         """A neighbour tells what it knows of nodes."""
         node, topology, now = self.linking.caller(asked.session).node, self.topology, self._broker.now
         if news.own is not None:
-            self._carry_out(topology.hear_own(node, news.own, now))
+            self._carry_out(topology.comparing.hear_own(node, news.own, now))
         elif news.digest is not None:
-            self._carry_out(topology.hear_digest(node, news.digest, now))
+            self._carry_out(topology.comparing.hear_digest(node, news.digest, now))
         elif news.stamps is not None:
-            self._carry_out(topology.hear_stamps(node, news.stamps))
+            self._carry_out(topology.comparing.hear_stamps(node, news.stamps))
         else:
             self._carry_out(topology.hear(node, news.records, now))
 

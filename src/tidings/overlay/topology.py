@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
 from math import inf
 from typing import Any
 
@@ -27,24 +26,20 @@ from msgspec.structs import replace
 from tidings.errors import CodecError, UserError
 from tidings.ids import NUMBER_MAX
 from tidings.overlay.bypass import Bypass
+from tidings.overlay.comparing import Comparing
 from tidings.overlay.coordinating import Coordinating, Subnets
+from tidings.overlay.cut_links import FORGET_S, CutLinks
 from tidings.overlay.known_records import KnownRecords
 from tidings.overlay.pacing import Pacing
 from tidings.overlay.rebuilding import Rebuilding
 from tidings.overlay.records import (
     LINKS_MAX,
-    NODES_MAX,
     SINCE_MAX,
-    SLOTS,
-    Digest,
     LinkRecord,
     NodeRecord,
-    Stamp,
-    Stamps,
     check_record,
     in_messages,
     is_newer,
-    slot_of,
 )
 from tidings.overlay.topology_effects import (
     Approach,
@@ -52,24 +47,17 @@ from tidings.overlay.topology_effects import (
     Effect,
     IdentityClash,
     NodesExceeded,
-    SendDigest,
-    SendOwn,
     SendRecords,
-    SendStamps,
     StoreAdjacency,
     TakeEpoch,
     TreeChanged,
 )
 from tidings.overlay.tree import Edge, Tree, edges_of, is_lost, spanning_tree, ways_from
 
-FORGET_S = 3600.0
-"""How long the record of a node is kept that no links connect with this one any more, and a lost link."""
 LOOK_S = 5.0
 """How long after a change of edges a node looks which nodes are out of reach."""
 APPROACH_S = 5.0
 """How long a node that was approached may take to come within reach, before another is tried."""
-START_S = 30.0
-"""How long after a start links that were known before may take to come up."""
 CLASHES_MAX = 5
 """Times within CLASH_S that a node may find a newer record of itself, before that is reported."""
 CLASH_S = 60.0
@@ -103,19 +91,15 @@ class Topology:
         """Newer records of this node that came from others."""
         self.refused = 0
         """Records for which there was no room."""
-        self.repeated = 0
-        """Digests and stamps that a neighbour has sent twice over one connection; they are passed over."""
         self._known = KnownRecords()
         self._known.newest = newest
         self._pacing = Pacing()
-        self._unasked: dict[str, set[int]] = {}  # of each connected neighbour: what it may still ask
+        self.comparing = Comparing(node, self._known, self._take_compared)
         self._sent: dict[str, int] = {}  # the last version of this node's record that each was sent
         self._clashes_at: deque[float] = deque(maxlen=CLASHES_MAX)
         self._is_full = False
         self._look_at = inf
-        self._reroute_s = reroute_s
-        self._lost_at: dict[str, float] = {}  # when a link that is cut will be lost
-        self._forget_at: dict[str, float] = {}  # when one that is lost is not looked for any more
+        self._cut = CutLinks(reroute_s)
         self._bypass = Bypass(node)
         self._bypass_at = inf
         self._rebuilding = rebuilding or Rebuilding(node, wait_s=inf)
@@ -155,7 +139,7 @@ class Topology:
     @property
     def connected(self) -> list[str]:
         """The neighbours whose links are up."""
-        return list(self._unasked)
+        return list(self.comparing.connected)
 
     @property
     def tree(self) -> Tree:
@@ -226,14 +210,7 @@ class Topology:
 
     def start(self, now: float) -> None:
         """Begin to wait for the links that were there before."""
-        at = now + max(START_S, self._reroute_s)
-        self._lost_at = {link.neighbour: at for link in self.own.links if not link.lost}
-        self._forget_at = {link.neighbour: now + FORGET_S for link in self.own.links if link.lost}
-
-    def digest(self, neighbour: str) -> bytes:
-        """Return a digest of all records but those of this node and a neighbour, for a greeting."""
-        slots = self._known.digests(without=(self.node, neighbour))
-        return blake2b(b"".join(slot.to_bytes(8, "big") for slot in slots), digest_size=8).digest()
+        self._cut.start(self.own.links, now)
 
     def link_up(self, neighbour: str, since: int, now: float, theirs: bytes = b"") -> list[Effect]:
         """Note that the connection to a neighbour is there, also one in place of another.
@@ -250,40 +227,35 @@ class Topology:
             raise UserError("a node has no link to itself")
         if link is None and len(links) >= LINKS_MAX:
             raise UserError(f"a node has at most {LINKS_MAX} links; remove one first")
-        self._lost_at.pop(neighbour, None)
-        self._forget_at.pop(neighbour, None)
+        self._cut.forget(neighbour)
         if link is None or link.lost:
             link = LinkRecord(neighbour, min(max(since, self._known.newest + 1), SINCE_MAX))
         if self._is_draining:
             link = replace(link, lost=min(self._known.newest + 1, SINCE_MAX))
         links[neighbour] = replace(link, is_up=True)
-        self._unasked.pop(neighbour, None)  # it is sent the record with the digest
+        self.comparing.end(neighbour)  # it is sent the record with the digest
         effects = self._change(links, now)
-        self._unasked[neighbour] = set(range(-1, SLOTS))
         self._sent[neighbour] = self.own.version
-        if theirs == self.digest(neighbour):
-            return [*effects, SendOwn(neighbour, self.own.stamp)]
-        digests = self._known.digests(without=(self.node, neighbour))
-        return [*effects, SendDigest(neighbour, Digest(self.own, digests))]
+        return [*effects, *self.comparing.begin(neighbour, theirs)]
 
     def link_down(self, neighbour: str, now: float, is_dead: bool = False) -> list[Effect]:
         """Note that the connection to a neighbour is lost; the link stays in the records.
 
         If it, or the neighbour, was found dead, the link is lost at once, and one record says both.
         """
-        self._unasked.pop(neighbour, None)
+        self.comparing.end(neighbour)
         self._sent.pop(neighbour, None)
         links = {link.neighbour: link for link in self.own.links}
         if neighbour not in links:
             return []
         links[neighbour] = replace(links[neighbour], is_up=False)
-        self._lost_at[neighbour] = now if is_dead and self._reroute_s < inf else now + self._reroute_s
+        self._cut.note(neighbour, now, is_dead)
         return self._change(self._given_up(links, now), now)
 
     def lose(self, neighbour: str, now: float) -> list[Effect]:
         """Call a link that is cut lost at once: it, or the neighbour, was found dead."""
-        if neighbour in self._lost_at and self._reroute_s < inf:
-            self._lost_at[neighbour] = now
+        if neighbour in self._cut:
+            self._cut.note(neighbour, now, is_dead=True)
         return self.wake(now)
 
     def drain(self, now: float) -> list[Effect]:
@@ -300,18 +272,15 @@ class Topology:
 
     def _given_up(self, links: dict[str, LinkRecord], now: float) -> dict[str, LinkRecord]:
         """Return links, with those called lost that were cut for too long."""
-        for neighbour in [one for one, moment in self._lost_at.items() if moment <= now]:
-            del self._lost_at[neighbour]
+        for neighbour in self._cut.lost(now):
             links[neighbour] = replace(links[neighbour], lost=min(self._known.newest + 1, SINCE_MAX))
-            self._forget_at[neighbour] = now + FORGET_S
             self._bypass_at = now
         return links
 
     def _forget_links(self, now: float) -> list[Effect]:
         """Remove links that were lost for long, and that the tree does without."""
         effects: list[Effect] = []
-        for neighbour in [one for one, moment in self._forget_at.items() if moment <= now]:
-            self._forget_at[neighbour] = now + FORGET_S
+        for neighbour in self._cut.old(now):
             if not self.is_active(neighbour):
                 effects += self.link_removed(neighbour, now)
         return effects
@@ -323,7 +292,7 @@ class Topology:
             return []
         edges = [edge for edge in self._edges() if not is_lost(edge)]
         chosen = self._bypass.choose(self._known, ways_from(self.node, edges))
-        self._bypass_at = now + max(APPROACH_S, self._reroute_s) if self._bypass.is_wanted else inf
+        self._bypass_at = now + max(APPROACH_S, self._cut.reroute_s) if self._bypass.is_wanted else inf
         return [Approach(record) for record in chosen]
 
     def found_near(self, name: str, node: str, now: float) -> None:
@@ -332,7 +301,7 @@ class Topology:
 
     def _coordinate(self, now: float) -> list[Effect]:
         """Take the label of the subnet, and make the links that it needs."""
-        found = self._coordinating.look(self._known, self._edges(), self._unasked, now)
+        found = self._coordinating.look(self._known, self._edges(), self.comparing.connected, now)
         label = self._coordinating.label
         effects = [] if label == self.own.subnet else self._renew(now, subnet=label)
         return effects if self._is_draining else [*effects, *map(Attach, found)]
@@ -360,9 +329,8 @@ class Topology:
         links = {link.neighbour: link for link in self.own.links}
         if links.pop(neighbour, None) is None:
             return []
-        was_up = self._unasked.pop(neighbour, None) is not None
-        self._lost_at.pop(neighbour, None)
-        self._forget_at.pop(neighbour, None)
+        was_up = self.comparing.end(neighbour)
+        self._cut.forget(neighbour)
         effects = self._change(links, now)
         return [*effects, SendRecords(neighbour, (self.own,))] if was_up else effects
 
@@ -385,7 +353,7 @@ class Topology:
 
     def _flood_own(self) -> list[Effect]:
         """Send this node's record to the neighbours that have not got this version with a digest."""
-        own, connected = self.own, self._unasked
+        own, connected = self.own, self.comparing.connected
         due = [one for one in connected if self._sent.get(one) != own.version]
         self._sent = dict.fromkeys(connected, own.version)
         return [SendRecords(one, (own,)) for one in due]
@@ -394,9 +362,13 @@ class Topology:
 
     def hear(self, neighbour: str, records: Sequence[NodeRecord], now: float) -> list[Effect]:
         """Take what is newer than the known records; if one is invalid, CodecError and none is taken."""
-        if neighbour not in self._unasked:
+        if neighbour not in self.comparing.connected:
             return []
         return self._take(neighbour, self._news(records), now)
+
+    def _take_compared(self, neighbour: str, record: NodeRecord, place: str, now: float) -> list[Effect]:
+        """Take a neighbour's own record, which stands in a message at this place."""
+        return self._take(neighbour, self._news([record], place), now)
 
     def _news(self, records: Iterable[NodeRecord], place: str = "$.records[{}]") -> list[NodeRecord]:
         """Return what is newer than the known, after a check; `place` is where the records stand."""
@@ -436,7 +408,7 @@ class Topology:
             self._names = None
         was_lost = self._known.lost.pop(record.node, None) is not None
         is_changed = self._known.put(record)
-        if record.node in self._unasked and record.loses(self.node):
+        if record.node in self.comparing.connected and record.loses(self.node):
             self._bypass_at = min(self._bypass_at, now)
         if is_changed or was_lost or known is None:
             self._look_at = min(self._look_at, now + LOOK_S)
@@ -454,7 +426,7 @@ class Topology:
     def _flood(self, records: Sequence[NodeRecord], source: str) -> list[Effect]:
         """Return the records as effects to all neighbours but the one they came from."""
         parts = list(in_messages(records))
-        return [SendRecords(one, part) for one in self._unasked if one != source for part in parts]
+        return [SendRecords(one, part) for one in self.comparing.connected if one != source for part in parts]
 
     def _has_room(self, record: NodeRecord) -> bool:
         """Whether there is room for a record; those of lost nodes make it."""
@@ -487,73 +459,13 @@ class Topology:
             effects.append(IdentityClash(neighbour, record))
         return effects
 
-    # Comparing all records with a neighbour
-
-    def hear_own(self, neighbour: str, stamp: Stamp, now: float) -> list[Effect]:
-        """Take the stamp of a neighbour's own record: after a cut mostly the known one, under a new number.
-
-        If it is another one it is asked for, by the stamps of its slot.
-        """
-        if not self._may_ask(neighbour, -1):
-            return []
-        epoch, version, fingerprint = stamp
-        known = self._known.get(neighbour)
-        if known is not None and known.stamp >= stamp:
-            return [SendRecords(neighbour, (known,))] if known.stamp > stamp else []
-        record = None if known is None else replace(known, epoch=epoch, version=version)
-        if record is not None and record.fingerprint == fingerprint:
-            return self._take(neighbour, self._news([record], "$.own[{}]"), now)
-        slot = slot_of(neighbour)
-        return [SendStamps(neighbour, Stamps(slot, self._known.stamps(slot)))]
-
-    def hear_digest(self, neighbour: str, digest: Digest, now: float) -> list[Effect]:
-        """Take a neighbour's own record, and send it the stamps of all slots that differ from those here."""
-        if digest.record.node != neighbour:
-            raise CodecError("$.record.node", f"{digest.record.node!a} is not the neighbour, {neighbour!a}")
-        if len(digest.slots) != SLOTS:
-            raise CodecError("$.slots", f"has {len(digest.slots)} slots, not {SLOTS}")
-        if not self._may_ask(neighbour, -1):
-            return []
-        effects = self._take(neighbour, self._news([digest.record], "$.record"), now)
-        known = self._known.get(neighbour)
-        if known is not None and is_newer(known, digest.record):  # of a former life: it takes a later epoch
-            effects.append(SendRecords(neighbour, (known,)))
-        mine = self._known.digests(without=(self.node, neighbour))
-        for slot in range(SLOTS):
-            if mine[slot] != digest.slots[slot]:
-                effects.append(SendStamps(neighbour, Stamps(slot, self._known.stamps(slot))))
-        return effects
-
-    def hear_stamps(self, neighbour: str, stamps: Stamps) -> list[Effect]:
-        """Send a neighbour the records of a slot that it has not, or older."""
-        if not 0 <= stamps.slot < SLOTS:
-            raise CodecError("$.slot", f"{stamps.slot} is not within 0..{SLOTS - 1}")
-        if len(stamps.stamps) > NODES_MAX:
-            raise CodecError("$.stamps", f"has {len(stamps.stamps)} nodes; at most {NODES_MAX} are allowed")
-        if not self._may_ask(neighbour, stamps.slot):
-            return []
-        newer = self._known.newer(stamps.slot, stamps.stamps)
-        return [SendRecords(neighbour, part) for part in in_messages(newer)]
-
-    def _may_ask(self, neighbour: str, what: int) -> bool:
-        """Whether a neighbour is connected and asks this for the first time over its connection."""
-        unasked = self._unasked.get(neighbour)
-        if unasked is None:
-            return False
-        if what not in unasked:
-            self.repeated += 1
-            return False
-        unasked.discard(what)
-        return True
-
     # Time
 
     @property
     def wake_at(self) -> float:
         """When `wake` is to be called; inf if nothing is due."""
-        of_links = min([*self._lost_at.values(), *self._forget_at.values()], default=inf)
         own = self._look_at, self._bypass_at, self._rebuilding.wake_at, self._coordinating.wake_at
-        return min(self._pacing.wake_at, of_links, *own)
+        return min(self._pacing.wake_at, self._cut.wake_at, *own)
 
     def wake(self, now: float) -> list[Effect]:
         """Take the changes that waited for their time, and forget nodes that were out of reach for long."""
@@ -566,7 +478,7 @@ class Topology:
             if known is not None and is_newer(record, known) and self._has_room(record):
                 is_changed = self._put(record, now)
                 effects += self._noted(self._flood([record], source), is_changed)
-                if record.node == source and source in self._unasked:
+                if record.node == source and source in self.comparing.connected:
                     # It may be of a life that ended while this waited: then that node takes a later number.
                     effects.append(SendRecords(source, (record,)))
         if self._look_at <= now:

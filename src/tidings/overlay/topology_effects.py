@@ -8,21 +8,21 @@ from tidings.overlay.records import Digest, NodeRecord, Stamp, Stamps
 
 
 class SendOwn(Struct, frozen=True):
-    """Send a neighbour that has the same records of others the stamp of this node's; to `hear_own` there."""
+    """Send a neighbour that has the same records of others the stamp of this node's; for its `Comparing`."""
 
     neighbour: str
     stamp: Stamp
 
 
 class SendDigest(Struct, frozen=True):
-    """Send a neighbour the digest of all records, by which it finds what it lacks; to `hear_digest` there."""
+    """Send a neighbour the digest of all records, by which it finds what it lacks; for its `Comparing`."""
 
     neighbour: str
     digest: Digest
 
 
 class SendStamps(Struct, frozen=True):
-    """Send a neighbour the stamps of a slot whose digests differ; to `hear_stamps` there."""
+    """Send a neighbour the stamps of a slot whose digests differ; for its `Comparing`."""
 
     neighbour: str
     stamps: Stamps

@@ -71,9 +71,9 @@ class TopologyNode:
     def _hear(self, neighbour: str, message: TopologyMessage, now: float) -> list[Effect]:
         match message:
             case Digest():
-                return self.topology.hear_digest(neighbour, message, now)
+                return self.topology.comparing.hear_digest(neighbour, message, now)
             case Stamps():
-                return self.topology.hear_stamps(neighbour, message)
+                return self.topology.comparing.hear_stamps(neighbour, message)
             case Records(records):
                 return self.topology.hear(neighbour, records, now)
 
