@@ -85,7 +85,7 @@ def test_a_mistake_in_a_graph_is_told_with_its_place(old: str, new: str, problem
 def test_what_is_no_pipeline_is_told() -> None:
     code, _, errors = run_command("pipeline", "check", "town")
     assert code == 2
-    assert "there is no pipeline 'town'; there is city, or name a file" in errors
+    assert "there is no pipeline 'town'; there is agents, city, or name a file" in errors
     assert "No such file" in run_command("pipeline", "check", "missing.toml")[2]
 
 
@@ -215,7 +215,7 @@ def test_the_built_in_pipelines_are_listed_and_the_sinks_of_a_node() -> None:
     with running(None) as node:
         code, output, _ = run_command("pipeline", "list", "--node", node.address, "--json")
     found = json.loads(output)
-    assert (code, [one["name"] for one in found["pipelines"]], found["sinks"]) == (0, ["city"], [])
+    assert (code, [one["name"] for one in found["pipelines"]], found["sinks"]) == (0, ["agents", "city"], [])
 
 
 def test_a_new_graph_is_in_order_whatever_its_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

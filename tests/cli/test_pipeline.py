@@ -73,7 +73,7 @@ def test_the_document_has_every_reason_rule_column_and_setting() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["town"], "there is no pipeline 'town'; there is city"),
+        (["town"], "there is no pipeline 'town'; there is agents, city"),
         (["city", "--where", "value => 3"], "option 'where': line 1, column 7"),
         (["city", "--node", "127.0.0.1:port"], "option 'node'"),
         (["city", "--window", "soon"], "'soon' is no time"),
@@ -81,6 +81,8 @@ def test_the_document_has_every_reason_rule_column_and_setting() -> None:
         (["city", "--cell-size", "0"], "cell_size: must be above 0"),
         (["city", "--rules", "missing.toml"], "missing.toml"),
         (["city", "--silent-by", "moon"], "neither clock nor time"),
+        (["agents", "--limits", "speed=1"], "'speed' is no limit; there are starts, restarts"),
+        (["city", "--limits", "starts=1"], "--limits is no option of the pipeline 'city'"),
         (["city", "--starting", "yesterday"], "startingOffsets"),
         (["city", "--conf", "cores=3"], "spark.KEY=VALUE"),
         (["city", "--archive", "missing.zip"], "tidings pipeline pack"),

@@ -68,13 +68,16 @@ def in_panel(panel: str, metavar: str | None, help: str, **more: Any) -> Any:
     return typer.Option(metavar=metavar, help=help, rich_help_panel=panel, **more)
 
 
-in_city, in_spark = partial(in_panel, "The city pipeline"), partial(in_panel, "Spark")
-CITY = {
+in_city, in_agents, in_spark = (
+    partial(in_panel, panel) for panel in ("The city pipeline", "The agents pipeline", "Spark")
+)
+OWN = {
     "rules": (Path, in_city("FILE", "The limits of plausible values and of alarms.", resolve_path=True)),
-    "window": (str, in_city("TIME", "The length of a window, such as '5 minutes'.")),
-    "watermark": (str, in_city("TIME", "How long a window waits for late readings.")),
+    "window": (str, in_city("TIME", "The length of a window, such as '5 minutes'; of agents, too.")),
+    "watermark": (str, in_city("TIME", "How long a window waits for late readings; of agents, too.")),
     "cell_size": (float, in_city(None, "The side of a cell, in the units of posx and posy.")),
     "silent_by": (str, in_city("clock|time", SILENT_BY, show_default="clock")),
+    "limits": (str, in_agents("NAME=N,…", "Limits of a group in a window, such as starts=50,cost.usd=20.")),
 }
 """Options that only some pipelines have."""
 SPARK = {
@@ -92,7 +95,7 @@ app.command()(graph.init)
 
 
 @app.command()
-@with_options(*options_of(CITY), *options_of(SPARK), *credential_options("With TLS", "TIDINGS_"))
+@with_options(*options_of(OWN), *options_of(SPARK), *credential_options("With TLS", "TIDINGS_"))
 def run(
     name: Name,
     node: Node = None,
@@ -116,7 +119,7 @@ def run(
     from tidings.pipeline.settings import time_span
 
     pipeline = find(name)
-    own = {name: str(value) for name in CITY if (value := given[name]) is not None}
+    own = {name: str(value) for name in OWN if (value := given[name]) is not None}
     master, archive, conf = (given[name] for name in SPARK)
     common = {
         "node": node,

@@ -72,7 +72,7 @@ def rejected_lines(rejected: dict[str, int]) -> list[str]:
     return [f"  rejected, {reason}: {count:,}" for reason, count in sorted(rejected.items())]
 
 
-BUILT_IN = ("city",)
+BUILT_IN = ("agents", "city")
 
 
 class Pipeline(Struct, frozen=True, kw_only=True):
@@ -101,6 +101,10 @@ def find(origin: str) -> Pipeline:
         from tidings.pipeline.city.pipeline import CITY
 
         return CITY
+    if origin == "agents":
+        from tidings.pipeline.agents.pipeline import AGENTS
+
+        return AGENTS
     if not origin.endswith((".toml", ".py")):
         known = f"there is {', '.join(BUILT_IN)}, or name a file in TOML or Python"
         raise UserError(f"there is no pipeline {origin!r}; {known}")
