@@ -71,7 +71,7 @@ def live(rig: AdhocRig) -> None:
         Event("job", {"n": 4}, ttl_s=60.0),
     )
     rig.run()
-    rig.service.topics.hold("news", "topic", "far")
+    rig.service.places.hold("news", "topic", "far")
     rig.service.do(rig.service.messaging.subscribe("news", rig.now, durable=True))
     meet(rig)
     rig.run()

@@ -92,6 +92,8 @@ class Hosts:
         counter = app.connection.put(queue, Event("job", values, **header))
         app.pump()
         self.run(1.0)
+        while not app.connection.publications.is_settled:
+            self.run(1.0)  # its node has just started again
         failure = app.connection.publications.refusal(counter)
         return [] if failure is None else [failure]
 
@@ -108,7 +110,6 @@ class Hosts:
         return self[name].core.adhoc.host.tallies[what, reason]
 
     def restart(self, name: str) -> None:
-        self.apps.pop(name, None)
         self[name].crash()
         self.run(1.0)
         self[name].start()

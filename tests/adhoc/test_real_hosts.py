@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from adhoc.real import free_udp_ports, meeting, until
+from effort import ANSWER_S
 from node.peers import running
 
 import tidings
@@ -201,5 +202,38 @@ def test_a_host_with_a_path_takes_transactions_and_long_bodies_as_any_peer(tmp_p
                 await (await near.queue("jobs@kitchen")).put("job", n=2, body=b"x" * (3 << 20))
                 assert (await queue.get(timeout_s=60)).event["n"] == 1
                 assert len((await queue.get(timeout_s=60)).body) == 3 << 20
+
+    asyncio.run(run())
+
+
+def test_a_host_stands_in_for_one_that_is_gone_and_hands_over_when_it_is_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("tidings.adhoc.host.OFTEN_MIN", 0.5)  # one meeting is enough
+    ports = free_udp_ports(3)
+
+    def host(name, at, *near):
+        settings = meeting(name, ports[at], *(ports[one] for one in near))
+        return tidings.open(tmp_path / name, adhoc={**settings, "adhoc_lease_s": 1.0})
+
+    async def holder_of(bus):
+        known = (await bus.adhoc_status())["known"]
+        return [(one["holder"], one["deputies"]) for one in known]
+
+    async def run():
+        async with host("deputy", 1, 0, 2) as deputy, host("putter", 2, 1) as putter:
+            async with host("holder", 0, 1) as holder:
+                await holder.create_queue("jobs")
+                await holder.adhoc_hold("jobs", replicas=1)
+                await until(lambda: holder_of(deputy), lambda known: known == [("holder", ["deputy"])])
+            await until(lambda: holder_of(putter), lambda known: known == [("deputy", [])])
+            jobs = await putter.queue("jobs")
+            for n in range(3):
+                await jobs.put("job", n=n)
+            here = await deputy.queue("jobs@deputy")
+            first = await here.get(timeout_s=ANSWER_S)
+            async with host("holder", 0, 1) as holder:
+                jobs = await holder.queue("jobs@holder")
+                rest = [await jobs.get(timeout_s=ANSWER_S) for _ in range(2)]
+                assert sorted(message.event["n"] for message in [first, *rest]) == [0, 1, 2]
+                await until(lambda: holder_of(deputy), lambda known: known[0][0] == "holder")
 
     asyncio.run(run())

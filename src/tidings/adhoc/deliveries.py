@@ -70,6 +70,27 @@ class Deliveries:
     def _put_early(self, early: Filter) -> Steps[None]:
         yield from self._queues.dead_letters.replay(early, None, lambda _queue: None)
 
+    def may_hold(self, name: str, kind: str, host: str) -> bool:
+        """Whether a host may do with a queue or topic here what its holder has to."""
+        rights = self._rights(host)
+        try:
+            granted = rights.queue_grant("put", name) if kind == "queue" else rights.grant("publish")
+        except NotAllowed:
+            return False
+        return granted is None
+
+    def problem(self, name: str, message: CarriedMessage) -> str:
+        """Why a message can't be for a queue of this name, '' if it can."""
+        try:
+            carried = unpack(message.raw)
+            origin = carried.origin_from(message.id.system)
+            self._check_rights(name, message.id.system, carried, origin)
+        except CodecError:
+            return "event"
+        except NotAllowed:
+            return "rights"
+        return ""
+
     def _rights(self, host: str) -> Principal:
         """Return what the host that has signed a message may do here, by its certificate."""
         authenticator = self._broker.authenticator

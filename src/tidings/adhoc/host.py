@@ -133,12 +133,12 @@ class AdhocHost:
 
     def _deputies(self, place: HeldPlace, now: float) -> tuple[str, ...]:
         """The hosts that are met most often, of those that may hold a place; deputies stay for longer."""
-        weights = {
-            host: weight * (2 if host in place.deputies else 1)
-            for host, weight in self.often.weights(now).items()
-            if weight >= OFTEN_MIN and self.may_deputise(place, host)
-        }
-        return tuple(sorted(weights, key=lambda host: (-weights[host], host))[: place.replicas])
+        known = {host: weight for host, weight in self.often.weights(now).items() if weight >= OFTEN_MIN}
+        weights = dict.fromkeys(place.deputies, 0.0) | known
+        for host in place.deputies:
+            weights[host] *= 2
+        fit = [host for host in weights if self.may_deputise(place, host)]
+        return tuple(sorted(fit, key=lambda host: (-weights[host], host))[: place.replicas])
 
     def next_stamp(self) -> tuple[int, int]:
         """Return a stamp that is newer than all that this host has sent."""

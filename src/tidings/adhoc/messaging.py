@@ -31,10 +31,11 @@ from tidings.adhoc.topics import (
     read_change,
 )
 from tidings.errors import CodecError, QueueNotFound
+from tidings.timers import renewal_s
 
 QUEUE, TOPIC, SUBSCRIPTION, NEWS = "queue:", "topic:", "subscription:", "news:"
 """How destinations begin: a queue, a publication or a subscription at a holder, and what subscribers get."""
-SUBSCRIBERS = "subscribers:"
+LIST = "subscribers:"
 """How the destination begins of what one holder of a topic tells another of its subscribers."""
 
 
@@ -73,9 +74,9 @@ class AdhocMessaging:
         self.topics: dict[str, AdhocTopic] = {}
         self.replicas: dict[str, AdhocTopic] = {}
         """Topics that this host may hold, or has held, in place of another."""
-        self.wants: Callable[[str], bool] = lambda _topic: False
-        """Whether this host itself wants the publications of a topic, should another hold it."""
-        self._namings: dict[str, Naming] = {}  # by which it has held them
+        self.namings: dict[str, Naming] = {}
+        """By which it has held them."""
+        self._wanted: dict[str, float] = {}  # topics held here: when to renew that
         self._has_path = has_path
         self.may_publish: Callable[[CarriedMessage, float], bool] = lambda _message, _left_s: True
         """Whether a publication, with what is left of its life, may go to the subscribers of a topic that is
@@ -91,6 +92,13 @@ class AdhocMessaging:
         """Have a topic here, with so many deputies."""
         self.host.registry.hold(name, "topic", replicas)
         return self.topics.setdefault(name, AdhocTopic(name))
+
+    def known_topic(self, name: str) -> AdhocTopic | None:
+        """The topic that is, was or may be held here, None for any other."""
+        known = self.topics.get(name) or self.replicas.get(name)
+        if known is None and (name in self.host.registry.vacancies or name in self.namings):
+            known = self.replicas[name] = AdhocTopic(name)
+        return known
 
     def put(
         self,
@@ -178,25 +186,43 @@ class AdhocMessaging:
     def _name_deputies(self, name: str, now: float) -> list[MessagingEffect]:
         """Tell the deputies of a topic that is held here who has subscribed; forget replicas of no use."""
         place, topic = self.host.registry.find(name, now), self.topics.get(name)
-        if name not in self.host.registry.vacancies and name not in self._namings:
+        if name not in self.host.registry.vacancies and name not in self.namings:
             self.replicas.pop(name, None)
         if topic is None or place is None or not place.deputies:
             return []
         states = topic.states(now)
-        if self.wants(name):
-            states.append(SubscriberState(self.host.name, self.host.next_stamp(), SUBSCRIPTION_S))
+        if name in self._wanted:
+            states.append(self._own_state(True))
         return self._send_list(name, place.deputies, SubscriberList(states), now)
+
+    def want(self, name: str, is_wanted: bool, now: float) -> list[MessagingEffect]:
+        """Have this host sent the publications of a topic that is held here, should another hold it."""
+        renew_at = self._wanted.get(name)
+        is_known = renew_at is None if not is_wanted else renew_at is not None and now < renew_at
+        if is_known:
+            return []
+        if is_wanted:
+            self._wanted[name] = now + renewal_s(SUBSCRIPTION_S)
+        else:
+            del self._wanted[name]
+        place = self.host.registry.find(name, now)
+        if place is None or not place.deputies:
+            return []
+        return self._send_list(name, place.deputies, SubscriberList([self._own_state(is_wanted)]), now)
+
+    def _own_state(self, is_wanted: bool) -> SubscriberState:
+        return SubscriberState(self.host.name, self.host.next_stamp(), SUBSCRIPTION_S, not is_wanted)
 
     def _send_list(
         self, name: str, to: tuple[str, ...], subscribers: SubscriberList, now: float
     ) -> list[MessagingEffect]:
         raw = msgspec.msgpack.encode(subscribers)
-        return self._send(to, SUBSCRIBERS + name, raw, now, None, {"persistent": True})
+        return self._send(to, LIST + name, raw, now, None, {"persistent": True})
 
     def _leave(self, effect: LeavePlace, now: float) -> list[MessagingEffect]:
         """Return the subscribers of a topic that was held here to its next holder."""
         topic = self.replicas[effect.name] = self.topics.pop(effect.name)
-        self._namings[effect.name] = effect.naming
+        self.namings[effect.name] = effect.naming
         return self._send_list(
             effect.name, (effect.holder,), SubscriberList(topic.states(now), effect.naming), now
         )
@@ -232,7 +258,7 @@ class AdhocMessaging:
         kind, _, name = effect.message.destination.partition(":")
         is_held = kind + ":" in (TOPIC, SUBSCRIPTION)
         topic = (self.topics.get(name) or self.replicas.get(name)) if is_held else None
-        if kind + ":" == SUBSCRIBERS:
+        if kind + ":" == LIST:
             return self._hear_of(name, effect.message, now)
         if kind + ":" == SUBSCRIPTION:
             return self._change_here(topic, effect.message, now)
@@ -263,7 +289,7 @@ class AdhocMessaging:
         if topic.name in self.topics:
             to, naming = place.deputies, None
         else:
-            to, naming = (place.holder,), self._namings.get(topic.name)
+            to, naming = (place.holder,), self.namings.get(topic.name)
         return self._send_list(topic.name, to, SubscriberList(states, naming), now) if to else []
 
     def _fan_out(

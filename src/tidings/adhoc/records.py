@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tidings.adhoc.frames import Naming
 from tidings.adhoc.host import AdhocHost
 from tidings.adhoc.messages import TTL_S_MAX, MessageId, Replica, StoredReplica
 from tidings.adhoc.queued_buffer import QueuedReplicas, check_carried
@@ -72,6 +73,28 @@ class HeldPlaceRecord(Struct, frozen=True, array_like=True):
 
     kind: str
     holder: str
+    replicas: int = 0
+    deputies: tuple[str, ...] = ()
+    naming: Naming | None = None  # by which this host stands in for another
+    queue: str = ""  # the id of the queue that was made for that
+
+
+class VacancyRecord(Struct, frozen=True, array_like=True):
+    """A queue or topic that this host holds when the lease of its holder has ended."""
+
+    kind: str
+    naming: Naming
+    ends: float  # moment of the wall clock
+
+
+class LeftPlaceRecord(Struct, frozen=True, array_like=True):
+    """A queue or topic that this host has held for another, and who holds it now."""
+
+    kind: str
+    naming: Naming
+    holder: str
+    queue: str  # the id of the queue that was made for that, '' for none
+    ends: float  # moment of the wall clock; then nothing can come any more that was sent here
 
 
 class SubscriberRecord(Struct, frozen=True, array_like=True):
@@ -93,6 +116,8 @@ RING: RecordKind[tuple[str, str], AcknowledgementRecord] = RecordKind(
 )
 AWAITED: RecordKind[tuple[str], AwaitedRecord] = RecordKind("adhoc-awaited", AwaitedRecord)
 PLACES: RecordKind[tuple[str], HeldPlaceRecord] = RecordKind("adhoc-place", HeldPlaceRecord)
+VACANCIES: RecordKind[tuple[str], VacancyRecord] = RecordKind("adhoc-vacancy", VacancyRecord)
+LEFT: RecordKind[tuple[str], LeftPlaceRecord] = RecordKind("adhoc-left", LeftPlaceRecord)
 SUBSCRIBERS: RecordKind[tuple[str, str], SubscriberRecord] = RecordKind("adhoc-subscriber", SubscriberRecord)
 
 

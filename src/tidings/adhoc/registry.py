@@ -89,6 +89,11 @@ class PlaceRegistry:
         """When `due` has announcements for the hosts that are here, or this host may have to stand in."""
         return min(self._renew_at, self.vacancies.wake_at)
 
+    @property
+    def held(self) -> dict[str, HeldPlace]:
+        """What is held here, or was entered by hand: by name, without an end."""
+        return {name: place for name, place in self._places.items() if place.ends_at == inf}
+
     def __len__(self) -> int:
         return len(self._places)
 
@@ -149,7 +154,7 @@ class PlaceRegistry:
         """Stand in for holders whose leases have ended, where it is the turn of this host."""
         self._sweep(now)
         taken = []
-        for name, kind, naming in self.vacancies.due(now):
+        for name, kind, naming, _ in self.vacancies.due(now):
             if name not in self._places and self.may_stand_in(name, kind, naming.holder):
                 taken.append(self.stand_in(name, kind, naming))
         return taken

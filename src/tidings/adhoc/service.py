@@ -22,13 +22,23 @@ from tidings.adhoc.carried_events import pack, without_report
 from tidings.adhoc.casting import AREA, AreaCasts
 from tidings.adhoc.datagrams import DatagramCopies
 from tidings.adhoc.deliveries import Deliveries, SenderReports
-from tidings.adhoc.effects import DeliverMessage, DropReplica, ReportOutcome, SendFrame, StoreReplica
+from tidings.adhoc.effects import (
+    DeliverMessage,
+    DropReplica,
+    LeavePlace,
+    ReportOutcome,
+    SendFrame,
+    StorePlace,
+    StoreReplica,
+    TakePlace,
+)
 from tidings.adhoc.frames import decode_frame
 from tidings.adhoc.host import AdhocHost
 from tidings.adhoc.link_meetings import FrameRequest, LinkMeetings
-from tidings.adhoc.messages import CarriedMessage, MessageId, Replica
+from tidings.adhoc.messages import HEAD_SIZE, CarriedMessage, MessageId, Replica
 from tidings.adhoc.messaging import NEWS, QUEUE, AdhocMessaging, ForwardMessage, MessagingEffect, SendOptions
 from tidings.adhoc.paths import NodePaths
+from tidings.adhoc.places import NodePlaces
 from tidings.adhoc.proofs import Unsigned
 from tidings.adhoc.queue_backend import HOST_NAME, AdhocQueues
 from tidings.adhoc.queued_buffer import QueuedReplicas, check_carried
@@ -40,7 +50,7 @@ from tidings.adhoc.settings import AdhocSettings
 from tidings.adhoc.sketches import SALT_SIZE
 from tidings.adhoc.strategies import strategy_type
 from tidings.adhoc.topic_feeds import TopicFeeds
-from tidings.errors import CodecError, ConfigError, QueueFull, QueueNotFound, Refused
+from tidings.errors import CodecError, ConfigError, QueueFull, Refused
 from tidings.event import Event
 from tidings.ids import StoredIds, parse_id
 from tidings.overlay.neighbours import Neighbour
@@ -51,6 +61,7 @@ from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.queues.manager import QueueManager
+from tidings.queues.message import BYTES_EACH
 from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred
 from tidings.store.interface import Operation
@@ -71,20 +82,6 @@ class WhyRequest(Struct, frozen=True):
     """The arguments of `adhoc.why`: the id of a message, or of an event that is carried in one."""
 
     id: str
-
-
-class PlaceRequest(Struct, frozen=True):
-    """The arguments of `adhoc.hold`: a queue or topic, and its host if that is another one."""
-
-    name: str
-    kind: str = "queue"
-    host: str = ""
-
-
-class NamedPlace(Struct, frozen=True):
-    """The arguments of `adhoc.release`."""
-
-    name: str
 
 
 class AdhocService(Service):
@@ -117,7 +114,7 @@ class AdhocService(Service):
         self.meetings = LinkMeetings(broker, self.host, settings.rate, overlay.later)
         self.meetings.on_error = self._end
         self.beacons = HeardBeacons(broker.name, broker.node, settings.beacon_s)
-        self._deliveries = Deliveries(queues)
+        self.deliveries = Deliveries(queues)
         self._reports = SenderReports(queues)
         self._store = HostStore(broker, self.buffer)
         self.send_datagram: Callable[[bytes, tuple[str, int] | None], None] = lambda _data, _target: None
@@ -130,13 +127,14 @@ class AdhocService(Service):
         for id, pending, at in self._reports.restore():
             self.host.awaited.resume(id, pending, at)
         self.messaging.may_publish = self._publish_held
+        self.places = NodePlaces(self, broker, queues)
         self.topics = TopicFeeds(self, broker)
         queues.backends.insert(0, AdhocQueues(self, peers))
         made = queues.on_new
 
         def on_new(queue: MessageQueue) -> None:
             made(queue)
-            overlay.later(0.0, lambda: self._deliveries.made(queue))
+            overlay.later(0.0, lambda: self.deliveries.made(queue))
 
         queues.on_new = on_new
         linking = overlay.linking
@@ -147,11 +145,11 @@ class AdhocService(Service):
             "adhoc.status": (NoArguments, self._tell_status),
             "adhoc.neighbours": (NoArguments, self._tell_neighbours),
             "adhoc.why": (WhyRequest, self._tell_why),
-            "adhoc.hold": (PlaceRequest, self._hold),
-            "adhoc.release": (NamedPlace, self._release),
+            **self.places.operations,
             **self.casts.operations,
         }
         self._sweep_later()
+        self._wake_later()
 
     def _make_host(self, settings: AdhocSettings, entropy: Callable[[int], bytes]) -> AdhocHost:
         name = self._broker.name
@@ -164,7 +162,7 @@ class AdhocService(Service):
             ring=AcknowledgementRing(ACKNOWLEDGEMENTS_MAX),
             seen=SeenIds(gaps_max=SEEN_GAPS_MAX),
             proofs=proofs,
-            registry=PlaceRegistry(name, proofs, ids.origin.epoch, places_max=PLACES_MAX),
+            registry=PlaceRegistry(name, proofs, ids.origin.epoch, settings.lease_s, PLACES_MAX),
             origin_bytes=settings.origin_bytes,
             meeting_bytes=settings.meeting_bytes,
             heard_max=ACKNOWLEDGEMENTS_MAX,
@@ -235,6 +233,7 @@ class AdhocService(Service):
             if now - link.received_at > self.beacons.life_s:
                 link.hang_up()
         self.topics.look()
+        self.places.hand_over()
         self._sweep_later()
 
     # Meetings
@@ -298,6 +297,22 @@ class AdhocService(Service):
             if len(self._events) > EVENTS_MAX:
                 del self._events[next(iter(self._events))]
 
+    def carry_on(self, queue: str, host: str, raw: bytes, options: SendOptions) -> bool | None:
+        """Have what was put here carried to a queue of another host, UserError for a life that is over.
+
+        False: there is no room for it; None: there never is.
+        """
+        buffer, taken = self.host.buffer, len(raw) + HEAD_SIZE + BYTES_EACH
+        if taken > (buffer.bytes_max or 0):
+            return None
+        if taken > buffer.room[1]:
+            return False  # nothing is to be displaced by what has a place already
+        message = self.host.compose((host,), raw, destination=QUEUE + queue, **options)
+        if check_carried(message):
+            return None
+        self.do(self.host.send(message, self._broker.now))
+        return message.id in buffer
+
     def holder_of(self, name: str) -> str | None:
         """Return the host that holds a queue of this name, None if none is known."""
         place = self.host.registry.find(name, self._broker.now)
@@ -332,23 +347,31 @@ class AdhocService(Service):
                     self._datagrams.drop(replica)
                 case ForwardMessage():
                     pass  # the network of the node does it
+                case TakePlace() | LeavePlace() | StorePlace():
+                    self.places.do(effect)
         self._store.follow_ring(self.host)
         self._store.follow_partial(self.host)
         self.meetings.pump()
         self.meetings.durable()
+        self._wake_later()
+
+    def _wake_later(self) -> None:
         if self.host.wake_at < inf:
-            self._broker.timers.at(self.host.wake_at, self._wake)
+            self._broker.timers.at(max(self.host.wake_at, self._broker.now), self._wake)
 
     def _deliver(self, message: CarriedMessage, left_s: float) -> None:
         """Let the application have a message; its id is stored with the same commit."""
         kind, _, name = message.destination.partition(":")
         if kind + ":" == QUEUE:
-            problem = self._deliveries.put(name, message, left_s)
+            is_passed = self.places.pass_on(name, message, left_s)
+            problem = "" if is_passed else self.deliveries.put(name, message, left_s)
+        elif kind + ":" == NEWS and message.id.system == self.host.name:
+            problem = ""  # it was published here before it was sent to the subscribers
         elif kind + ":" == NEWS:
-            problem = self._deliveries.publish(message, left_s, is_sent_on=True)
+            problem = self.deliveries.publish(message, left_s, is_sent_on=True)
         elif kind + ":" == AREA:
             is_own = message.id.system == self.host.name
-            problem = self._deliveries.publish(message, left_s, is_own=is_own)
+            problem = self.deliveries.publish(message, left_s, is_own=is_own)
         else:
             problem = "destination"
         if problem:
@@ -357,7 +380,7 @@ class AdhocService(Service):
     def _publish_held(self, message: CarriedMessage, left_s: float) -> bool:
         """Publish here what came for a topic that is held here; what is from here was published before."""
         is_own = message.id.system == self.host.name
-        problem = "" if is_own else self._deliveries.publish(message, left_s)
+        problem = "" if is_own else self.deliveries.publish(message, left_s)
         if problem:
             self.host.tallies["undelivered", problem] += 1
         return not problem
@@ -387,22 +410,6 @@ class AdhocService(Service):
         return lost
 
     # For people
-
-    def _hold(self, asked: IncomingRequest, request: PlaceRequest) -> None:
-        """Hold a queue or topic here, or enter that another host does."""
-        asked.session.principal.check_manage()
-        if request.kind not in ("queue", "topic") or not 0 < len(request.name) <= 255:
-            raise Refused("protocol", "a place is a queue or a topic, with a name of 1 to 255 characters")
-        if request.host and HOST_NAME.fullmatch(request.host) is None:
-            raise Refused("protocol", f"{request.host!r} is no name of a host")
-        self.topics.hold(request.name, request.kind, request.host or self.host.name)
-        self._wake(self._broker.now)
-
-    def _release(self, asked: IncomingRequest, request: NamedPlace) -> None:
-        asked.session.principal.check_manage()
-        if self.host.registry.find(request.name, self._broker.now) is None:
-            raise QueueNotFound(request.name, "no host is known to hold it")
-        self.topics.release(request.name)
 
     def status(self) -> dict[str, Any]:
         """Return how the exchange stands, for the node's status and metrics."""
@@ -442,7 +449,13 @@ class AdhocService(Service):
             for replica in list(self.host.buffer)[:LISTED_MAX]
         ]
         places = [
-            {"name": place.name, "kind": place.kind, "holder": place.holder}
+            {
+                "name": place.name,
+                "kind": place.kind,
+                "holder": place.holder,
+                "deputies": list(place.deputies),
+                "stands_in_for": "" if place.naming is None else place.naming.holder,
+            }
             for place in list(self.host.registry)[:LISTED_MAX]
         ]
         return {**self.status()["adhoc"], "carried": carried, "known": places}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tidings.adhoc.proofs import Proofs
+from tidings.adhoc.registry import LEASE_S
 
 BUFFER_BYTES = 64 << 20
 """Bytes of the messages that a node carries, its own and those of others."""
@@ -28,5 +29,6 @@ class AdhocSettings(Struct, frozen=True, kw_only=True):
     rate: float = RATE
     beacon_s: float = BEACON_S
     datagrams: bool = True  # short messages go to their recipients by UDP, too
+    lease_s: float = LEASE_S  # of the queues and topics that it holds
     place: tuple[float, float] | None = None  # where the node is, as areas of messages count
     proofs: Proofs | None = None  # None: everything is believed, for the hosts of one machine

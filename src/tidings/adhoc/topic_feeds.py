@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tidings.adhoc.carried_events import pack
 from tidings.adhoc.messaging import SendOptions
-from tidings.adhoc.records import PLACES, SUBSCRIBERS, HeldPlaceRecord, SubscriberRecord
+from tidings.adhoc.records import SUBSCRIBERS, SubscriberRecord
 from tidings.adhoc.topics import SUBSCRIPTION_S, AdhocTopic, TopicSubscriber
 from tidings.errors import UserError
 from tidings.event import Batch, Event
@@ -39,11 +39,9 @@ class TopicFeeds:
         self._feeds: dict[str, NodeSubscription] = {}
         self._subscribed: dict[str, tuple[str, float]] = {}  # by topic: its holder, and when to renew that
         self._stored: dict[str, set[str]] = {}  # subscribers that are stored, by topic
-        service.messaging.on_change = self._keep_subscribers
-        for (name,), place in PLACES.known(broker.state).items():
-            self._put(name, place.kind, place.holder)
+        service.messaging.on_change = self.keep_subscribers
         for (name, host), one in SUBSCRIBERS.known(broker.state).items():
-            topic = service.messaging.topics.get(name)
+            topic = service.messaging.known_topic(name)
             if topic is not None:
                 ends_at = broker.deadline(one.ends, SUBSCRIPTION_S)
                 topic.restore(host, TopicSubscriber(one.durable, ends_at, one.stamp, one.is_ended))
@@ -52,35 +50,16 @@ class TopicFeeds:
                 broker.store(SUBSCRIBERS.drop((name, host)))
         self.look()
 
-    # Places
+    # Subscribers
 
-    def hold(self, name: str, kind: str, host: str) -> None:
-        """Have a queue or topic held here, or known at another host for good."""
-        self._put(name, kind, host)
-        self._broker.store(PLACES.set((name,), HeldPlaceRecord(kind, host)))
-        self.look()
+    def drop_subscribers(self, name: str) -> None:
+        """Forget who has subscribed to a topic that is not held here any more."""
+        self._service.messaging.topics.pop(name, None)
+        for host in self._stored.pop(name, ()):
+            self._broker.store(SUBSCRIBERS.drop((name, host)))
 
-    def _put(self, name: str, kind: str, host: str) -> None:
-        messaging = self._service.messaging
-        if host != messaging.host.name:
-            messaging.host.registry.add(name, host, kind)
-        elif kind == "topic":
-            messaging.hold_topic(name)
-        else:
-            messaging.hold_queue(name)
-
-    def release(self, name: str) -> None:
-        """Hold a place no longer, or forget it."""
-        self._service.host.registry.remove(name)
-        topic = self._service.messaging.topics.pop(name, None)
-        if topic is not None:
-            for host in self._stored.pop(name, ()):
-                self._broker.store(SUBSCRIBERS.drop((name, host)))
-        self._broker.store(PLACES.drop((name,)))
-        self.look()
-
-    def _keep_subscribers(self, topic: AdhocTopic) -> None:
-        """Store who has subscribed to a topic that is held here."""
+    def keep_subscribers(self, topic: AdhocTopic) -> None:
+        """Store who has subscribed to a topic that is, was or may be held here."""
         stored, known = self._stored.setdefault(topic.name, set()), topic.subscribers | topic.ended
         for host, one in known.items():
             ends = one.ends_at - self._broker.now + self._broker.wall
@@ -106,6 +85,8 @@ class TopicFeeds:
         for name, holder in topics.items():
             if holder != self._service.host.name:
                 self._subscribe(name, holder, now)
+            else:
+                self._service.do(self._service.messaging.want(name, self._is_wanted(name), now))
         for name in self._subscribed.keys() - topics.keys():
             del self._subscribed[name]
 

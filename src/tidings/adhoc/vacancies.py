@@ -20,6 +20,8 @@ class Vacancy(NamedTuple):
     name: str
     kind: str
     naming: Naming
+    ends_at: float
+    """When the lease of its holder does, as far as this host knows."""
 
 
 class Vacancies:
@@ -52,7 +54,7 @@ class Vacancies:
         if naming is None or self._host not in naming.deputies:
             self.forget(name)
             return before is not None
-        after = self._known[name] = Vacancy(name, kind, naming)
+        after = self._known[name] = Vacancy(name, kind, naming, ends_at)
         self._turns.at(ends_at + naming.deputies.index(self._host) * self._turn_s, name)
         return before != after
 

@@ -23,6 +23,9 @@ Id = Annotated[str, argument("ID", "The id of a message, or of an event that was
 Place = Annotated[str, argument("NAME", "The name of a queue or topic.")]
 Topic = Annotated[bool, option("--topic", "It is a topic, not a queue.")]
 Host = Annotated[str, option("--at", "HOST", "It is at this host, which may never have been met.")]
+Replicas = Annotated[
+    int, option("--replicas", "N", "So many hosts that are often met may stand in for this one.", min=0)
+]
 
 CastType = Annotated[str, argument("TYPE", "The type of the event.")]
 Area = Annotated[str, argument("AREA", "The area, a polygon in WKT.")]
@@ -94,13 +97,16 @@ async def why(id: Id, json: Json = False) -> None:
 
 @app.command()
 @connects
-async def hold(name: Place, topic: Topic = False, at: Host = "", json: Json = False) -> None:
+async def hold(
+    name: Place, topic: Topic = False, at: Host = "", replicas: Replicas = 0, json: Json = False
+) -> None:
     """Hold a queue or topic, and announce it; or enter that another host does."""
     kind = "topic" if topic else "queue"
     async with bus_of() as bus:
-        await bus.adhoc_hold(name, kind="topic" if topic else "queue", host=at)
+        await bus.adhoc_hold(name, kind="topic" if topic else "queue", host=at, replicas=replicas)
     where = f"known at {at}" if at else "held here"
-    print_result({"name": name, "kind": kind, "host": at}, f"{kind} {shown(name)} is {where}", json)
+    about = {"name": name, "kind": kind, "host": at, "replicas": replicas}
+    print_result(about, f"{kind} {shown(name)} is {where}", json)
 
 
 @app.command()

@@ -696,13 +696,23 @@ class Bus(Root[AsyncBus]):
         return self._runner.run(self._inner.adhoc_why(id, timeout_s=timeout_s))
 
     def adhoc_hold(
-        self, name: str, *, kind: PlaceKind = "queue", host: str = "", timeout_s: float | None = None
+        self,
+        name: str,
+        *,
+        kind: PlaceKind = "queue",
+        host: str = "",
+        replicas: int = 0,
+        timeout_s: float | None = None,
     ) -> None:
         """Have the node hold a queue or a topic, which it announces to all hosts that it meets.
 
-        With a `host` it is known to be there instead: an entry by hand, for a host that was never met.
+        As many `replicas` are at hosts that it often meets: one of these stands in for it when it is gone.
+        With a `host` the queue or topic is known to be there instead: an entry by hand, for a host that was
+        never met.
         """
-        self._runner.run(self._inner.adhoc_hold(name, kind=kind, host=host, timeout_s=timeout_s))
+        self._runner.run(
+            self._inner.adhoc_hold(name, kind=kind, host=host, replicas=replicas, timeout_s=timeout_s)
+        )
 
     def adhoc_release(self, name: str, *, timeout_s: float | None = None) -> None:
         """Have the node hold a queue or topic no longer, or forget an entry."""

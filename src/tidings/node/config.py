@@ -291,6 +291,12 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[int, Meta(ge=0)],
         _about("bytes of the messages that it carries, its own and those of others", None, "BYTES"),
     ] = 64 << 20
+    adhoc_lease_s: Annotated[
+        Annotated[float, Meta(ge=1, le=86_400)],
+        _about(
+            "seconds after which a queue or topic that it holds counts as unreachable, unless it is heard of"
+        ),
+    ] = 3600.0
     adhoc_meeting: Annotated[
         Count, _about("bytes that it takes from a host, and gives it, in one meeting", None, "BYTES")
     ] = 256 << 20

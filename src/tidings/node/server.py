@@ -207,6 +207,7 @@ class Node:
             origin_bytes=config.adhoc_origin,
             rate=config.adhoc_rate,
             beacon_s=config.adhoc_beacon_s,
+            lease_s=config.adhoc_lease_s,
             datagrams=config.adhoc_datagrams,
             place=parse_place(config.adhoc_place),
             proofs=self._proofs,

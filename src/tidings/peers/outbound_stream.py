@@ -20,20 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from tidings.errors import CodecError, Refused, TidingsError
-from tidings.event.header import EMPTY_HEADER
-from tidings.event.wire import array_head, decode_event
+from tidings.event.wire import array_head
 from tidings.ids import ForwardedOrigin, Origin
 from tidings.numbered import Outbound
 from tidings.protocol.connection import Connection
 from tidings.protocol.frames import encode
 from tidings.protocol.messages import Failure, Forward, Refusal
 from tidings.queues.inflight import InFlight
-from tidings.queues.message import QueuedMessage, event_bytes
-from tidings.queues.queue import MessageQueue
-from tidings.queues.schedule import MARK, shortened
+from tidings.queues.schedule import as_it_leaves
 
 if TYPE_CHECKING:
     from tidings.peers.forwarder import Forwarder
@@ -185,7 +181,7 @@ class OutboundStream:
         outgoing = self._forwarder.outgoing
         queue, wall = outgoing.queue, outgoing.broker.wall
         numbers = [self.counter_of(held.message.number) for held in run]
-        raws = [_as_it_leaves(queue, held.message, wall) for held in run]
+        raws = [as_it_leaves(queue, held.message, wall) for held in run]
         origin = run[0].message.origin or _NO_ORIGIN
         self.forward(outgoing.target, origin, numbers, raws, run, queue.parts_of(run[0].message.number))
 
@@ -244,18 +240,6 @@ class OutboundStream:
     def failed(self) -> None:
         """Commits were not made: it is not known what was settled."""
         self._settled.clear()
-
-
-def _as_it_leaves(queue: MessageQueue, message: QueuedMessage, wall: float) -> bytes:
-    """The bytes of a message; its ttl and its delay are what is left of them."""
-    raw = shortened(message.raw, message.number, wall) if MARK in message.raw else message.raw
-    if not queue.description.expiry or b"ttl_s" not in raw:  # most have none, and need not be decoded
-        return raw
-    event = decode_event(raw)
-    header = event.header or EMPTY_HEADER
-    if header.ttl_s is None:
-        return raw
-    return event_bytes(replace(event, header=replace(header, ttl_s=queue.deadlines.left_s(message.number))))
 
 
 def _bearer(part: bytes) -> bytes:

@@ -115,6 +115,18 @@ def shortened(raw: bytes, number: int, wall: float) -> bytes:
     return event_bytes(replace(event, header=replace(event.header or EMPTY_HEADER, queue_delay_s=rest_s)))
 
 
+def as_it_leaves(queue: MessageQueue, message: QueuedMessage, wall: float) -> bytes:
+    """Return the bytes of a message of a queue for another one; its ttl and its delay are what is left."""
+    raw = shortened(message.raw, message.number, wall) if MARK in message.raw else message.raw
+    if not queue.description.expiry or b"ttl_s" not in raw:  # most have none, and need not be decoded
+        return raw
+    event = decode_event(raw)
+    header = event.header or EMPTY_HEADER
+    if header.ttl_s is None:
+        return raw
+    return event_bytes(replace(event, header=replace(header, ttl_s=queue.deadlines.left_s(message.number))))
+
+
 def put_off(message: QueuedMessage, wall: float, delay_s: float) -> QueuedMessage:
     """Return the message as it is not to be handed out for so long from now on."""
     event, due_us = message.event, int((wall + delay_s) * 1e6)
