@@ -286,6 +286,36 @@ def test_what_arrives_is_put_with_the_rights_of_the_host_that_has_sent_it(users,
     assert hosts.tally("a", "undelivered", "rights") == 2 - len(put)
 
 
+@pytest.mark.parametrize(
+    ("users", "queue", "is_named"),
+    [
+        ("b node\n", "jobs", True),
+        ("b node\n", "others", False),
+        ("b node\nb locked\n", "jobs", False),
+        ("", "jobs", False),
+    ],
+)
+def test_hosts_stand_in_for_each_other_where_each_may_put(users, queue, is_named):
+    rules = '[[allow]]\nusers = ["b"]\nactions = ["put"]\nqueues = ["jobs"]\n' if users else ""
+    known = read_users(users, "users")
+    authenticator = UserAuthenticator(known, read_rules(rules, "access.toml", known))
+    hosts = Hosts("b", lease_s=180.0)
+    settings = AdhocSettings(lease_s=180.0)
+    about = CoreSettings(name="a", adhoc=settings, weigh_s=0.0, authenticator=authenticator)
+    SimulatedNode(hosts.world, "a", settings=about)
+    hosts.ask("a", "adhoc.hold", name=queue, replicas=1)
+    hosts.ask("b", "adhoc.hold", name=f"{queue}.2", replicas=1)
+    for _ in range(5):
+        hosts.meet("a", "b")
+        hosts.run(30.0)
+    places = {name: {one.name: one for one in hosts[name].core.adhoc.host.registry} for name in "ab"}
+    assert places["b"][queue].deputies == (("b",) if is_named else ())
+    assert places["b"][f"{queue}.2"].deputies == ("a",)
+    hosts.run(400.0)
+    assert hosts.tally("b", "stood_in", "queue") == is_named
+    assert hosts.tally("a", "stood_in", "queue") == 0  # b may put into jobs, and not into jobs.2
+
+
 def test_frames_are_for_hosts_that_have_greeted():
     hosts = Hosts("a")
     told = hosts.ask("a", "link.adhoc", frame=encode_frame(SummaryFrame((), ())))

@@ -202,6 +202,22 @@ def test_a_stand_in_does_not_take_the_place_of_a_holder_whose_lease_runs():
     assert registry.find("jobs", 700.0).holder == "d"
 
 
+def test_of_two_deputies_of_one_naming_the_first_holds_the_place_and_of_two_namings_the_later():
+    def announcement(holder, number):
+        return Announcement("jobs", "queue", holder, 1, 1, 900.0, naming=Naming("h", 1, number, ("d", "e")))
+
+    for first, second, expected in (
+        (("d", 5), ("e", 5), "d"),
+        (("e", 5), ("d", 5), "d"),
+        (("d", 5), ("e", 6), "e"),
+        (("e", 6), ("d", 5), "e"),
+    ):
+        registry = PlaceRegistry("x", Unsigned())
+        registry.hear([announcement(*first)], 0.0)
+        registry.hear([announcement(*second)], 0.0)
+        assert registry.find("jobs", 0.0).holder == expected
+
+
 # Topics
 
 
