@@ -125,7 +125,7 @@ def test_what_an_end_says_that_is_quite_different_is_counted_and_logged_once() -
     net.run(20.0)
     liar, other = net["a"].core.overlay, net["b"].broker.node
     liar._weighing.tell = lambda _node, _weight: None  # it goes on saying this
-    liar._carry_out(liar.topology.measured(other, 900_000, net["a"].broker.now))
+    liar.records.carry_out(liar.topology.measured(other, 900_000, net["a"].broker.now))
     net.run(20.0)
     assert net.count("b", "weights_disagree") == 1
     assert [line for line in net.world.notes if "b both ends weigh a link differently" in line]

@@ -179,7 +179,7 @@ class Handover(Service):
 
     def _address(self, node: str, to: str) -> str:
         record = next((one for one in self._overlay.topology.records if one.node == node), None)
-        if record is None or not record.address or not self._overlay.is_of_use(record.address):
+        if record is None or not record.address or not self._overlay.records.is_of_use(record.address):
             raise MoveRefused(to, "it has no address at which a client could reach it")
         return record.address
 

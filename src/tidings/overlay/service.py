@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from math import inf
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
-from tidings.errors import ConfigError, Refused, TidingsError, UserError
+from tidings.errors import Refused, UserError
 from tidings.event import Batch
 from tidings.event.wire import check
 from tidings.overlay.bereaved import Bereavement, LastRequest
@@ -32,30 +31,15 @@ from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.numbers import Numbers
 from tidings.overlay.rebuilding import Rebuilding
 from tidings.overlay.receiving import TableChange
-from tidings.overlay.records import Digest, NodeRecord, Stamp, Stamps
+from tidings.overlay.record_exchange import RecordExchange, TopologyNews, stored_nodes
 from tidings.overlay.relaying import LinkConsumer
 from tidings.overlay.routing import Routing
 from tidings.overlay.settings import OverlaySettings
 from tidings.overlay.topology import Topology
-from tidings.overlay.topology_effects import (
-    Approach,
-    Attach,
-    Effect,
-    IdentityClash,
-    NodesExceeded,
-    SendDigest,
-    SendOwn,
-    SendRecords,
-    SendStamps,
-    StoreAdjacency,
-    TakeEpoch,
-    TreeChanged,
-)
 from tidings.overlay.tracing import TraceRequest, follow, local_matches, traced
 from tidings.overlay.waiting import HeldRequest, Holding, Settling, after, ask, joined
 from tidings.overlay.weighing import PADDING, Weighing, wait_s
 from tidings.peers.peering import Peering
-from tidings.peers.registry import check_peers
 from tidings.protocol.arguments import InForce, SubscribeRequest
 from tidings.protocol.broker import Broker
 from tidings.protocol.messages import Reverse
@@ -63,19 +47,7 @@ from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.replies import Deferred
 from tidings.steps import Steps
-from tidings.store.interface import Operation, RecordKind
-from tidings.transport.address import parse
-
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-
-class TopologyNews(Struct, frozen=True):
-    """The arguments of `link.topology`: what the caller knows of nodes; one of the four."""
-
-    own: Stamp | None = None
-    digest: Digest | None = None
-    stamps: Stamps | None = None
-    records: tuple[NodeRecord, ...] = ()
+from tidings.store.interface import Operation
 
 
 class ProbeRequest(Struct, frozen=True):
@@ -113,17 +85,6 @@ class NoArguments(Struct, frozen=True):
     """The arguments of a request that has none."""
 
 
-class StoredNode(Struct, frozen=True):
-    """What is stored of a node and its links."""
-
-    record: NodeRecord
-    newest: int = 0  # with this node's own: the age of the youngest link that was known
-
-
-NODES: RecordKind[tuple[str], StoredNode] = RecordKind("overlay-node", StoredNode)
-"""All nodes that are known, by their ids: a node that starts again has the tree that it had."""
-
-
 class Overlay(Service):
     """Service that joins this node to others. `system` is its id as a client of them, in this life."""
 
@@ -138,9 +99,7 @@ class Overlay(Service):
         self._peering = peering
         self._log = peering.dialling.log
         self.numbers = Numbers(broker)
-        self._stored = {node: stored for (node,), stored in NODES.known(broker.state).items()}
-        known = [stored.record for stored in self._stored.values()]
-        newest = max((stored.newest for stored in self._stored.values()), default=0)
+        known, newest = stored_nodes(broker)
         about = broker.node, broker.name, self.numbers.epoch
         rebuilding = Rebuilding(broker.node, settings.rebuild_threshold, wait_s(settings))
         coordinating = Coordinating(broker.node, settings.subnet, settings.finds)
@@ -148,6 +107,7 @@ class Overlay(Service):
         self.topology = Topology(*about, settings.leaf, known, "", newest, *rules)
         self.topology.start(broker.now)
         self.neighbours = KnownNeighbours(self.later, self._refused, settings.merge_waste > 0)
+        self.records = RecordExchange(broker, self.topology, self.neighbours, peering, self.numbers)
         known_here = self.neighbours, self.topology, self.numbers
         self.routing = Routing(broker, *known_here, self.later, settings)
         self.routing.new_offers.log = self._log
@@ -160,7 +120,7 @@ class Overlay(Service):
         self.liveness.on_lost = self._lose
         self._weighing = Weighing(settings, broker, self.linking, self.liveness.pinging, self.topology)
         self._weighing.tell, self._weighing.report = self._weighed, self._disagree
-        self._draining = Draining(broker, *around, self.is_of_use)
+        self._draining = Draining(broker, *around, self.records.is_of_use)
         self._holding = Holding(lambda: self.neighbours.cursors, max(0, settings.tolerate - 1))
         self._settling = Settling()
         self.on_link: Callable[[Neighbour], None] = lambda _neighbour: None
@@ -168,11 +128,12 @@ class Overlay(Service):
         self.keeping = Keeping(broker, *known_here, settings, self._log, self._holding.dropped)
         self._bereavement = Bereavement(broker, self.neighbours, self.topology, self.later, settings.tolerate)
         self.routing.took = self._bereavement.took
+        self.records.on_tree = self._follow_tree
         broker.open_link = self._open_link
         broker.refuges = self._draining.places
         broker.is_linked = bool(broker.cursors.of_links)
         broker.epoch = self.numbers.epoch
-        self._carry_out([])
+        self.records.carry_out([])
         self.frames = {Reverse: self.linking.reversed}
         self.operations = {
             "link.hello": (Greeting, self.linking.greeted),
@@ -214,12 +175,12 @@ class Overlay(Service):
 
     def listens_at(self, address: str) -> None:
         """Let other nodes know where this one can be reached."""
-        self._carry_out(self.topology.set_address(address, self._broker.now))
+        self.records.carry_out(self.topology.set_address(address, self._broker.now))
 
     def found_near(self, name: str, node: str) -> None:
         """A node was found on the local network, or with no id is not found there any more."""
         self.topology.found_near(name, node, self._broker.now)
-        self._carry_out([])
+        self.records.carry_out([])
 
     def _up(self, neighbour: Neighbour) -> None:
         """A link is there: compare what both know of all nodes, and go on over it if it is active."""
@@ -240,7 +201,7 @@ class Overlay(Service):
             self.routing.follow_tree()
         elif neighbour.is_in_tree:
             self.routing.join(neighbour)
-        self._carry_out(effects)
+        self.records.carry_out(effects)
         self.on_link(neighbour)
 
     def _down(self, neighbour: Neighbour, link: NeighbourLink) -> None:
@@ -248,12 +209,12 @@ class Overlay(Service):
         self.liveness.link_down(neighbour)
         if link.is_up:
             is_dead = self.liveness.dying is neighbour
-            self._carry_out(self.topology.link_down(neighbour.node, self._broker.now, is_dead))
+            self.records.carry_out(self.topology.link_down(neighbour.node, self._broker.now, is_dead))
             self.on_link(neighbour)
 
     def _lose(self, neighbour: Neighbour) -> None:
         """A link, or the node behind it, was found dead."""
-        self._carry_out(self.topology.lose(neighbour.node, self._broker.now))
+        self.records.carry_out(self.topology.lose(neighbour.node, self._broker.now))
 
     def _ask_heard(self, asked: IncomingRequest, request: HeardRequest) -> Deferred[dict[str, Any]]:
         self.linking.caller(asked.session)
@@ -287,121 +248,26 @@ class Overlay(Service):
 
     # The tree
 
-    def _learn(self, asked: IncomingRequest, news: TopologyNews) -> None:
-        """A neighbour tells what it knows of nodes."""
-        node, topology, now = self.linking.caller(asked.session).node, self.topology, self._broker.now
-        if news.own is not None:
-            self._carry_out(topology.comparing.hear_own(node, news.own, now))
-        elif news.digest is not None:
-            self._carry_out(topology.comparing.hear_digest(node, news.digest, now))
-        elif news.stamps is not None:
-            self._carry_out(topology.comparing.hear_stamps(node, news.stamps))
-        else:
-            self._carry_out(topology.hear(node, news.records, now))
-
     def _probed(self, asked: IncomingRequest, _probe: ProbeRequest) -> None:
         """A neighbour measures the link."""
         self.linking.caller(asked.session)
 
+    def _learn(self, asked: IncomingRequest, news: TopologyNews) -> None:
+        """A neighbour tells what it knows of nodes."""
+        self.records.hear(self.linking.caller(asked.session).node, news)
+
+    def _follow_tree(self) -> None:
+        """Other links are in the tree than before."""
+        self.routing.follow_tree()
+        self._bereavement.look()
+
     def _weighed(self, node: str, weight: int) -> None:
-        self._carry_out(self.topology.measured(node, weight, self._broker.now))
+        self.records.carry_out(self.topology.measured(node, weight, self._broker.now))
 
     def _disagree(self, neighbour: Neighbour, own: int, other: int) -> None:
         self._broker.count("weights_disagree")
         weights = {"here": own / 1000, "there": other / 1000}
         self._log("warning", "both ends weigh a link differently", node=neighbour.node, **weights)
-
-    def _carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case SendOwn(node, stamp):
-                    self._tell(node, TopologyNews(own=stamp))
-                case SendDigest(node, digest):
-                    self._tell(node, TopologyNews(digest=digest))
-                case SendStamps(node, stamps):
-                    self._tell(node, TopologyNews(stamps=stamps))
-                case SendRecords(node, records):
-                    self._tell(node, TopologyNews(records=records))
-                case StoreAdjacency(record):
-                    self._store(StoredNode(record, self.topology.newest))
-                case TakeEpoch(epoch):
-                    self.numbers.begin(epoch)
-                case Approach(record):
-                    self._approach(record)
-                case Attach(record):
-                    self._attach(record)
-                case IdentityClash(node, _):
-                    self._log("error", "another node has this node's id: a copied directory", heard_from=node)
-                case NodesExceeded(node, _):
-                    self._log("error", "too many nodes or links: records are refused", heard_from=node)
-                case TreeChanged():
-                    self.routing.follow_tree()
-                    self._bereavement.look()
-                    self._store_nodes()
-        if self.topology.wake_at < inf:
-            self._broker.timers.at(self.topology.wake_at, self._wake)
-
-    def _approach(self, record: NodeRecord) -> None:
-        """Dial a node that the lost links led to."""
-        if self._can_dial(record):
-            self._broker.count("bypassed")
-            self._log("warning", "making a link round a node", to=record.name, address=record.address)
-            self._peering.learn(record.name, record.address)
-
-    def _attach(self, record: NodeRecord) -> None:
-        """Dial the coordinator, or a node that the subnet is to be linked with."""
-        if self._can_dial(record):
-            self._broker.count("attached")
-            self._log("info", "making a link for the subnet", to=record.name, address=record.address)
-            self._peering.learn(record.name, record.address)
-
-    def _can_dial(self, record: NodeRecord) -> bool:
-        """Whether a node can be dialled at the address that its record has."""
-        try:
-            check_peers({record.name: record.address}, own=self._broker.name)
-        except ConfigError as error:
-            self._log("warning", "no link to a node", node=record.node, problem=str(error))
-            return False
-        return self.is_of_use(record.address)
-
-    def is_of_use(self, address: str) -> bool:
-        """Whether an address that another node shows can be used where this node is."""
-        return _is_near(address) is _is_near(self.topology.own.address)
-
-    def _store(self, node: StoredNode) -> None:
-        self._stored[node.record.node] = node
-        self._broker.store(NODES.set((node.record.node,), node))
-
-    def _store_nodes(self) -> None:
-        """Store the nodes whose links have changed, so that the tree is known at the next start.
-
-        A node that knew only some links would let those be active that stand by.
-        """
-        newest, known = self.topology.newest, {record.node: record for record in self.topology.records}
-        for record in known.values():
-            node = StoredNode(record, newest if record.node == self._broker.node else 0)
-            stored = self._stored.get(record.node)
-            if stored is None or _shape(stored) != _shape(node):
-                self._store(node)
-        for gone in self._stored.keys() - known.keys():
-            del self._stored[gone]
-            self._broker.store(NODES.drop((gone,)))
-
-    def _wake(self, now: float) -> None:
-        self._carry_out(self.topology.wake(now))
-
-    def _tell(self, node: str, news: TopologyNews) -> None:
-        neighbour = self.neighbours.get(node)
-        if neighbour is None or neighbour.link is None:
-            return
-        arguments = {name: value for name, value in msgspec.structs.asdict(news).items() if value}
-        call = neighbour.link.connection.request("link.topology", msgspec.to_builtins(arguments), "forget")
-        call.then(lambda _told: None, partial(self._untold, neighbour))
-        neighbour.link.flush()
-
-    def _untold(self, neighbour: Neighbour, error: TidingsError) -> None:
-        if neighbour.is_up:
-            self._log("warning", "a neighbour takes no records", node=neighbour.node, problem=str(error))
 
     # Waiting for the network
 
@@ -510,7 +376,7 @@ class Overlay(Service):
         if not self._draining.has_begun:
             self._draining.has_begun = True
             self._log("warning", "draining", clients=len(self._broker.sessions))
-            self._carry_out(self.topology.drain(self._broker.now))
+            self.records.carry_out(self.topology.drain(self._broker.now))
         return self._draining.look(asked.session)
 
     def _remove(self, asked: IncomingRequest, request: RemoveRequest) -> None:
@@ -531,7 +397,7 @@ class Overlay(Service):
             self._holding.look()  # nobody has to hold anything for it any more
             self.linking.forget(neighbour)
             self.liveness.forget(neighbour)
-            self._carry_out(self.topology.link_removed(neighbour.node, self._broker.now))
+            self.records.carry_out(self.topology.link_removed(neighbour.node, self._broker.now))
 
     def _trace(self, asked: IncomingRequest, request: TraceRequest) -> Deferred[dict[str, Any]]:
         """Return which way an event would take."""
@@ -565,13 +431,3 @@ class Overlay(Service):
             for one in self.neighbours
         ]
         return {"links": links}
-
-
-def _is_near(address: str) -> bool:
-    """Whether an address is of use on its own machine only."""
-    return bool(address) and parse(address).host in LOOPBACK
-
-
-def _shape(node: StoredNode) -> tuple[Any, ...]:
-    """Return what of a stored node matters for the tree."""
-    return node.newest, node.record.shape
