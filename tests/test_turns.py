@@ -188,6 +188,23 @@ def test_very_many_workers_of_one_share_cost_one_place_in_line() -> None:
     assert [number for number in done if number < 1_000] == [*range(100), *range(100)]
 
 
+def test_workers_of_one_share_have_a_slice_together_while_nobody_else_waits() -> None:
+    world = World(a=2, b=2, c=2)
+    world.shares["b"] = world.shares["c"] = world.shares["a"]
+    ends: list[float] = []
+
+    def work(name: str, until: float) -> bool:
+        ends.append(until)
+        return world._work(name, until)
+
+    world.turns = Turns(lambda: world.now, work)
+    world.add("a", "b", "c")
+    world.turns.run()
+    assert world.done == list("aabbcc")
+    assert ends[0] == ends[1] == ends[2]
+    assert world.shares["a"].used_s == world.now
+
+
 def test_a_slice_ends_with_the_turn() -> None:
     world = World(a=3, b=1_000)
     world.add("a", "b")

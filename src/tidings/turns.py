@@ -86,8 +86,7 @@ class Turns(Generic[TurnTaker]):
     def add(self, worker: TurnTaker, share: Share) -> None:
         """Put a worker that has something to do in line, unless it is there."""
         if worker not in self._shares:
-            self._shares[worker] = share
-            share.workers[worker] = None
+            self._line_up(worker, share)
             self._push(share)
 
     def discard(self, worker: TurnTaker) -> None:
@@ -108,30 +107,49 @@ class Turns(Generic[TurnTaker]):
             if not share.workers:
                 continue
             self._floor_s = max(self._floor_s, used_s)
-            worker = next(iter(share.workers))
-            self.discard(worker)
-            self._let_work(worker, share, self._end_of_slice(until))
+            now = self._serve(share, until)
             if share.workers:
                 self._push(share)
             else:
-                until = min(until, self.clock() + REST_S)
-            if self.clock() >= until:
+                until = min(until, now + REST_S)
+            if now >= until:
                 return
 
-    def _end_of_slice(self, until: float) -> float:
+    def _serve(self, share: Share, until: float) -> float:
+        """Let one of its workers work for a slice, or several if no other share waits; return its end."""
+        clock, workers = self.clock, share.workers
+        begun = now = clock()
+        end = self._end_of_slice(now, until)
+        while workers:
+            worker = next(iter(workers))
+            self.discard(worker)
+            is_left = self._work(worker, end)
+            now = clock()
+            if is_left:
+                self._line_up(worker, share)
+            if self._line or now >= end:
+                break
+        share.used_s = max(self._floor_s - SAVED_S, share.used_s) + now - begun
+        return now
+
+    def _end_of_slice(self, now: float, until: float) -> float:
         """Return the end of a slice that begins now: with the turn, so that the loop polls for input."""
         slice_s = min(SLICE_S, max(SLICE_S_MIN, ROUND_S / (1 + len(self._line))))
-        return min(self.clock() + slice_s, until)
+        return min(now + slice_s, until)
 
-    def _let_work(self, worker: TurnTaker, share: Share, until: float | None = None) -> float:
+    def _let_work(self, worker: TurnTaker, share: Share) -> float:
         """Let a worker work for a slice, and put it in line if more is left; return the time it took."""
         begun = self.clock()
-        is_left = self._work(worker, begun + SLICE_S if until is None else until)
+        is_left = self._work(worker, begun + SLICE_S)
         took_s = self.clock() - begun
         share.used_s = max(self._floor_s - SAVED_S, share.used_s) + took_s
         if is_left:
             self.add(worker, share)
         return took_s
+
+    def _line_up(self, worker: TurnTaker, share: Share) -> None:
+        self._shares[worker] = share
+        share.workers[worker] = None
 
     def _push(self, share: Share) -> None:
         """Put a share in line, unless it is there."""
