@@ -76,7 +76,9 @@ class Timers(Generic[Key]):
 
     def at(self, moment: float, key: Key) -> Key:
         """Have a key due at a moment and at no other, never if that is inf; return the key."""
-        self.cancel(key)
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            entry[2] = None
         if moment < inf:
             self._made += 1
             entry = self._entries[key] = [moment, self._made, key]
@@ -88,7 +90,8 @@ class Timers(Generic[Key]):
 
     def by(self, moment: float, key: Key) -> None:
         """Have a key due at a moment, unless it is due earlier."""
-        if moment < self.moment(key):
+        entry = self._entries.get(key)
+        if entry is None or moment < entry[0]:
             self.at(moment, key)
 
     def cancel(self, key: Key | None) -> None:

@@ -134,6 +134,7 @@ class Pattern:
         rules = self.within_us, self.overlapping, self.timeouts
         self.compiled = CompiledPattern(self.alternatives, numbers, tests, *rules)
         """The pattern as `KeyRuns` runs it."""
+        self._tests = [(1 << number, step.filter.test) for number, step in enumerate(self.steps)]
         self._readers = [event_reader(name) for name in self.columns]
         self._key_readers = [event_reader(name) for name in self.by]
 
@@ -192,9 +193,9 @@ class Pattern:
     def mask(self, event: Event) -> int:
         """Return the bits of the steps whose filter matches the event."""
         bits = 0
-        for number, step in enumerate(self.steps):
-            if step.filter.test(event) is True:
-                bits |= 1 << number
+        for bit, test in self._tests:
+            if test(event) is True:
+                bits |= bit
         return bits
 
     def values(self, event: Event) -> tuple[Value | None, ...]:

@@ -29,10 +29,11 @@ RUNS_MAX = 1_000
 TOO_MANY_RUNS = "too many partial matches"
 
 
-class Row(NamedTuple):
+class Row(Struct, frozen=True, array_like=True, gc=False):
     """An event, as far as a pattern needs it: its place in the order, its steps and its values.
 
     `mask` has a bit for each step whose condition, references to other steps aside, is true of the event.
+    Rows come by the thousand and are in no cycle, so the garbage collector passes over them.
     """
 
     time_us: int
@@ -331,7 +332,7 @@ class KeyRuns:
     def decode(cls, pattern: CompiledPattern, data: bytes) -> KeyRuns:
         """Return the state that `encode` has written for the same pattern."""
         state, made = _decoder.decode(data), cls(pattern)
-        rows = [Row(*row[:4], tuple(row[4])) for row in state.rows]
+        rows = list(state.rows)
         for stored in state.runs:
             run = _PartialMatch(pattern.alternatives[stored.alternative], [None] * pattern.steps)
             run.at, run.count = stored.at, stored.count

@@ -223,7 +223,9 @@ class PatternService(Service):
 
     def charge(self, session: Session, size: int) -> int:
         """Count bytes that the patterns of a session remember more; how many all of them have."""
-        total = self._sizes[session] + size
+        total = self._sizes.get(session, 0) + size
+        if not size:
+            return total
         if total:
             self._sizes[session] = total
         else:

@@ -54,14 +54,19 @@ class SessionWatch(PatternWatch):
 
     def _use_waiting(self, most: float) -> None:
         while most > 0 and self._waiting:
-            arrival = self._waiting[0]
-            start, end = self._row, int(min(self._row + most, len(arrival.rows)))
-            self._row = end
-            most -= end - start
-            self.size -= end - start
-            if end == len(arrival.rows):
+            arrival, start = self._waiting[0], self._row
+            rows = arrival.rows
+            count = len(rows) - start
+            if count > most:
+                count = int(most)
+                self._row = start + count
+                rows = rows[start : self._row]
+            else:
                 self._forget_oldest()
-            self.use(arrival, arrival.rows[start:end])
+                rows = rows[start:] if start else rows
+            most -= count
+            self.size -= count
+            self.use(arrival, rows)
 
     def catch_up(self) -> None:
         """Use what has come so far, and report it: the state is about to move."""
@@ -111,12 +116,13 @@ class SessionWatch(PatternWatch):
 
     def _weigh(self) -> int:
         """Have the session charged for the state; how many bytes those of all its patterns have."""
-        session, before = self.consumer.session, self._weight
-        self._weight = self.matcher.size
-        if self._weight != before:
-            session.holdings.size += self._weight - before
+        session, size = self.consumer.session, self.matcher.size
+        more = size - self._weight
+        if more:
+            self._weight = size
+            session.holdings.size += more
             session.heavier()
-        return self._service.charge(session, self._weight - before)
+        return self._service.charge(session, more)
 
     # What it has to say
 

@@ -73,7 +73,7 @@ PATTERNS: RecordKind[StandingKey, StandingRecord] = RecordKind("pattern", Standi
 KEYS: RecordKind[tuple[str, str, str], KeyRecord] = RecordKind("pattern-key", KeyRecord)
 
 
-class HeldRow(NamedTuple):
+class HeldRow(Struct, frozen=True, array_like=True, gc=False):
     """An event of a pattern: its key, its epoch, and why it has no key, if that is so."""
 
     key: bytes
@@ -82,7 +82,7 @@ class HeldRow(NamedTuple):
     problem: str = ""
 
 
-class Arrival(NamedTuple):
+class Arrival(Struct, frozen=True, gc=False):
     """Rows of a batch that came for a pattern, when, and the volatile number of its first row if any."""
 
     batch: Batch
@@ -209,10 +209,9 @@ class PatternWatch(EventSink):
 
     def work(self, until: float) -> bool:
         """Go on until this moment of the turns' clock; whether more is left. Called when it is its turn."""
-        clock, is_left = self._service.broker.turns.clock, True
+        clock = self._service.broker.turns.clock
         begun = clock()
-        while is_left:
-            is_left = self.step(self._at_once)
+        while is_left := self.step(self._at_once):
             now = clock()
             self._at_once = adapted(self._at_once, now - begun, SLICE_S / 4, SLICE_S / 2, ROWS_AT_ONCE)
             if now >= until:
@@ -248,9 +247,9 @@ class PatternWatch(EventSink):
 
     def finish(self) -> None:
         """Report what was found, and see where the pattern should be."""
-        found, self._found = self._found, []
-        unused, self._unused = self._unused, []
-        if found or unused:
+        if self._found or self._unused:
+            found, self._found = self._found, []
+            unused, self._unused = self._unused, []
             found.sort(key=lambda one: one[1].end_us)
             self.traffic.find(len(found))
             self.tell(found, unused)
@@ -271,8 +270,8 @@ class PatternWatch(EventSink):
         self.traffic.note(batch.via if isinstance(batch, RelayedBatch) else "", len(rows), arrival.now)
 
     def _lift(self, arrival: Arrival, row: int) -> HeldRow:
-        batch, _, positions, _, volatile = arrival
-        event, pattern, epoch, own = batch[row], self.pattern, 0, self._service.broker.node
+        batch, pattern, positions = arrival.batch, self.pattern, arrival.positions
+        event, epoch, own = batch[row], 0, self._service.broker.node
         numbers = self._service.numbers
         if isinstance(batch, RelayedBatch):
             first = batch.first
@@ -280,10 +279,10 @@ class PatternWatch(EventSink):
             epoch = first.epoch
         elif positions is None or (stored := positions[row]) is None:
             node = f"{own}~"
-            if volatile is None:
+            if arrival.volatile is None:
                 number = self._service.arrived()
             else:
-                first, base = volatile
+                first, base = arrival.volatile
                 epoch, number = first.epoch, base + row
         else:
             node, number = own, stored
@@ -304,10 +303,10 @@ class PatternWatch(EventSink):
         return (lifted.epoch, lifted.row.number) > self.seen.get(lifted.row.node, (-1, -1))
 
     def _offer(self, lifted: HeldRow, now: float) -> None:
-        key, row, epoch, problem = lifted
+        key, row, epoch = lifted.key, lifted.row, lifted.epoch
         if epoch:
             self.seen[row.node] = (epoch, row.number)
-        reason = problem or self.matcher.offer(key, row, now)
+        reason = lifted.problem or self.matcher.offer(key, row, now)
         if reason:
             self._unused.append((row, reason))
         else:
