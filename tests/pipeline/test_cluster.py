@@ -21,8 +21,8 @@ from pipeline.moving import Plan
 from tidings import Event, blocking
 from tidings.security.passwords import hash_token, make_token
 
-VICTIMS = ("worker", "driver", "node", *(("executor",) if IS_SOAK else ()))
-"""A worker that is killed takes its executor with it."""
+VICTIMS = ("executor", "worker", "driver", "node")
+"""A worker that is killed takes its executor with it; one whose executor is killed starts another."""
 ROUNDS = often(len(VICTIMS), at_least=len(VICTIMS))
 EVENTS = 300
 """Events of a round, all of them in one batch or two."""
