@@ -29,7 +29,7 @@ from tidings.event import Batch, Event
 from tidings.event.header import Delivery
 from tidings.event.wire import HEAD_SIZE, array_head
 from tidings.protocol.frames import PLAIN_HEAD, PUBLISH, encode
-from tidings.protocol.session import WINDOW
+from tidings.protocol.login import WINDOW
 
 TYPES = ("air.pm10", "air.pm25", "air.temp", "air.damp")
 """All of one length."""

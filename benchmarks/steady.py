@@ -22,7 +22,7 @@ from benchmarks.secure_load import call
 from benchmarks.secured import TlsWire
 from benchmarks.wires import COUNTER_FIRST, EVENT_SIZE, MARKER, TidingsWire, pattern_of
 from tidings.errors import PeerError
-from tidings.protocol.session import WINDOW
+from tidings.protocol.login import WINDOW
 
 TOPICS = 10
 FRAME_EVENTS = 100

@@ -20,6 +20,7 @@ from tidings.errors import PeerError
 from tidings.event import Batch, Event
 from tidings.ids import new_system
 from tidings.protocol.frames import FRAME_MAX, PUBLISH, FrameReader, encode
+from tidings.protocol.login import WINDOW
 from tidings.protocol.messages import (
     VERSION,
     Accepted,
@@ -31,7 +32,6 @@ from tidings.protocol.messages import (
     Reply,
     Request,
 )
-from tidings.protocol.session import WINDOW
 
 MARKER = b"temperature"
 PAYLOAD = (

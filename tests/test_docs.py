@@ -41,7 +41,7 @@ from tidings.node.config import NodeConfig
 from tidings.node.metrics import HELP
 from tidings.node.server import Node
 from tidings.node.settings import PREFIX, load
-from tidings.protocol import session, subscriptions
+from tidings.protocol import login, session, subscriptions
 from tidings.protocol.consumer import CREDITED_SIZE_MAX, WAITING_MAX, WAITING_SIZE_MAX, Consumer
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, REPLY_MAX
 from tidings.protocol.messages import KINDS
@@ -387,7 +387,7 @@ def test_the_limits_of_the_protocol_are_those_in_force() -> None:
         "FIRST_FRAME_MAX": f"{FIRST_FRAME_MAX >> 10} KiB",
         "FRAME_MAX": f"{FRAME_MAX >> 20} MiB",
         "REPLY_MAX": f"{REPLY_MAX >> 10:,} KiB",
-        "WINDOW": f"{session.WINDOW >> 20} MiB",
+        "WINDOW": f"{login.WINDOW >> 20} MiB",
         "OUTBOX_SIZE_MAX": f"{session.OUTBOX_SIZE_MAX >> 20} MiB",
         "ROOM": f"{ROOM >> 20} MiB",
         "UNREAD_SIZE_MAX": f"{UNREAD_SIZE_MAX >> 20} MiB",

@@ -91,7 +91,7 @@ def test_a_hello_does_not_show_its_secret() -> None:
 
 def msg_secret(peer: object) -> str:
     """What a session keeps of the secret while it is checked."""
-    return peer.session._hello.secret  # type: ignore[attr-defined, no-any-return]
+    return peer.session.login._hello.secret  # type: ignore[attr-defined, no-any-return]
 
 
 # -- under which name

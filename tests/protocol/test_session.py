@@ -13,7 +13,7 @@ from strategies import damaged
 from protocol.rig import Peer, Rig, event, persistent, reliable
 from tidings.event.wire import encode_events
 from tidings.interest.interests import NOTICES_AT_A_TIME
-from tidings.protocol import session, subscriptions
+from tidings.protocol import login, session, subscriptions
 from tidings.protocol.frames import FIRST_FRAME_MAX, FRAME_MAX, encode
 from tidings.protocol.messages import (
     Accepted,
@@ -67,7 +67,7 @@ def test_a_hello_is_answered_with_a_welcome() -> None:
     (welcome,) = peer.got(Welcome)
     assert welcome.version == 1
     assert welcome.node == rig.broker.node
-    assert (welcome.boot, welcome.counter, welcome.window) == (rig.broker.life, 0, session.WINDOW)
+    assert (welcome.boot, welcome.counter, welcome.window) == (rig.broker.life, 0, login.WINDOW)
 
 
 UNREADABLE = ["a\x1b[2Jb", "a\nb", "\x00", "a\u2028b", "a\x9bb", "a\u202eb"]

@@ -160,9 +160,9 @@ class Driver:
         except Exception as error:  # what goes wrong with one must not touch the others
             self._report(worker.caller.peer if isinstance(worker, Session) else "background", error)
             is_left = worker.give_up()
-        if new is not None and new.denied:
-            self._logins.report(new.caller.peer, new.denied)
-            new.denied = ""
+        if new is not None and new.login.denied:
+            self._logins.report(new.caller.peer, new.login.denied)
+            new.login.denied = ""
         return is_left
 
     def _read_again(self) -> None:

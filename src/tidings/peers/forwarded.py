@@ -32,9 +32,10 @@ from tidings.ids import NUMBER_MAX, ForwardedOrigin, Origin, check_system
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 from tidings.protocol.incoming import IncomingStream
 from tidings.protocol.ledger import ProducerKey, identity_of
+from tidings.protocol.login import WINDOW, source_of
 from tidings.protocol.messages import Forward, unpack_numbers
 from tidings.protocol.service import IncomingRequest, Service
-from tidings.protocol.session import WINDOW, Session, source_of
+from tidings.protocol.session import Session
 from tidings.queues.arguments import ADDRESS_LENGTH_MAX
 from tidings.queues.description import TRANSMISSION
 from tidings.queues.manager import SIZE_MAX, QueueManager

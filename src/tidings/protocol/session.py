@@ -12,14 +12,13 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
-from msgspec import structs
 
-from tidings.errors import CodecError, EventError, MoveRefused, NotAllowed, Refused, UserError
+from tidings.errors import CodecError, NotAllowed, Refused, UserError
 from tidings.event import Batch
 from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
-from tidings.ids import NUMBER_MAX, ForwardedOrigin, Origin, check_system
-from tidings.protocol.access import NOBODY, Action, Check, Denied, LoginCredentials, PeerInfo, Principal
+from tidings.ids import ForwardedOrigin, Origin
+from tidings.protocol.access import NOBODY, Action, PeerInfo, Principal
 from tidings.protocol.answers import INBOXES, answers_to, without_others
 from tidings.protocol.arguments import (
     NAME_LENGTH_MAX,
@@ -27,16 +26,14 @@ from tidings.protocol.arguments import (
     SubscribeRequest,
     UnadvertiseRequest,
     UnsubscribeRequest,
-    check_readable,
     decode_arguments,
 )
 from tidings.protocol.frames import FRAME_MAX, PUBLISH, TooLarge, encode
-from tidings.protocol.inboxes import inboxes_at
 from tidings.protocol.incoming import IncomingStream
 from tidings.protocol.ledger import ProducerKey, identity_of
+from tidings.protocol.login import Login
 from tidings.protocol.memory import Holdings
 from tidings.protocol.messages import (
-    VERSION,
     Acknowledge,
     Bye,
     Confirm,
@@ -47,7 +44,6 @@ from tidings.protocol.messages import (
     ProtocolMessage,
     Publish,
     RawRequest,
-    Welcome,
 )
 from tidings.protocol.outbox import ROOM, Outbox
 from tidings.protocol.service import LATER, IncomingRequest
@@ -61,8 +57,6 @@ if TYPE_CHECKING:
     from tidings.protocol.arrivals import ClientArrival
     from tidings.protocol.broker import Broker
 
-WINDOW = 4 << 20
-"""Bytes of events that a client may have on their way unaccepted."""
 WEIGHT_STALE = 64 << 10
 """Bytes that may be counted in an account after they have left, until something else comes."""
 OUTPUT_SIZE_MAX = 1 << 20
@@ -103,8 +97,7 @@ class Session(SessionWorker, IncomingStream):
         self.granted: NodeSubscription | None = None  # what it may publish, None for everything
         self.bound: str | None = None  # its user, if that is bound by rules: see Permit
         self.is_let_in = False  # whether the authenticator has let its client in, ever
-        self._hello: Hello | None = None  # while the authenticator looks at it
-        self.denied = ""  # why its login was, until the driver has logged that
+        self.login = Login(self)
         self._allowed: dict[tuple[Action, str], Filter | None] = {}  # what was asked of the principal
         self.holdings = Holdings()  # the events that wait for it
         self.account = broker.memory.open(self, "")
@@ -325,7 +318,7 @@ class Session(SessionWorker, IncomingStream):
     def _take(self, message: ProtocolMessage, events: bytes) -> Steps[None] | None:
         self._silent_since, self._is_asked = self.broker.now, False
         kind = type(message)
-        if not self.is_let_in and (self._hello is not None or kind is not Hello):
+        if not self.is_let_in and (self.login.is_under_way or kind is not Hello):
             self._take_early(kind)
             return None
         if kind is Publish:
@@ -340,8 +333,8 @@ class Session(SessionWorker, IncomingStream):
 
     def _take_early(self, kind: type[ProtocolMessage]) -> None:
         """Refuse a frame that came before the client has logged in, except BYE."""
-        awaited = "Hello" if self._hello is None else "Welcome"
-        if self._hello is None or kind is not Bye:
+        awaited = "Welcome" if self.login.is_under_way else "Hello"
+        if not self.login.is_under_way or kind is not Bye:
             raise Refused("protocol", f"{kind.__name__} before {awaited}")
         self._leave(is_clean=True)
 
@@ -370,101 +363,14 @@ class Session(SessionWorker, IncomingStream):
         sender = f"{principal.user}/{said}"
         return sender if len(sender) <= NAME_LENGTH_MAX else principal.user
 
-    def _greet(self, hello: Hello) -> None:
-        if self.is_let_in:
-            raise Refused("protocol", "Hello twice")
-        if VERSION not in hello.versions:
-            self.close("version", f"this node speaks version {VERSION}, not {hello.versions[:10]}")
-            return
-        try:
-            check_system(hello.system)
-        except EventError as error:
-            raise Refused("protocol", str(error)) from None
-        if not 0 <= hello.epoch <= NUMBER_MAX or len(hello.name) > NAME_LENGTH_MAX:
-            raise Refused("protocol", "an epoch or a name that can't be")
-        check_readable(hello.name, "the name of a client")
-        claim = LoginCredentials(self.caller, hello.user, hello.secret, hello.name)
-        self._hello = structs.replace(hello, secret="")
-        self._let_in(partial(self.broker.authenticator.admit, claim, self.broker.now, self.broker.wall))
-
-    def _let_in(self, decide: Callable[[], Principal | Check]) -> None:
-        """Welcome the client if the authenticator says so, now or when it has checked more."""
-        assert self._hello is not None
-        try:
-            answer = decide()
-            if isinstance(answer, Principal):
-                self._welcome(self._hello, answer)
-            else:
-                self._check(answer)
-        except Denied as error:
-            self.denied = error.reason
-            self.broker.count("logins_denied", reason=error.reason)
-            self.close(error.code, str(error))
-
-    def _check(self, check: Check) -> None:
-        """Have the authenticator's question answered in a thread, and go on in a turn of this session."""
-
-        def conclude(passed: bool) -> Steps[None]:
-            if not self.is_closed:
-                self._let_in(partial(self.broker.authenticator.conclude, check, passed, self.broker.now))
-            yield
-
-        checked = self.broker.offload(check.run, "password")
-        checked.then(lambda passed: self.do(conclude(passed)), lambda _error: self.do(conclude(False)))
-
-    def _welcome(self, hello: Hello, principal: Principal) -> None:
-        origin = Origin(hello.system, hello.epoch, source_of(hello.name, principal) or None)
-        broker, ledger = self.broker, self.broker.ledger
-        if hello.cookie:
-            try:
-                self.arrival = broker.arrivals.redeem(hello.cookie, origin, principal.user)
-            except MoveRefused as error:
-                broker.count("cookies_refused")
-                self.close("move", error.problem)
-                return
-        self.principal, self._hello = principal, None
-        self.is_let_in = True
-        self.bound = principal.bound
+    def let_in(self, principal: Principal) -> None:
+        """Let the client in, with these rights; its time and memory count for its user from now on."""
+        broker = self.broker
+        self.principal, self.bound, self.is_let_in = principal, principal.bound, True
         self.share = broker.share_of(principal.user, self.share)
         self.account.close()
         self.account, self._weight = broker.memory.open(self, principal.user), 0
-        if hello.resume is not None:
-            broker.supersede(hello.resume, origin)
-        self.resume(origin, hello.seen)
-        if hello.node not in ("", broker.node) and hello.sent > hello.seen:
-            self.repeated = hello.sent
         self._reader.limit = FRAME_MAX
-        refused = ledger.refused(origin)
-        broker.greet(self)
-        kept = [service.greeted(self) for service in broker.services]
-        welcome = Welcome(
-            VERSION,
-            broker.node,
-            broker.life,
-            self.name,
-            self.accepted,
-            WINDOW,
-            refused,
-            any(kept),
-            broker.name,
-            principal.user,
-            self._is_ahead(hello),
-            f"{inboxes_at(broker.node, principal.user)}{broker.epoch}.",
-            broker.departed.find(origin),
-            broker.refuges(),
-        )
-        # A counter accepts what another connection brought.
-        self.post(encode(welcome), broker.promise if self.counter else 0)
-
-    def _is_ahead(self, hello: Hello) -> bool:
-        """Whether a client knows of something that this store never had: then it is an older copy."""
-        broker = self.broker
-        is_ahead = hello.node == broker.node and (
-            hello.boot > broker.life or hello.position > broker.position
-        )
-        if is_ahead:
-            broker.count("clients_ahead")
-        return is_ahead
 
     # What the client may do
 
@@ -601,17 +507,8 @@ def _code_of(error: CodecError) -> str:
     return "event" if error.place.startswith("$[") else "protocol"
 
 
-def source_of(name: str, principal: Principal) -> str:
-    """Return the client's name: the one it gives, if that is its user's name or begins with it."""
-    if principal.rules is None or name == principal.user or name.startswith(f"{principal.user}/"):
-        return name
-    if name:
-        raise Denied("source", f"the name must be {principal.user!r}, or begin with {principal.user + '/'!r}")
-    return principal.user
-
-
 _HANDLERS: dict[type[ProtocolMessage], Callable[[Session, Any], Steps[None] | None]] = {
-    Hello: Session._greet,
+    Hello: lambda session, message: session.login.greet(message),
     RawRequest: Session._answer,
     Acknowledge: lambda session, message: session._subscriptions.acknowledge(message),
     Confirm: lambda session, message: session._subscriptions.confirm(message),
