@@ -180,7 +180,9 @@ class GroupLedger(GroupState):
 
     def place(self, agent: AgentRecord, where: str, now_us: int) -> list[AnyHappening]:
         """Note where an agent is."""
-        return [] if agent.where == where else self._decide(now_us, Placed(agent=agent.agent, where=where))
+        if agent.where == where:
+            return []
+        return self._decide(now_us, Placed(agent=agent.agent, where=where, at_us=now_us))
 
     def declare(self, agent: AgentRecord, partners: list[str], now_us: int) -> list[AnyHappening]:
         """Note the partners of an agent, by name; AgentError if the group could not notice their loss."""

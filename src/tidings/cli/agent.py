@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -12,6 +13,7 @@ import typer
 from tidings.agents.arguments import AgentInfo, GroupInfo
 from tidings.agents.conditions import any_of
 from tidings.cli.connection import bus_of, connects
+from tidings.cli.experiments import write_picture
 from tidings.cli.options import Json, argument, option
 from tidings.cli.printing import add_row, new_table, print_found, print_json, print_result, shown, to_json
 from tidings.client.agents import LEASE_S, AgentGroup
@@ -37,6 +39,7 @@ State = Annotated[str, option("--state", "JSON", "Its state.")]
 Budget = Annotated[
     list[str] | None, option("--budget", "UNIT=AMOUNT", "Its share of the budget; may be repeated.")
 ]
+Svg = Annotated[Path | None, option("--svg", "FILE", "Write a picture of the run instead.")]
 All = Annotated[bool, option("--all", "Show also groups that have ended.")]
 
 
@@ -91,8 +94,15 @@ def _agents(found: Sequence[AgentInfo]) -> Table:
 
 @app.command()
 @connects
-async def tree(group: Which, json: Json = False) -> None:
-    """Draw a group: who has started whom, from when until when, and why each has ended."""
+async def tree(group: Which, svg: Svg = None, json: Json = False) -> None:
+    """Draw a group: who has started whom, from when until when, and why each has ended.
+
+    With --svg it is a picture of the run, with where each was and when, from the events in the log.
+    """
+    if svg is not None:
+        async with bus_of() as bus:
+            write_picture(svg, await bus.draw_group(group))
+        return
     found = await _shown(group, json)
     for line in drawn(found.agents) if found is not None else ():
         typer.echo(line)

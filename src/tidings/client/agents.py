@@ -20,6 +20,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,6 +32,7 @@ from tidings.agents.conditions import Condition, all_of
 from tidings.agents.events import AgentKind, Reason
 from tidings.agents.images import AGENTS, AgentClassInfo, AgentImage, packed
 from tidings.agents.orphans import AliveTimes
+from tidings.agents.picture import group_svg, happenings_of
 from tidings.client.agent import Agent, AgentFunction, Amount, Member
 from tidings.client.enterable import enterable
 from tidings.client.get import check_time
@@ -40,6 +42,7 @@ from tidings.client.put import Putter
 from tidings.client.renewals import HeldLife, OnOrder, Renewals
 from tidings.client.sessions import read_as
 from tidings.errors import AgentError, Disconnected, GroupEnded, NoAnswer, UserError
+from tidings.filters import Filter
 from tidings.transport.link import Link
 
 if TYPE_CHECKING:
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
 GRACE_S = 5.0
 LEASE_S = 30.0
 COOKIE_SIZE = 16
+CLOCK_S = 1.0
+"""How much earlier than it was opened the events of a group are looked for."""
 PROBLEM_LENGTH_MAX = 400
 
 Watching = Callable[[GroupInfo], bool]
@@ -516,6 +521,18 @@ class BusGroups(ABC):
     async def group_info(self, group: str) -> GroupInfo:
         """Return a group with its members, by id or name; raises GroupNotFound if there is none."""
         return await show_group(self._link, group)
+
+    async def draw_group(self, group: str) -> str:
+        """Return the run of a group of this node as an SVG document, from the events in its log.
+
+        It shows who was where and when, who has started whom, and why each has ended. Raises GroupNotFound,
+        or AgentError if the log does not have the beginning of the group any more.
+        """
+        info = await show_group(self._link, group)
+        where = Filter("type LIKE 'agent.%' AND type <> 'agent.alive' AND group = :group", group=info.group)
+        since = datetime.fromtimestamp(info.opened_us / 1e6 - CLOCK_S, UTC)
+        read = [event async for _, event in self._bus().log.read(since=since, where=where, skip_pruned=True)]
+        return group_svg(happenings_of(event for event in read if event.source == read[0].source))
 
     async def stop_agents(self, which: str) -> None:
         """End a group, by id or name, or an agent, by id, with those below it."""

@@ -738,6 +738,14 @@ class Bus(Root[AsyncBus]):
         """Return a group with its members, by id or name; raises GroupNotFound if there is none."""
         return self._runner.run(self._inner.group_info(group))
 
+    def draw_group(self, group: str) -> str:
+        """Return the run of a group of this node as an SVG document, from the events in its log.
+
+        It shows who was where and when, who has started whom, and why each has ended. Raises GroupNotFound,
+        or AgentError if the log does not have the beginning of the group any more.
+        """
+        return self._runner.run(self._inner.draw_group(group))
+
     def stop_agents(self, which: str) -> None:
         """End a group, by id or name, or an agent, by id, with those below it."""
         self._runner.run(self._inner.stop_agents(which))
