@@ -7,6 +7,7 @@ from node.peers import run
 from overlay.real import Line
 
 from tidings import Filter
+from tidings.filters import Taxonomy
 
 
 def test_a_bound_queue_gets_what_is_published_at_another_node() -> None:
@@ -46,6 +47,32 @@ def test_a_sensor_is_turned_on_by_a_subscription_at_another_node_and_off_when_it
                 assert ended == {"unsubscribe": {"sensing-id": "n", "sensors": [{"name": "1"}]}}
                 network.say(sensing("n", 7, type="kind2"))
                 assert (await anext(passive))["value"] == 7, "it takes what comes, and asks for nothing"
+
+    run(work())
+
+
+def test_a_filter_with_a_unit_reaches_sensors_queues_and_subscribers_over_two_links() -> None:
+    dusty = Filter("type = 'dust' AND value > 50 'µg/m³'", taxonomy=Taxonomy())
+
+    async def work() -> None:
+        async with (
+            Line("a", "b", "c", settings={"a": {"sensor_port": 0}}) as line,
+            connected(line["a"].sensor_addresses[0]) as network,
+        ):
+            cleo = await line.bus("c", "cleo")
+            network.say(register("n", sensor("1", "dust"), sensor("2", "noise")))
+            queue = await cleo.create_queue("dusty", bind=str(dusty))
+            async with cleo.subscribe(dusty, convert={"value": "µg/m³"}) as events:
+                asked = (await network.hear())["subscribe"]
+                assert [one["name"] for one in asked["sensors"]] == ["1"]
+                readings = [
+                    {"name": "1", "type": "dust", "value": value, "unit": "mg/m³"} for value in (0.04, 0.06)
+                ]
+                network.say({"sensing": {"sensing-id": "n", "sensors": readings}})
+                event = await anext(events)
+                assert (event["value"], event["unit"], event["original.value"]) == (60.0, "µg/m³", 0.06)
+            message = await queue.get(timeout_s=60)
+            assert (message["value"], message["unit"]) == (0.06, "mg/m³")
 
     run(work())
 

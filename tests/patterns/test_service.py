@@ -16,6 +16,7 @@ from patterns.samples import S, events, expected, patterns
 from tidings import Batch, Event, Pattern
 from tidings.event.values import EPOCH, MICROSECOND
 from tidings.patterns import matcher, runs
+from tidings.patterns.watching import PatternWatch
 from tidings.protocol.messages import Bye
 
 AB = "a[type = 'A'] THEN b[type = 'B'] WITHIN 300 s BY k RETURN a.n, b.n LATE 0 s"
@@ -140,6 +141,29 @@ def test_a_failed_commit_takes_partial_matches_back() -> None:
     bob = rig.restart().peer("b", 2, name="bob")
     bob.subscribe(pattern=AB, durable="d")
     assert found(bob) == [("match", 0, 100)]
+
+
+def test_an_event_that_is_no_step_costs_a_pattern_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    for number in range(1, 21):
+        both = [
+            f"{step}[type = 'T{number}' AND x {holds} {number}]" for step, holds in (("a", "<"), ("b", ">"))
+        ]
+        bob.subscribe(number=number, pattern=f"{' THEN '.join(both)} WITHIN 300 s LATE 0 s")
+    rig.run()
+    taken: list[PatternWatch] = []
+    deliver = PatternWatch.deliver
+
+    def noted(watch: PatternWatch, *given: Any) -> None:
+        taken.append(watch)
+        deliver(watch, *given)
+
+    monkeypatch.setattr(PatternWatch, "deliver", noted)
+    assert rig.broker.exchange.unindexed.conditions == 0  # all steps stand in the index
+    ann.publish(*[at(n, f"T{n}", n, x=n) for n in range(1, 21)], at(21, "T3", 21, x=2), at(22, "T0", 22, x=2))
+    rig.run()
+    assert [str(watch.pattern).partition("'")[2][:2] for watch in taken] == ["T3"]
 
 
 def test_a_standing_pattern_ends_with_its_subscription() -> None:

@@ -132,10 +132,9 @@ class _Reader:
         parts: list[Node] = [self.either()]
         while self.take("THEN"):
             if self.take("NO"):
-                begun = self.at
                 absent = self.step()
                 if (absent.low, absent.high) != (1, 1):
-                    raise self.error("a step that must be absent has no number", begun)
+                    raise PatternError("a step that must be absent has no number", *self.places[absent.name])
                 parts.append(Absent(absent))
             else:
                 parts.append(self.either())
