@@ -92,6 +92,41 @@ east: condition
 north: done
 adds up: True
 """,
+    "agents_travel": """\
+why: condition
+all ended: {'ended'}
+adds up: True
+drawn at the harbour: True
+""",
+    "agents_research": """\
+offline, and ferns is done
+cacti: sand, sun, rest
+ferns: shade, moss
+orchids: light, water, bark
+why: condition
+tokens: 800.0 of 2000.0
+drawn: ['orchids', 'ferns', 'cacti']
+""",
+    "agents_observers": """\
+observer 0: orphan
+the others: condition
+why: condition
+drawn: 41 agents
+""",
+    "agents_literature": """\
+1000 tokens: condition, six were read: True, adds up: True
+started by others: True
+45 tokens: user, six were read: False, adds up: True
+started by others: True
+drawn: True
+""",
+    "agents_market": """\
+desk: {'seller': 'north', 'price': 120.0}
+lamp: {'seller': 'south', 'price': 25.0}
+piano: {'problem': 'piano: has 60 usd left, which is less than 900'}
+spent: 145.0 refunded: 155.0 why: condition
+drawn: ['lamp', 'desk', 'piano']
+""",
     "agent_programs": """\
 slow: condition
 broken: error, exit code 3
