@@ -10,6 +10,7 @@ import pytest
 from node.peers import run, running
 
 import tidings
+from tidings.node.pages import NodePages
 from tidings.store.interface import DropRecord
 from tidings.store.sqlite import SqliteStore
 
@@ -61,7 +62,7 @@ def test_a_node_counts_and_logs_that_last_values_are_dropped(
                 await bus.publish("lamp", on=True, subject=f"s{number}", delivery="reliable")
             node.driver._look_for_full()
             node.driver._look_for_full()
-            values = {metric.name: metric.values for metric in node._collect({})}
+            values = {metric.name: metric.values for metric in NodePages(node).collect({})}
             kept, dropped = (
                 values[f"tidings_{name}"][0][1] for name in ("last_values", "last_values_dropped_total")
             )

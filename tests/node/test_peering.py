@@ -18,6 +18,7 @@ import tidings
 from tidings.errors import ConfigError, NotAllowed, QueueNotFound
 from tidings.node import ring_port
 from tidings.node.config import NodeConfig
+from tidings.node.pages import NodePages
 from tidings.node.server import Node
 from tidings.node.settings import load
 from tidings.peers import peering
@@ -89,7 +90,7 @@ def test_metrics_tell_of_peers() -> None:
             peers = f"kitchen={kitchen.addresses[0]}, attic=tidings://127.0.0.1:1"
             async with running(name="home", peers=peers) as home, visitor(home) as ann:
                 await wait_state(ann, "kitchen", "there")
-                _, page = await home._metrics("")
+                _, page = await NodePages(home).show_metrics("")
                 assert 'tidings_peer_there{peer="kitchen"} 1' in page
                 assert 'tidings_peer_there{peer="attic"} 0' in page
                 assert 'tidings_peer_waiting{peer="kitchen"} 0' in page

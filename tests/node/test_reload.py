@@ -187,7 +187,7 @@ def test_tokens_end_with_the_day_though_the_files_are_broken_then(on_loop: Run, 
             node.driver.on_wake()
             await bus.publish("a", delivery="reliable")
             secured.write_access("[[")
-            guard = node._guard
+            guard = node.guard
             assert guard is not None
             assert guard.look(time.time() + DAY_S) is False
             node.driver.review()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidings.node.config import NodeConfig, parse_targets
+from tidings.node.config import NodeConfig
+from tidings.node.config_checks import parse_targets
 from tidings.node.driver import Driver
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ from msgspec import Struct
 from tidings.errors import ConfigError, Disconnected, NoAnswer, NotAllowed, Refused, TidingsError
 from tidings.locks import check_locks, has_locks, lock
 from tidings.node import logs
-from tidings.node.config import PORT, NodeConfig, check
+from tidings.node.config import PORT, NodeConfig
+from tidings.node.config_checks import check
 from tidings.node.driver import SteadyClock
 from tidings.node.ports import answers
 from tidings.node.server import Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,13 +18,15 @@ from tidings.ids import new_system
 from tidings.log.retention import RetentionTerms
 from tidings.log.segment_folder import Folder
 from tidings.log.segments import SealedFiles
-from tidings.node import compiled, logs, metrics
+from tidings.node import compiled, logs
 from tidings.node.assembly import Archiving, CoreSettings, NodeService
 from tidings.node.concepts import load_taxonomy
-from tidings.node.config import AUTO, NodeConfig, check_host, parse_place
+from tidings.node.config import AUTO, NodeConfig
+from tidings.node.config_checks import check_host, parse_place
 from tidings.node.driver import Driver, SteadyClock
-from tidings.node.http import PLAIN_TEXT, HttpError, Responder
+from tidings.node.http import Responder
 from tidings.node.memory import GivingBack, budgets_of
+from tidings.node.pages import NodePages
 from tidings.node.ports import (
     Port,
     close_server,
@@ -37,7 +39,6 @@ from tidings.node.ports import (
 from tidings.node.threads import SharedDatabase
 from tidings.node.unix import SOCKET, Temporary, UnixServer, sweep
 from tidings.peers.registry import Neighbours, Upstream, parse_peers
-from tidings.protocol.access import Denied
 from tidings.queues import Volatile
 from tidings.queues.types import load_types
 from tidings.security.directory import SecurityDirectory
@@ -95,12 +96,12 @@ class Node:
         self._connections_max = config.connections_max
         self._servers: list[asyncio.Server | UdpServer] = []
         self._http: asyncio.Server | None = None  # where metrics and health are asked for
-        self._phase: Phase = "starting"
-        self._guard: Guard | None = None  # where there is security
+        self.phase: Phase = "starting"
+        self.guard: Guard | None = None  # where there is security
         self._database: SharedDatabase | None = None  # where nodes share queues
         self.finding: Finding | None = None  # where others are looked for, or met by chance
         self._proofs: CertificateProofs | None = None  # where these are strangers
-        self._gateway: GatewayProcess | None = None  # where sensor networks may speak
+        self.gateway: GatewayProcess | None = None  # where sensor networks may speak
         self._sealing: SealingProcess | None = None  # where the log is sealed
         self._locating: LocationProcess | None = None  # where agents may run
         self._seals = False  # whether it is to be
@@ -124,7 +125,7 @@ class Node:
             if self._loader is not None:
                 self._loader.compile(self.config.dir)
             await self._listen()
-            self._phase = "serving"
+            self.phase = "serving"
         except BaseException:
             await self.close()
             raise
@@ -133,16 +134,16 @@ class Node:
     def name(self) -> str:
         """The name of the node: with security, that of its certificate."""
         config = self.config
-        if self._guard is None or not self._guard.name:
+        if self.guard is None or not self.guard.name:
             return config.node_name
-        if config.name not in (None, self._guard.name):
-            problem = f"{config.name!r} is not the name in its certificate, {self._guard.name!r}"
+        if config.name not in (None, self.guard.name):
+            problem = f"{config.name!r} is not the name in its certificate, {self.guard.name!r}"
             raise ConfigError(str(config.security), "name", problem)
-        return self._guard.name
+        return self.guard.name
 
     def open(self) -> None:
         """Open the store and begin to work, for clients in this process: `attach` connects them."""
-        self._guard = _guard(self.config.security)
+        self.guard = _guard(self.config.security)
         store: Store = MemoryStore(new_system(os.urandom))
         if self.config.dir is not None:
             store = SqliteStore(Path(self.config.dir))
@@ -155,7 +156,7 @@ class Node:
                 queue_types=[*self._queue_types, *load_types(self.config.queue_types or "")],
                 archive=self._archiving(store),
                 budgets=budgets_of(self.config),
-                authenticator=None if self._guard is None else self._guard.authenticator,
+                authenticator=None if self.guard is None else self.guard.authenticator,
                 peers=self._peers or _peers(self.config, self.name),
                 upstream=self._upstream,
                 taxonomy=load_taxonomy(self.config.concepts),
@@ -195,11 +196,11 @@ class Node:
         from tidings.adhoc.settings import AdhocSettings
 
         config = self.config
-        if self._guard is not None and config.security is not None:
+        if self.guard is not None and config.security is not None:
             from tidings.security.signing import CertificateProofs
 
             self._proofs = CertificateProofs(SecurityDirectory(config.security), time.time)
-            self._guard.authenticator.meets_strangers = True
+            self.guard.authenticator.meets_strangers = True
         return AdhocSettings(
             strategy=config.adhoc_strategy,
             buffer_bytes=config.adhoc_buffer,
@@ -267,8 +268,8 @@ class Node:
     def _on_wake(self) -> None:
         self._log_damage()
         self._giving_back.look(self.driver.broker.memory.node.used)
-        if self._guard is not None:
-            self._take(self._guard.look(time.time()))
+        if self.guard is not None:
+            self._take(self.guard.look(time.time()))
         for unix in self._sockets:
             unix.look()
         if self._sealing is not None:
@@ -279,10 +280,10 @@ class Node:
 
     def reload(self) -> None:
         """Read again who may do what, if the node has security."""
-        if self._guard is not None:
-            self._take(self._guard.reload(time.time()))
-        if self._gateway is not None:
-            self._gateway.reload()
+        if self.guard is not None:
+            self._take(self.guard.reload(time.time()))
+        if self.gateway is not None:
+            self.gateway.reload()
 
     def _take(self, is_good: bool | None) -> None:
         """Go by what was read of security, if anything was."""
@@ -347,7 +348,7 @@ class Node:
         from tidings.node.finding import Finding
 
         port = int(self.addresses[0].rpartition(":")[2])
-        self.finding = Finding(self.driver, self.config, port, self._guard is not None)
+        self.finding = Finding(self.driver, self.config, port, self.guard is not None)
         await self.finding.start()
 
     async def _start_gateway(self, home: Path) -> None:
@@ -356,8 +357,8 @@ class Node:
 
         config = self.config
         journal = (home if config.dir is None else Path(config.dir)) / JOURNAL
-        self._gateway = GatewayProcess(settings_of(config, self._own_socket(home), journal))
-        await self._gateway.start()
+        self.gateway = GatewayProcess(settings_of(config, self._own_socket(home), journal))
+        await self.gateway.start()
 
     def _start_sealing(self, home: Path) -> None:
         """Have the log sealed by a child, whenever there is something to seal."""
@@ -403,7 +404,7 @@ class Node:
     @property
     def sensor_addresses(self) -> list[str]:
         """The addresses for sensor networks, each with its transport."""
-        return [] if self._gateway is None else self._gateway.addresses
+        return [] if self.gateway is None else self.gateway.addresses
 
     def _make_own_port(self) -> Port:
         """Make a port for a connection that only the owner of the node can open."""
@@ -411,7 +412,7 @@ class Node:
 
     def _context(self) -> SSLContext | None:
         """TLS context of the TCP port; None without TLS."""
-        if self._guard is None:
+        if self.guard is None:
             return None
 
         def room() -> int:
@@ -420,12 +421,11 @@ class Node:
         def fail() -> None:
             self.driver.broker.count("turned_away", reason="tls")
 
-        return self._guard.open(room, fail)
+        return self.guard.open(room, fail)
 
     async def _serve_metrics(self, port: int) -> None:
         host = self.config.loopback
-        pages = {"/metrics": self._metrics, "/healthz": self._health, "/readyz": self._readiness}
-        self._http = await Responder(pages).serve(host, port)
+        self._http = await Responder(NodePages(self).by_path).serve(host, port)
         self.metrics_address = f"http://{place_of(self._http, host)}/metrics"
 
     def attach(self, client: asyncio.Protocol) -> None:
@@ -434,8 +434,8 @@ class Node:
 
     async def close(self) -> None:
         """Accept no more connections, end the open ones, have everything stored, and end."""
-        self._phase = "stopping"
-        for child in (self._locating, self._gateway, self._sealing):
+        self.phase = "stopping"
+        for child in (self._locating, self.gateway, self._sealing):
             if child is not None:
                 await child.close()
         for server in self._servers:
@@ -454,68 +454,6 @@ class Node:
             await self._loader.close()
         if self._http is not None:
             await close_server(self._http)
-
-    async def _health(self, _authorization: str) -> tuple[str, str]:
-        """The page for who asks whether the process lives and its loop turns, which answering shows."""
-        return PLAIN_TEXT, "ok\n"
-
-    async def _readiness(self, _authorization: str) -> tuple[str, str]:
-        """The page for who asks whether clients are served: the store is open, and so are all ports."""
-        if self._phase != "serving":
-            raise HttpError(503, self._phase)
-        return PLAIN_TEXT, "ready\n"
-
-    async def _metrics(self, authorization: str) -> tuple[str, str]:
-        """The page of metrics, for the responder."""
-        if self._phase == "stopping":
-            raise HttpError(503, self._phase)
-        shows_names = self._shows_names(authorization)
-        found = self._collect(await self.driver.oldest_ages_s())
-        listed = found if shows_names else map(metrics.nameless, found)
-        return metrics.CONTENT_TYPE, metrics.render(listed)
-
-    def _shows_names(self, authorization: str) -> bool:
-        """Whether one who asks for metrics may know what queues, durables and peers there are."""
-        if self._guard is None:
-            return True
-        now, broker = self.driver.time(), self.driver.broker
-        try:
-            return self._guard.is_manager(authorization, now, broker.wall)
-        except Denied as denied:
-            broker.count("logins_denied", reason=denied.reason)
-            raise HttpError(401, str(denied)) from None
-
-    def _collect(self, ages_s: dict[tuple[str, str], float]) -> Iterator[metrics.Metric]:
-        driver, broker = self.driver, self.driver.broker
-        status = broker.status()
-        yield from metrics.counters(broker.tallies)
-        yield metrics.gauge("connections", "Open connections.", driver.connections)
-        yield metrics.gauge("subscriptions", "Subscriptions.", status["subscriptions"])
-        yield metrics.gauge(
-            "subscriptions_unindexed", "Subscriptions tried on every event.", status["unindexed"]
-        )
-        yield metrics.gauge("advertisements", "Advertisements.", status["advertisements"])
-        yield metrics.gauge("position", "Position of the last stored event.", status["position"])
-        yield metrics.gauge("outbox_bytes", "Bytes that wait to be sent.", driver.outbox_size)
-        yield metrics.gauge("memory_bytes", "Bytes held for clients.", broker.memory.node.used)
-        yield metrics.gauge(
-            "memory_max_bytes", "The budget for `tidings_memory_bytes`.", broker.memory.node.limit
-        )
-        last_values = status["last_values"]
-        yield metrics.gauge("last_values", "Last values that are kept by key.", last_values["values"])
-        yield metrics.gauge("last_values_bytes", "Bytes that they count for.", last_values["bytes"])
-        yield metrics.gauge("loop_lag_seconds", "Recent delay of the event loop.", driver.lag_s)
-        yield from metrics.durable_gauges(status["durables"], ages_s)
-        yield from metrics.queue_gauges(status["queues"])
-        yield from metrics.log_gauges(status["log"])
-        yield from metrics.peer_gauges(status["peers"])
-        yield from metrics.channel_metrics(driver.core.channels.measured())
-        yield from metrics.away_gauges(*driver.core.overlay.keeping.stored)
-        if (adhoc := driver.core.adhoc) is not None:
-            buffer, here = adhoc.host.buffer, len(adhoc.meetings)
-            yield from metrics.adhoc_metrics(adhoc.host.tallies, len(buffer), buffer.size, here)
-        if self._gateway is not None:
-            yield from self._gateway.metrics()
 
 
 def retention_of(config: NodeConfig) -> RetentionTerms:

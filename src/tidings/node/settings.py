@@ -32,7 +32,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.errors import ConfigError
-from tidings.node.config import NodeConfig, check
+from tidings.node.config import NodeConfig
+from tidings.node.config_checks import check
 from tidings.node.variables import PREFIX
 from tidings.peers.registry import parse_peers
 from tidings.store.directory import SECURITY

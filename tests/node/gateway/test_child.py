@@ -28,7 +28,7 @@ from tidings.node.settings import load
 def test_a_gateway_that_dies_is_started_again_at_the_same_port() -> None:
     async def scenario() -> None:
         async with running(sensor_port=0) as node:
-            gateway = node._gateway
+            gateway = node.gateway
             assert gateway is not None
             before = node.sensor_addresses
             for starts in (2, 3):
@@ -121,7 +121,7 @@ def test_networks_may_speak_http_at_a_port_that_stays_too() -> None:
             assert http.startswith("http://127.0.0.1:")
             assert http.endswith("/sensors")
             port = int(http.removesuffix("/sensors").rpartition(":")[2])
-            gateway = node._gateway
+            gateway = node.gateway
             assert gateway is not None
             assert gateway._process is not None
             for _ in range(2):
@@ -159,7 +159,7 @@ def is_running(pid: int) -> bool:
 def test_the_metrics_of_the_node_have_what_its_gateway_counts() -> None:
     async def scenario() -> None:
         async with running(sensor_port=0, http_port=0) as node:
-            gateway = node._gateway
+            gateway = node.gateway
             assert gateway is not None
             await wait_until(lambda: "readings" in gateway.figures)
             assert node.metrics_address is not None

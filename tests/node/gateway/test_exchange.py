@@ -229,7 +229,7 @@ def test_a_city_of_which_nobody_wants_anything_is_silent(tmp_path: Path) -> None
 def test_the_sensor_port_is_free_again_when_the_node_has_ended() -> None:
     async def scenario() -> None:
         async with running(sensor_port=0) as node:
-            gateway = node._gateway
+            gateway = node.gateway
             assert gateway is not None
             process = gateway._process
         assert process is not None
@@ -271,7 +271,7 @@ def test_a_network_whose_gateway_is_killed_goes_on_at_its_replica(tmp_path: Path
             async with connected(here.sensor_addresses[0]) as network:
                 network.say(register("n", sensor("t", min_value=0, max_value=9)))
                 assert "subscribe" in await network.hear()
-                gateway = here._gateway
+                gateway = here.gateway
                 assert gateway is not None
                 assert gateway._process is not None
                 os.kill(gateway._process.pid, signal.SIGKILL)

@@ -25,7 +25,7 @@ from msgspec import Meta, Struct
 
 from tidings.errors import ConfigError
 from tidings.gateway.policy import Cell, GatewayGrid, Policy
-from tidings.node.config import check_host
+from tidings.node.config_checks import check_host
 from tidings.node.logs import Level, LogForm
 
 PORT = 4242
