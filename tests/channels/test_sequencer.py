@@ -8,19 +8,16 @@ from collections import deque
 import pytest
 from effort import SEED, often
 
-from tidings.channels.sequencer import (
-    LOG_MAX,
-    PART_S,
-    PATIENCE_S,
+from tidings.channels.sequence_messages import (
     AppendEntries,
     BeginSequence,
     Join,
     SequenceEntry,
-    Sequencer,
     SequencerMessage,
     SequencerState,
     Vote,
 )
+from tidings.channels.sequencer import LOG_MAX, PART_S, PATIENCE_S, Sequencer
 
 NODES = "abcde"
 
@@ -277,3 +274,13 @@ def test_votes_that_are_counted_twice_are_found_out(monkeypatch: pytest.MonkeyPa
 
 def _count_alone(self: Sequencer, now: float) -> None:
     self.agreed = max(self.agreed, self.last)
+
+
+def test_a_sequencer_that_leaves_is_succeeded_at_once() -> None:
+    voters = Voters(names="abc")
+    voters["a"].core.wish("a", is_voter=False, now=voters.now)
+    voters["a"].work()
+    voters.run(PATIENCE_S / 2)
+    assert not voters["a"].core.is_leader
+    assert [one.core.is_leader for one in voters.nodes.values()].count(True) == 1
+    assert voters["b"].core.voters == ("b", "c")

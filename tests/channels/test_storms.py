@@ -33,7 +33,10 @@ class Storm:
     """
 
     def __init__(self, seed: int, more: tuple[str, ...] = (), **about: str) -> None:
-        """`more`: further weather; "isolate" cuts one member off, "meet" ends all cuts."""
+        """`more`: further weather.
+
+        "isolate" cuts one member off, "meet" ends all cuts, "move" lets a member go on at another node.
+        """
         self._more = more
         self.chance = random.Random(seed)
         self.edges = graph(self.chance)
@@ -48,6 +51,8 @@ class Storm:
         self.sent: dict[str, list[int]] = {name: [] for name in MEMBERS}
         self.past: dict[int, set[int]] = {}
         self._cuts: list[tuple[str, str]] = []
+        self._moving: set[str] = set()
+        self.moves = 0
 
     def run(self, steps: int, bursts: int = 1) -> None:
         for _ in range(steps):
@@ -63,6 +68,8 @@ class Storm:
     def _weather(self) -> None:
         network, chance = self.network, self.chance
         match chance.choice(("cut", "heal", "crash", "", "", *self._more)):
+            case "move":
+                self._move(chance.choice(MEMBERS), chance.choice(NODES))
             case "isolate" if not self._cuts:
                 name = chance.choice(MEMBERS)
                 self._cuts = [edge for edge in self.edges if name in edge]
@@ -85,6 +92,21 @@ class Storm:
             case _:
                 pass
 
+    def _move(self, name: str, to: str) -> None:
+        """Let a member go on at another node, if it is not on its way, and has not to stay after all."""
+        if name in self._moving:
+            return
+        app = self.apps[name]
+        self._moving.add(name)
+        app.follows = True
+
+        def arrived(_none: None) -> None:
+            self._moving.discard(name)
+            self.moves += 1
+
+        app.connection.move(to).then(arrived, lambda _error: self._moving.discard(name))
+        app.pump()
+
     def _send(self, name: str) -> None:
         number = len(self.past)
         known = [*self.members[name].values, *self.sent[name]]
@@ -98,8 +120,9 @@ class Storm:
             for sender, numbers in self.sent.items():
                 got = [one for one in member.values if one in numbers]
                 assert got == numbers, (self.edges, name, sender)
+        homes = {app.node.name for app in self.apps.values()}
         for name, neighbours in (found := lists(self.network, self.channel)).items():
-            assert name in MEMBERS or len(neighbours) > 1, (name, found)
+            assert name in homes or len(neighbours) > 1, (name, found)
             assert all(name in found[one] for one in neighbours), (name, found)
 
     def check_history(self, order: ChannelOrder) -> None:
@@ -154,6 +177,20 @@ def test_all_members_of_a_total_channel_get_all_events_in_one_order_in_any_weath
     storm.run(STEPS, bursts=3)
     storm.check_one_order()
     storm.check_each_once()
+
+
+@pytest.mark.parametrize("order", ["fifo", "causal", "total"])
+@pytest.mark.parametrize("seed", range(SEED + 4000, SEED + 4000 + often(6)))
+def test_members_that_move_in_any_weather_get_each_event_once_and_in_order(
+    seed: int, order: ChannelOrder
+) -> None:
+    storm = Storm(seed, ("move", "move", "move"), order=order)
+    storm.run(STEPS, bursts=3)
+    storm.check_each_once()
+    if order == "causal":
+        assert not storm.overtaken()
+    if order == "total":
+        storm.check_one_order()
 
 
 @pytest.mark.parametrize("order", ["fifo", "causal", "total"])

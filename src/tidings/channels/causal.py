@@ -53,21 +53,26 @@ def mark_of(node: str, epoch: int, is_volatile: bool) -> int:
     return crc32(f"{node}/{epoch}".encode()) & ~1 | is_volatile
 
 
+def urgent(arrival: ChannelArrival) -> ChannelArrival:
+    """Return expedited events as they are counted: by themselves, as they overtake."""
+    return structs.replace(arrival, node=arrival.node + EXPEDITED, names={})
+
+
 def encode_names(names: Mapping[int, int]) -> bytes:
     """Return predecessors as they travel; nothing if there are none."""
     return msgspec.msgpack.encode([one for pair in names.items() for one in pair]) if names else b""
 
 
-def decode_names(packed: bytes) -> Marks:
-    """Return the predecessors that a batch names; CodecError if it does not."""
+def decode_names(packed: bytes, count_max: int = NAMES_MAX) -> Marks:
+    """Return the predecessors that a batch names; CodecError if it does not, or names too many."""
     if not packed:
         return {}
     try:
         flat = _decode(packed)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise CodecError("$.after", f"no predecessors: {error}") from None
-    if len(flat) % 2 or len(flat) > 2 * NAMES_MAX:
-        raise CodecError("$.after", f"{len(flat)} numbers are not those of up to {NAMES_MAX} predecessors")
+    if len(flat) % 2 or len(flat) > 2 * count_max:
+        raise CodecError("$.after", f"{len(flat)} numbers are not those of up to {count_max} predecessors")
     if any(not 0 <= one <= PASSED for one in flat):
         raise CodecError("$.after", "a number is negative or too large")
     return dict(zip(flat[::2], flat[1::2], strict=True))
@@ -136,6 +141,10 @@ class CausalOrder(Generic[Item]):
         # By first node and epoch, in order: only the first of each can be the next to pass.
         self._held: dict[int, deque[_Held[Item]]] = {}
         self._count = self._size = 0
+        self.learned: Marks = {}
+        """Up to where members need not get what comes: it was sent before this node took part."""
+        self.dropped: list[Item] = []
+        """What was held, and members need not get."""
         self.gaps = 0
         """Predecessors that were not waited for any longer, or never."""
 
@@ -148,6 +157,11 @@ class CausalOrder(Generic[Item]):
     def marks(self) -> Mapping[int, int]:
         """How far the events of each first node have come."""
         return self._marks
+
+    @property
+    def seen(self) -> Marks:
+        """How far they have come here: a node that joins does not get them any more."""
+        return {**self._marks, **{mark: held[-1].arrival.last for mark, held in self._held.items()}}
 
     @property
     def held(self) -> list[Item]:
@@ -168,6 +182,14 @@ class CausalOrder(Generic[Item]):
             names = dict(list(names.items())[-NAMES_MAX:])
         return names
 
+    def was_sent(self, arrival: ChannelArrival) -> None:
+        """Note up to which number own events were handed on."""
+        self._mark(arrival.mark, arrival.last)
+
+    def was_urgent(self, arrival: ChannelArrival) -> None:
+        """The same of expedited ones."""
+        self.was_sent(urgent(arrival))
+
     # Events of others
 
     def arrive(self, arrival: ChannelArrival, item: Item, size: int, now: float) -> OrderVerdict:
@@ -186,7 +208,7 @@ class CausalOrder(Generic[Item]):
 
     def expedite(self, arrival: ChannelArrival) -> None:
         """Note events that are delivered at once, though others may be held before them."""
-        self._deliver(structs.replace(arrival, node=arrival.node + EXPEDITED, names={}))
+        self._deliver(urgent(arrival))
 
     def hold(self, arrival: ChannelArrival, item: Item, size: int, now: float) -> None:
         """Hold what was held before the node was started again, too."""
@@ -198,13 +220,7 @@ class CausalOrder(Generic[Item]):
         """Return what waits no longer, in order; `is_whole`: nothing can be on its way from elsewhere."""
         released: list[Item] = []
         while (one := self._next(now, is_whole)) is not None:
-            mark = one.arrival.mark
-            self._held[mark].popleft()
-            if not self._held[mark]:
-                del self._held[mark]
-            self._count -= 1
-            self._size -= one.size
-            self._deliver(one.arrival)
+            self._deliver(self._take_first(one.arrival.mark).arrival)
             released.append(one.item)
         return released
 
@@ -222,6 +238,15 @@ class CausalOrder(Generic[Item]):
         self.gaps += len(self._missing(oldest.arrival))
         return oldest
 
+    def _take_first(self, mark: int) -> _Held[Item]:
+        """Hold the first that is held of a mark no longer."""
+        one = self._held[mark].popleft()
+        if not self._held[mark]:
+            del self._held[mark]
+        self._count -= 1
+        self._size -= one.size
+        return one
+
     def _missing(self, arrival: ChannelArrival) -> list[int]:
         return [mark for mark, number in arrival.names.items() if self._lacks(mark, number)]
 
@@ -236,13 +261,15 @@ class CausalOrder(Generic[Item]):
                 self.gaps += 1
 
     def _deliver(self, arrival: ChannelArrival) -> None:
-        mark = arrival.mark
-        self._marks[mark] = max(arrival.last, self._marks.get(mark, 0))
         for name, number in arrival.names.items():
             if self._tips.get(name, PASSED) <= number:
                 del self._tips[name]
-        self._tips[mark] = arrival.last
+        self._tips[arrival.mark] = arrival.last
         self._follow_epoch(arrival)
+        self._mark(arrival.mark, arrival.last)
+
+    def _mark(self, mark: int, last: int) -> None:
+        self._marks[mark] = max(last, self._marks.get(mark, 0))
         while len(self._marks) > MARKS_MAX:
             del self._marks[next(iter(self._marks))]
 
@@ -254,12 +281,23 @@ class CausalOrder(Generic[Item]):
                 for is_volatile in (False, True):
                     self._marks[mark_of(arrival.node, before, is_volatile)] = PASSED
 
+    def lacks(self, marks: Mapping[int, int]) -> list[int]:
+        """Return up to which of these marks events have not come here yet, nor are given up."""
+        return [mark for mark, number in marks.items() if number < PASSED and self._lacks(mark, number)]
+
     # What does not come
+
+    def skip(self, marks: Marks) -> None:
+        """Wait for no transient events up to these marks, and drop them if they come after all."""
+        self._skip_transient(marks)
 
     def learn(self, marks: Mapping[int, int]) -> None:
         """Begin behind what others have had before this node took part."""
         for mark, number in marks.items():
-            self._marks[mark] = max(number, self._marks.get(mark, 0))
+            self._marks[mark] = self.learned[mark] = max(number, self._marks.get(mark, 0))
+            held = self._held.get(mark)
+            while held and held[0].arrival.last <= number:
+                self.dropped.append(self._take_first(mark).item)
 
     def miss(self, node: str, epoch: int, last: int) -> None:
         """Do not wait for events up to a number: they were reported as missed."""

@@ -10,17 +10,19 @@ for members alone when it is released. So a durable member reads the stream in t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from tidings.channels.causal import (
+    MARKS_MAX,
     CausalOrder,
     CausalState,
+    ChannelArrival,
     Marks,
     OrderVerdict,
     decode_names,
@@ -30,11 +32,14 @@ from tidings.channels.causal import (
 )
 from tidings.channels.description import ChannelOrder
 from tidings.channels.held import Held, HeldStore, arrival_of, cut
-from tidings.channels.sequencer import Join, LeaveVoters, Sequencer, SequencerMessage, SequencerState
+from tidings.channels.orders import NodeOrders
+from tidings.channels.reaching import Reaching, learned, unlearned
+from tidings.channels.sequence_messages import Join, LeaveVoters, SequencerMessage, SequencerState
+from tidings.channels.sequencer import Sequencer
 from tidings.channels.total import TotalOrder
 from tidings.errors import CodecError
 from tidings.event import Batch
-from tidings.event.relayed import FirstNode, OrderedBatch, RelayedBatch
+from tidings.event.relayed import OrderedBatch, RelayedBatch
 from tidings.event.wire import Checked
 from tidings.protocol.broker import Broker
 from tidings.protocol.incoming import IncomingStream
@@ -45,6 +50,8 @@ LOOK_S = 0.5
 """How often to look at channels in which something waits."""
 JOIN_S = 1.0
 """After how long the sequencer is asked again to make this node a voter, or not."""
+HINTS_MAX = 100
+"""Nodes that may be asked for the sequencer of a channel."""
 
 
 class StoredOrder(Struct, frozen=True, omit_defaults=True):
@@ -60,58 +67,22 @@ ORDERS: RecordKind[tuple[str], StoredOrder] = RecordKind("channel-order", Stored
 _decode_message = msgspec.msgpack.Decoder(SequencerMessage).decode
 
 
-class OrderedChannels(Protocol):
-    """The channels of a node, as their order is kept."""
-
-    def is_persistent(self, channel: str) -> bool:
-        """Whether its events are kept in the log."""
-
-    def order_of(self, channel: str) -> ChannelOrder:
-        """Return the order of a channel in which this node takes part."""
-
-    def is_whole(self, channel: str) -> bool:
-        """Whether all nodes that may take part in it can be reached."""
-
-    def has_members(self, channel: str) -> bool:
-        """Whether it has members here, or will have."""
-
-    def own_epochs(self) -> list[tuple[str, int]]:
-        """Return this node with each epoch of its numbers."""
-
-    def own_numbers(self, batch: Batch, position: int) -> tuple[FirstNode, int]:
-        """Return this node, and the number of the first event of a batch; a volatile one without position."""
-
-    def later(self, delay_s: float, act: Callable[[], None]) -> None:
-        """Call a function after a time."""
-
-    def chance(self) -> float:
-        """Return a number from 0 to 1."""
-
-    def tell(self, channel: str, node: str, body: bytes) -> None:
-        """Send a message to another node that takes part, which may be lost."""
-
-    def unbound(self, channel: str) -> None:
-        """This node need not take part any more for the order of a channel."""
-
-    def report_gap(self, channel: str, count: int) -> None:
-        """Report to its members that events were not waited for."""
-
-
 class Ordering:
     """The orders of all channels of a node that are not fifo."""
 
-    def __init__(self, broker: Broker, channels: OrderedChannels) -> None:
+    def __init__(self, broker: Broker, channels: NodeOrders) -> None:
         self._broker = broker
         self._channels = channels
         self._orders: dict[str, CausalOrder[Held] | TotalOrder[Held]] = {}
         self._changed: dict[str, None] = {}
         self._entering: dict[str, list[Deferred[None]]] = {}
-        self._hints: dict[str, str] = {}  # nodes that may know the sequencer of a channel
+        self._hints: dict[str, list[str]] = {}  # nodes that may know the sequencer of a channel
         self._outgoing: list[tuple[str, str, SequencerMessage]] = []
         self._flying: deque[tuple[int, list[tuple[str, str, SequencerMessage]]]] = deque()
         self._asked_at: dict[str, float] = {}
         self._is_looking = False
         self._held = HeldStore(broker)
+        self._reaching = Reaching()
 
     def restore(self) -> None:
         """Go on with what was stored."""
@@ -184,11 +155,14 @@ class Ordering:
 
         A client waits for the reply until reliable ones are agreed.
         """
-        order = self._total(channel)
-        if order is None:
-            return
+        order = self._order(channel)
         first, base = self._channels.own_numbers(batch, position)
         numbers = range(base, base + len(batch))
+        if isinstance(order, CausalOrder):
+            order.was_sent(ChannelArrival(first.node, first.epoch, first.is_volatile, numbers[-1]))
+            if position:
+                self._changed[channel] = None
+            return
         relayed = RelayedBatch(batch.raw, batch.origin, first, numbers, 0, batch.offsets)
         is_held = isinstance(batch, OrderedBatch) and batch.is_had
         done, is_reliable = None, not checked.is_plain
@@ -201,16 +175,29 @@ class Ordering:
 
     def expedited(self, batch: RelayedBatch, channel: str) -> None:
         """Members get events at once; what is sent after them names them in a causal channel."""
-        order = self._order(channel)
-        if isinstance(order, CausalOrder) and not batch.is_late:
-            order.expedite(arrival_of(batch))
+        if not batch.is_late:
+            self._order(channel).expedite(arrival_of(batch))
             self._changed[channel] = None
+
+    def was_expedited(self, batch: Batch, channel: str, position: int) -> None:
+        """Own events were handed on that skip the order; `position` as in `was_sent`."""
+        first, base = self._channels.own_numbers(batch, position)
+        last = base + len(batch) - 1
+        self._order(channel).was_urgent(ChannelArrival(first.node, first.epoch, first.is_volatile, last))
 
     def arrived(self, batch: RelayedBatch, channel: str) -> bool:
         """Whether members get events now that have arrived; those that are held come later."""
         if batch.is_late:
             return True
-        return self._take(channel, self._order(channel), Held(batch, int(self._broker.wall * 1e6)))
+        order, since_us = self._order(channel), int(self._broker.wall * 1e6)
+        had = learned(order.learned, batch)
+        if not had:
+            return self._take(channel, order, Held(batch, since_us))
+        self._broker.count("channel_dropped", had, "order")
+        rest = Held(batch.slice(had, len(batch)), since_us)
+        if had < len(batch) and self._take(channel, order, rest):
+            self._release(channel, rest)
+        return False
 
     def _take(self, channel: str, order: CausalOrder[Held] | TotalOrder[Held], held: Held) -> bool:
         batch, broker, gaps = held.batch, self._broker, order.gaps
@@ -241,20 +228,26 @@ class Ordering:
         gaps, is_whole = order.gaps, self._channels.is_whole(channel)
         released = order.release(self._broker.now, is_whole)
         self._report(channel, order.gaps - gaps)
+        for held in order.dropped:
+            self._let_go(channel, held)
+        order.dropped.clear()
         if isinstance(order, TotalOrder):
-            for held in order.dropped:
-                self._let_go(channel, held)
-            order.dropped.clear()
             self._has_entered(channel, order)
             if order.sequencer.is_changed:
                 self._changed[channel] = None
         for held in released:
             self._changed[channel] = None
             self._let_go(channel, held)
-            batch = held.batch
-            batch.is_had, batch.is_released = False, True
-            batch.age_us += max(0, int(self._broker.wall * 1e6) - held.since_us)
-            self._broker.ordered.release(batch, channel)
+            self._release(channel, held)
+        if channel in self._reaching:
+            self._reaching.look(channel, order, self._broker.now)
+
+    def _release(self, channel: str, held: Held) -> None:
+        """Let members have what neighbours had before."""
+        batch = held.batch
+        batch.is_had, batch.is_released = False, True
+        batch.age_us += max(0, int(self._broker.wall * 1e6) - held.since_us)
+        self._broker.ordered.release(batch, channel)
 
     def _let_go(self, channel: str, held: Held) -> None:
         self._held.unstore(channel, held)
@@ -278,9 +271,9 @@ class Ordering:
         for channel, order in list(self._orders.items()):
             if isinstance(order, TotalOrder):
                 self._look_at(channel, order)
-            elif order.held:
+            elif order.held or channel in self._reaching:
                 self.settle(channel)
-                if order.held:
+                if order.held or channel in self._reaching:
                     self._look_later()
 
     def _look_at(self, channel: str, order: TotalOrder[Held]) -> None:
@@ -293,7 +286,8 @@ class Ordering:
             self._ask(channel, sequencer, wants)
         self.settle(channel)
         is_settled = wants is sequencer.is_voter or is_alone
-        if order.held or order.is_waiting or order.is_stuck or sequencer.is_wanted or not is_settled:
+        is_idle = not (order.held or order.is_waiting or order.is_stuck or sequencer.is_wanted)
+        if not (is_idle and is_settled) or channel in self._reaching:
             self._look_later()
 
     def _ask(self, channel: str, sequencer: Sequencer, is_voter: bool) -> None:
@@ -304,8 +298,15 @@ class Ordering:
         self._asked_at[channel] = now
         if sequencer.is_leader or sequencer.leader or sequencer.is_voter:
             sequencer.wish(node, is_voter, now)
-        elif channel in self._hints:
-            self._outgoing.append((channel, self._hints[channel], (Join if is_voter else LeaveVoters)(node)))
+        if not sequencer.leader:
+            self._ask_others(channel, sequencer, (Join if is_voter else LeaveVoters)(node))
+
+    def _ask_others(self, channel: str, sequencer: Sequencer, wish: Join | LeaveVoters) -> None:
+        """Ask a node that may know the sequencer, each time another: this one may know old voters only."""
+        self.hint(channel, [one for one in sequencer.voters if one not in self._hints.get(channel, ())])
+        if hints := self._hints[channel]:
+            hints.append(hints.pop(0))
+            self._outgoing.append((channel, hints[-1], wish))
 
     # Voters
 
@@ -332,7 +333,7 @@ class Ordering:
         if sequencer.is_voter:
             for reply in self._entering.pop(channel, ()):
                 reply.resolve(None)
-        elif sequencer.leader and not order.is_taking_part:
+        elif not (sequencer.is_leader or order.is_taking_part):
             self._channels.unbound(channel)
 
     def left(self, channel: str) -> None:
@@ -340,10 +341,21 @@ class Ordering:
         if self._total(channel) is not None:
             self._look_later()
 
+    def hint(self, channel: str, nodes: Sequence[str]) -> None:
+        """Ask these nodes first for the sequencer of a channel."""
+        former = self._hints.get(channel, [])
+        others = [one for one in nodes if one != self._broker.node]
+        self._hints[channel] = [*others, *(one for one in former if one not in others)][:HINTS_MAX]
+
+    def is_in_order(self, channel: str) -> bool:
+        """Whether members could get events in their order without asking another node."""
+        order = self._total(channel)
+        return order is None or order.sequencer.is_voter
+
     def is_bound(self, channel: str) -> bool:
         """Whether this node must take part for the order of a channel, though it has no members."""
         order = self._total(channel)
-        return order is not None and order.sequencer.is_voter
+        return order is not None and (order.sequencer.is_voter or order.sequencer.is_leader)
 
     def hear(self, channel: str, node: str, body: bytes) -> None:
         """Take a message of another node's sequencer."""
@@ -366,9 +378,10 @@ class Ordering:
         if order is None:
             return {}
         if isinstance(order, CausalOrder):
-            return {"marks": encode_names(order.marks)} if order.marks else {}
+            return {"marks": encode_names(seen)} if (seen := order.seen) else {}
         sequencer = order.sequencer
-        near = self._broker.node if sequencer.is_voter else self._hints.get(channel, "")
+        hints = [self._broker.node] if sequencer.is_voter else self._hints.get(channel)
+        near = hints[0] if hints else ""
         return {"marks": encode_names(order.seen), "sequencer": sequencer.leader or near}
 
     def learn(self, channel: str, told: object, kind: ChannelOrder | None = None) -> None:
@@ -380,10 +393,13 @@ class Ordering:
             self._begin_total(channel, None)
         packed, hint = told.get("marks"), told.get("sequencer")
         if isinstance(hint, str) and hint:
-            self._hints[channel] = hint
+            self.hint(channel, [hint])
         if isinstance(packed, bytes) and packed:
             with suppress(CodecError):
-                self._order(channel).learn(decode_names(packed))
+                order = self._order(channel)
+                order.learn(decode_names(packed))
+                for held in order.held:
+                    held.batch = unlearned(order.learned, held.batch)
                 self._changed[channel] = None
 
     def missed(self, node: str, epoch: int, last: int) -> None:
@@ -406,10 +422,29 @@ class Ordering:
                 self._let_go(channel, held)
             self._changed.pop(channel, None)
             self._broker.store(ORDERS.drop((channel,)))
+        self._reaching.forget(channel)
         self._hints.pop(channel, None)
         self._asked_at.pop(channel, None)
         for reply in self._entering.pop(channel, ()):
             reply.resolve(None)
+
+    # Members that move
+
+    def progress(self, channel: str) -> bytes:
+        """Return how far members here have come, their own events included."""
+        return encode_names(self._order(channel).marks)
+
+    def reach(self, channel: str, told: bytes, is_coming: bool) -> Deferred[None]:
+        """Return a reply that comes when members here have come so far, and got what was sent here by now."""
+        order = self._order(channel)
+        marks = decode_names(told, MARKS_MAX)
+        held = (arrival_of(one.batch) for one in order.held)
+        own = [one for one in held if one.node == self._broker.node]
+        marks |= {one.mark: max(one.last, marks.get(one.mark, 0)) for one in own}
+        reply = self._reaching.wait(channel, marks, is_coming, self._broker.now)
+        self._reaching.look(channel, order, self._broker.now)
+        self._look_later()
+        return reply
 
     # The store
 

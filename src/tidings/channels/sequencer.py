@@ -12,6 +12,7 @@ get events in different orders, whichever nodes die or are cut off.
 | Appended | the voter has stored them; or has others, and asks again from an earlier one |
 | Vote, Voted | a voter whose events were not listed for too long wants to be the sequencer of a new term |
 | BeginSequence | where a new voter begins: behind which entry |
+| Succeed | the sequencer is no voter any more: the voter that has most stands at once |
 | Join, LeaveVoters | a node has members, or none any more; the sequencer lists new voters, one at a time |
 
 Nothing is sent while nothing is to be agreed. Terms, not clocks, decide who is the sequencer. Entries are
@@ -22,11 +23,20 @@ for PART_S has been parted from.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
 
-from msgspec import Struct
-
-from tidings.channels.causal import Marks
+from tidings.channels.sequence_messages import (
+    Appended,
+    AppendEntries,
+    BeginSequence,
+    Join,
+    LeaveVoters,
+    SequenceEntry,
+    SequencerMessage,
+    SequencerState,
+    Succeed,
+    Vote,
+    Voted,
+)
 
 LOG_MAX = 1_000
 """Entries that are kept for voters that lack them."""
@@ -40,89 +50,6 @@ HOPS_MAX = 8
 """Nodes that pass on to the sequencer that another wants to be a voter."""
 PART_S = 60.0
 """How long a voter may be silent while entries are kept for it; then it is parted from, if they are many."""
-
-
-class SequenceEntry(Struct, frozen=True, array_like=True):
-    """An entry of the log: events of one first node up to a number; or, without a mark, new voters."""
-
-    term: int
-    mark: int = -1
-    last: int = 0
-    voters: tuple[str, ...] = ()
-
-
-class AppendEntries(Struct, frozen=True, array_like=True, tag=1):
-    """Entries behind `before`, whose term is `before_term`; all have those up to `trimmed`."""
-
-    term: int
-    before: int
-    before_term: int
-    entries: tuple[SequenceEntry, ...]
-    agreed: int
-    trimmed: int
-
-
-class Appended(Struct, frozen=True, array_like=True, tag=2):
-    """The voter has all entries up to `last`; or, if it is not `ok`, none behind it that fit."""
-
-    term: int
-    ok: bool
-    last: int
-
-
-class Vote(Struct, frozen=True, array_like=True, tag=3):
-    """A request to be the sequencer, with the last entry that the caller has."""
-
-    term: int
-    last: int
-    last_term: int
-
-
-class Voted(Struct, frozen=True, array_like=True, tag=4):
-    """The answer to it."""
-
-    term: int
-    granted: bool
-
-
-class BeginSequence(Struct, frozen=True, array_like=True, tag=5):
-    """The place where a voter begins that has no entries, or lacks some that are kept no more."""
-
-    term: int
-    base: int
-    base_term: int
-    voters: tuple[str, ...]
-    listed: Marks
-
-
-class Join(Struct, frozen=True, array_like=True, tag=6):
-    """A node has members; `hops` are the nodes that have passed it on."""
-
-    node: str
-    hops: int = 0
-
-
-class LeaveVoters(Struct, frozen=True, array_like=True, tag=7):
-    """A node has no members any more."""
-
-    node: str
-    hops: int = 0
-
-
-SequencerMessage: TypeAlias = AppendEntries | Appended | Vote | Voted | BeginSequence | Join | LeaveVoters
-
-
-class SequencerState(Struct, frozen=True, omit_defaults=True):
-    """What outlives the process; `base` is the last entry that is not kept any more."""
-
-    term: int = 0
-    voted: str = ""
-    base: int = 0
-    base_term: int = 0
-    voters: tuple[str, ...] = ()  # at the base
-    listed: Marks = {}  # at the base
-    entries: tuple[SequenceEntry, ...] = ()
-    passed: int = 0  # the last entry whose events members have got
 
 
 class _Follower:
@@ -249,8 +176,8 @@ class Sequencer:
             if (node in self.voters) is not is_voter:
                 self._wishes[node] = is_voter
                 self._change_voters(now)
-            elif is_voter and node != self._node:
-                self._again(node, now)
+            elif node != self._node:
+                self._again(node, now)  # it does not know that it is one already, or none any more
         elif self.leader and self.leader != node and hops < HOPS_MAX:
             self._tell(self.leader, (Join if is_voter else LeaveVoters)(node, hops + 1))
         elif not self.leader and self.is_voter and len(self._wishes) < LOG_MAX:
@@ -356,7 +283,9 @@ class Sequencer:
             self._change_voters(now)
             self._send_all(now)
             if self._node not in self.voters and self._voted_in <= self.agreed:
-                self.leader = ""  # it has left: others choose when they have something to agree on
+                self.leader = ""  # it has left
+                heir = max(self.voters, key=lambda one: (self._followers[one].has, one))
+                self._tell(heir, Succeed(self.term))
 
     # Choosing a sequencer
 
@@ -443,6 +372,8 @@ class Sequencer:
             case Voted(granted=True) if message.term == self.term and self._votes is not None:
                 self._votes.add(node)
                 self._elect(now)
+            case Succeed() if message.term == self.term and node == self.leader and self.is_voter:
+                self._stand(now)
             case Appended() if self.is_leader and message.term == self.term:
                 self._hear_appended(node, message, now)
             case _:

@@ -24,6 +24,7 @@ from tidings.channels.links import OverlayLinks
 from tidings.channels.logged import LoggedChannels
 from tidings.channels.ordering import Ordering
 from tidings.channels.orders import NodeOrders
+from tidings.channels.reaching import beyond
 from tidings.channels.requests import JoinChannel, NamedChannel
 from tidings.channels.rereading import ChannelReading
 from tidings.channels.trees import AGAIN_S, ChannelTrees, Participation
@@ -35,7 +36,7 @@ from tidings.errors import (
 from tidings.event import Batch
 from tidings.event.relayed import RelayedBatch
 from tidings.event.wire import Checked
-from tidings.exchange import NodeSubscription, Rows
+from tidings.exchange import NodeSubscription, Positions, Rows
 from tidings.log.history import LogHistory
 from tidings.overlay.service import Overlay
 from tidings.protocol.broker import Broker
@@ -177,6 +178,8 @@ class ChannelService(Service):
                 reply.fail(ChannelNotFound(channel, "there is no such channel"))
                 return
             about = channels.places[0].channel if part is None else part.channel
+            if about.order == "total":
+                self.ordering.hint(channel, [place.node for place in channels.places if place.members])
             self.trees.enter(about, channels.places).then(joined, again)
 
         def joined(_none: None) -> None:
@@ -199,7 +202,7 @@ class ChannelService(Service):
         def search() -> None:
             self.calls.find(ChannelQuery(id=channel)).then(found, reply.fail)
 
-        if self.trees.get(channel) is None:
+        if self.trees.get(channel) is None or not self.ordering.is_in_order(channel):
             search()
         else:
             found(FoundChannels())
@@ -242,6 +245,10 @@ class ChannelService(Service):
         part = self.trees.get(channel)
         return part is not None and part.channel.order != "fifo"
 
+    def numbered(self, batch: Batch, positions: Positions, rows: Rows) -> RelayedBatch:
+        """Return rows of events that are being handed on as other nodes know them."""
+        return self._overlay.numbers.numbered(batch, positions, rows)
+
     def sent(self, batch: Batch, channel: str) -> Batch:
         """Return events of an ordered channel that a client has sent with what comes before them."""
         return self.ordering.sent(batch, channel)
@@ -256,6 +263,10 @@ class ChannelService(Service):
         """Members of an ordered channel get events at once that a neighbour has handed on."""
         self.ordering.expedited(batch, channel)
 
+    def was_expedited(self, batch: Batch, channel: str, position: int) -> None:
+        """Events of an ordered channel that a client has sent, and that skip the order, were handed on."""
+        self.ordering.was_expedited(batch, channel, position)
+
     def arrived(self, batch: RelayedBatch, channel: str) -> bool:
         """Whether members of an ordered channel get events now that a neighbour has handed on."""
         return self.ordering.arrived(batch, channel)
@@ -267,6 +278,20 @@ class ChannelService(Service):
     def missed(self, node: str, epoch: int, last: int) -> None:
         """Events of a first node up to a number were reported as missed."""
         self.ordering.missed(node, epoch, last)
+
+    # Members that move
+
+    def progress(self, channel: str) -> bytes:
+        """Return how far the members of an ordered channel have come here."""
+        return self.ordering.progress(channel)
+
+    def reach(self, channel: str, told: bytes, is_coming: bool) -> Deferred[None]:
+        """Return a reply that comes when the members of an ordered channel have come so far here."""
+        return self.ordering.reach(channel, told, is_coming)
+
+    def beyond(self, told: bytes, batch: RelayedBatch) -> list[int]:
+        """Return the rows of a batch that a member had not got when it had come so far."""
+        return beyond(told, batch)
 
     # What neighbours tell
 

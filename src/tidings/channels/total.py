@@ -22,6 +22,7 @@ from tidings.channels.causal import (
     ChannelArrival,
     Marks,
     OrderVerdict,
+    urgent,
 )
 from tidings.channels.sequencer import Sequencer
 
@@ -64,6 +65,8 @@ class TotalOrder(Generic[Item]):
         self._stuck: tuple[int, float] | None = None  # the entry that is waited for, and since when
         self.is_taking_part = False
         """Whether there are members here, or will be."""
+        self.learned: Marks = {}
+        """Up to where members need not get what comes: it was sent before this node took part."""
         self.gaps = 0
         """Entries whose events were not waited for any longer."""
 
@@ -188,13 +191,26 @@ class TotalOrder(Generic[Item]):
             self._marks[mark] = last
             _limit(self._marks)
 
+    def expedite(self, arrival: ChannelArrival) -> None:
+        """Note events that have no place in the agreed order, and are delivered at once."""
+        self._got(urgent(arrival).mark, arrival.last)
+
+    was_urgent = expedite
+
+    def lacks(self, marks: Mapping[int, int]) -> list[int]:
+        """Return up to which of these marks members have not got the events yet, nor need not."""
+        return [mark for mark, number in marks.items() if self._marks.get(mark, 0) < number]
+
     # Who joins, and what is gone
+
+    def skip(self, marks: Marks) -> None:
+        """Nothing: an entry whose events do not come is given up by itself."""
 
     def learn(self, marks: Mapping[int, int]) -> None:
         """Begin behind what others have had before this node took part."""
         for mark, number in marks.items():
             self._got(mark, number)
-            self._seen[mark] = max(number, self._seen.get(mark, 0))
+            self._seen[mark] = self.learned[mark] = max(number, self._seen.get(mark, 0))
 
     def miss(self, mark: int, last: int) -> None:
         """Do not wait for events up to a number, of which none are here: they were reported as missed."""

@@ -9,6 +9,9 @@
                 ◄──  addresses, cookie
     client      HELLO with the cookie ────────────────────────► has what was gathered, then what comes
 
+In an ordered channel this node waits until its members had all that those of the other one had before, then
+delivers no more and says how far the client has come; the other one waits until its own members are as far.
+
 Up to the numbers from which on a subscription is in force there, this node has everything, and stores or
 delivers it; from there on the other one has. What both have is told apart by the numbers of first nodes. The
 client has said all that it had to say before it asks, so its counter is all that is left to hand over.
@@ -19,7 +22,6 @@ client, and the client stays.
 
 from __future__ import annotations
 
-from array import array
 from base64 import b32encode
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
@@ -27,30 +29,26 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct, structs
 
-from tidings.errors import Disconnected, MoveRefused, Refused, TidingsError
-from tidings.event.relayed import OWN_REPEAT, Had, RelayedBatch, restored
-from tidings.filters import Filter
+from tidings.errors import CodecError, Disconnected, MoveRefused, Refused, TidingsError
+from tidings.event.relayed import Had
 from tidings.ids import Origin
-from tidings.overlay.relaying import at_node
+from tidings.overlay.carrying import HeldBack, MovingEvents
 from tidings.overlay.service import Overlay
 from tidings.protocol.arguments import InForce, SubscribeRequest
-from tidings.protocol.arrivals import ClientAnnouncement, MovedBatch, MovedCursor
+from tidings.protocol.arrivals import ClientAnnouncement, MovedBatch, MovedCursor, ordered_channels
 from tidings.protocol.broker import Broker
-from tidings.protocol.cursors import Cursor
+from tidings.protocol.channels import Channels
 from tidings.protocol.messages import HandedOver
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
-from tidings.protocol.stored_consumer import StoredConsumer, wanted_rows
+from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.protocol.subscriptions import SUBSCRIPTIONS_MAX
-from tidings.replies import Deferred, failed
-from tidings.store.interface import StoredBatch
+from tidings.replies import Deferred, all_of, failed
 
 TOKEN_SIZE = 20
 """Random bytes in a cookie: none can be guessed."""
 HOPS_MAX = 64
 """Nodes that a message of a move passes: the tree may be changing its shape."""
-COMMIT_S = 0.01
-"""Pause before events are read that are stored, and not on disk yet."""
 STEP_S = 30.0
 """How long the other node may take to answer one message; then the client stays."""
 
@@ -82,10 +80,20 @@ class Brought(Struct, frozen=True):
 
 
 class Finish(Struct, frozen=True):
-    """All was said of a client: what its durable subscriptions have had of each first node."""
+    """All was said of a client: what its durable subscriptions have had of each first node.
+
+    `marks` say how far it has come in ordered channels (`channels/reaching.py`).
+    """
 
     token: str
     had: dict[str, Had]
+    marks: dict[str, bytes] = {}
+
+
+class Expected(Struct, frozen=True):
+    """The answer to an announcement: how far ordered channels had come when events were gathered from."""
+
+    marks: dict[str, bytes] = {}
 
 
 class Forget(Struct, frozen=True):
@@ -138,8 +146,6 @@ class Handover(Service):
         bound = [one.durable for one in request.subscriptions if one.durable and not is_moved(one)]
         if bound:
             raise MoveRefused(request.to, f"{bound[0]!r} is a durable pattern, which can't move")
-        if any(map(self._is_ordered, request.subscriptions)):
-            raise MoveRefused(request.to, "a member of a causal or total channel can't move: leave it before")
         if session in self._leaving:
             raise MoveRefused(request.to, "the client is on its way already")
         departure = Departure(self._broker, self._overlay, self, session, node, self._token())
@@ -158,11 +164,6 @@ class Handover(Service):
             return msgspec.to_builtins(structs.replace(to, dropped=session.unsent))
 
         return reply.map(handed_over)
-
-    def _is_ordered(self, wanted: SubscribeRequest) -> bool:
-        """Whether a subscription is that of a member for whom events of its channel may be held here."""
-        channels = self._broker.channels
-        return channels is not None and wanted.channel is not None and channels.is_ordered(wanted.channel)
 
     def _find(self, to: str) -> str:
         """Return the id of the node to which a client wants to go; MoveRefused if it can't."""
@@ -220,10 +221,11 @@ class Handover(Service):
         if not about.subscriptions and not about.cursors:
             return None
 
-        def found(told: InForce) -> None:
+        def found(told: InForce) -> Expected:
             if told.missing:
                 self._broker.arrivals.end(about.token)
                 raise Disconnected(f"nodes can't be reached: {', '.join(told.missing)}")
+            return Expected(arrival.progress)
 
         in_force: Deferred[InForce] = Deferred()
 
@@ -239,8 +241,9 @@ class Handover(Service):
             raise Refused("protocol", f"no durable subscription {brought.name!r} was announced")
         arrival.bring(brought.name, brought.batches)
 
-    def _finished(self, finish: Finish) -> None:
-        self._broker.arrivals.get(finish.token).finish(finish.had)
+    def _finished(self, finish: Finish) -> Deferred[None]:
+        arrival = self._broker.arrivals.get(finish.token)
+        return arrival.reach(finish.marks).map(lambda _none: arrival.finish(finish.had, finish.marks))
 
     def _forgotten(self, forget: Forget) -> None:
         self._broker.arrivals.end(forget.token)
@@ -275,6 +278,9 @@ class Departure:
         self._left: list[tuple[int, StoredConsumer]] = []  # whose events are still to be moved
         self._moved: list[tuple[int, StoredConsumer]] = []
         self._had: dict[str, Had] = {}
+        self._ordered: dict[str, Channels] = {}  # of which it is a member
+        self._held_back: list[HeldBack] = []  # for those that are not durable
+        self._marks: dict[str, bytes] = {}
 
     def begin(self, wanted: Sequence[SubscribeRequest]) -> Deferred[str]:
         """Begin; the reply is the cookie."""
@@ -284,6 +290,9 @@ class Departure:
         reading = [found for name in names if (found := session.reading(name)) is not None]
         cursors = [consumer.cursor for _, consumer in reading]
         self._left = reading
+        members = {one.channel or "" for one in wanted}
+        known = {channel: ordered_channels(self._broker, channel) for channel in members}
+        self._ordered = {channel: found for channel, found in known.items() if found is not None}
         about = ClientAnnouncement(
             self._token,
             session.principal.user,
@@ -297,7 +306,7 @@ class Departure:
         )
         has_any = bool(live or cursors)
         self._handover.send(self._node, "announce", about).then(
-            lambda _told: self._settle() if has_any else self._finish(), self.fail
+            lambda told: self._settle(told) if has_any else self._finish(), self.fail
         )
         return self._reply
 
@@ -309,21 +318,44 @@ class Departure:
         for _, consumer in (*self._left, *self._moved):
             if consumer.is_paused and not consumer.is_over:
                 consumer.go_on()
+        for held in self._held_back:
+            held.go_on()
         self._reply.fail(error)
 
-    def _settle(self) -> None:
+    def _settle(self, told: Any) -> None:
         """Wait until this node has all that was stored for it before they were in force there."""
+        expected = _expected(told)
 
         def settled(told: InForce) -> None:
             if told.missing:
                 self.fail(Disconnected(f"nodes can't be reached: {', '.join(told.missing)}"))
-            elif not self._reply.is_over:
-                self._had = self._numbers()
-                for _, consumer in self._left:
-                    consumer.pause()
-                self._next()
+            else:
+                self._reach(expected.marks)
 
         self._overlay.in_force(settled=True).then(settled, self.fail)
+
+    def _reach(self, marks: dict[str, bytes]) -> None:
+        """Wait until ordered channels have come as far here as they had there."""
+        waits = [
+            known.reach(channel, marks.get(channel, b""), is_coming=False)
+            for channel, known in self._ordered.items()
+        ]
+        all_of(waits).then(self._part, self.fail)
+
+    def _part(self, _none: None) -> None:
+        """Deliver no more in ordered channels and to durable subscriptions, and note what they had."""
+        if self._reply.is_over:
+            return
+        self._had = self._numbers()
+        self._marks = {channel: known.progress(channel) for channel, known in self._ordered.items()}
+        self._held_back = [
+            HeldBack(member, self._broker.node)
+            for member in self._broker.exchange.members
+            if member.owner is self._session and member.channel in self._ordered
+        ]
+        for _, consumer in self._left:
+            consumer.pause()
+        self._next()
 
     def _numbers(self) -> dict[str, Had]:
         """What this node has had of each first node, its own events too."""
@@ -349,7 +381,9 @@ class Departure:
         return self._handover.send(self._node, "bring", Brought(self._token, name, batches))
 
     def _finish(self) -> None:
-        self._handover.send(self._node, "finish", Finish(self._token, self._had)).then(self._done, self.fail)
+        self._handover.send(self._node, "finish", Finish(self._token, self._had, self._marks)).then(
+            self._done, self.fail
+        )
 
     def _done(self, _told: Any) -> None:
         """The other node has all: nothing is kept here."""
@@ -364,93 +398,11 @@ class Departure:
         self._reply.resolve(self._token)
 
 
-class MovingEvents:
-    """Reads what waits for a durable subscription up to a position, and has it brought elsewhere."""
-
-    since_us = None
-    is_backward = False
-
-    def __init__(self, broker: Broker, overlay: Overlay, cursor: Cursor, last: int) -> None:
-        self._broker = broker
-        self._overlay = overlay
-        self._cursor = cursor
-        self._last = last
-        self.place = cursor.acknowledged + 1
-
-    @property
-    def filter(self) -> Filter:
-        """Filter of what it needs to see."""
-        return self._cursor.subscription.filter
-
-    def run(
-        self,
-        bring: Callable[[str, tuple[MovedBatch, ...]], Deferred[Any]],
-        done: Callable[[], None],
-        fail: Callable[[TidingsError], None],
-    ) -> None:
-        """Have all of it brought piece by piece, then call `done`; or `fail`."""
-        self._bring, self._done, self._fail = bring, done, fail
-        self._read()
-
-    def _read(self, _told: Any = None) -> None:
-        self._readable = self._broker.position_durable
-        if self.place > self._last:
-            self._done()
-        elif self.place > self._readable:
-            self._overlay.later(COMMIT_S, self._read)
-        else:
-            self._broker.reads.append(self)
-
-    def begin(self, position: int) -> None:
-        """It begins at a position, and at no time."""
-
-    def fail_reading(self) -> None:
-        """Stored events can't be read: the subscription stays."""
-        self._fail(Refused("internal", "stored events can't be read"))
-
-    def take(self, stored: Sequence[StoredBatch]) -> None:
-        """Take stored events that were read from `place` on."""
-        moved: list[MovedBatch] = []
-        for one in stored:
-            if self.place <= self._last:
-                moved += self._moved(one)
-                self.place = one.first + one.count
-        if not stored:
-            self.place = self._readable + 1  # what was between is there no longer
-        if moved:
-            self._bring(self._cursor.name, tuple(moved)).then(self._read, self._fail)
-        else:
-            self._read()
-
-    def _moved(self, stored: StoredBatch) -> list[MovedBatch]:
-        """Return what is wanted of a stored batch; what may have been delivered is marked."""
-        cursor, first = self._cursor, max(0, self.place - stored.first)
-        batch = self._batch_of(stored)
-        end = min(stored.count, self._last + 1 - stored.first)
-        rows = wanted_rows(cursor, batch, range(first, end), stored)
-        handed = [row for row in rows if stored.first + row <= cursor.handed]
-        parts = (handed, True), (rows[len(handed) :], False)
-        return [_travelling(batch.take(part), was_handed) for part, was_handed in parts if part]
-
-    def _batch_of(self, stored: StoredBatch) -> RelayedBatch:
-        """Return a stored batch as other nodes know it."""
-        broker = self._broker
-        age_us = max(0, int(broker.wall * 1e6) - stored.stored_us)
-        if stored.provenance and stored.provenance != OWN_REPEAT:
-            return restored(
-                stored.raw, Origin(stored.system, stored.epoch, stored.source), stored.provenance, age_us
-            )
-        source = at_node(stored.source, broker.name or broker.node)
-        numbers = range(stored.first, stored.first + stored.count)
-        origin = Origin(stored.system, stored.epoch, source)
-        return RelayedBatch(stored.raw, origin, self._overlay.numbers.stored(stored.first), numbers, age_us)
-
-
-def _travelling(batch: RelayedBatch, was_handed: bool) -> MovedBatch:
-    origin, first = batch.origin or Origin(), batch.first
-    numbers = array("Q", batch.numbers).tobytes()
-    about = origin.system, origin.epoch, origin.source, first.node, first.epoch
-    return MovedBatch(batch.raw, *about, numbers, batch.age_us, was_handed)
+def _expected(told: Any) -> Expected:
+    try:
+        return msgspec.convert(told, Expected)
+    except msgspec.ValidationError as error:
+        raise CodecError("$.move", str(error)) from None
 
 
 def is_gathered(wanted: SubscribeRequest) -> bool:

@@ -7,13 +7,15 @@ that is known, here or at a neighbour. Numbers are compared by epoch, then by po
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from tidings.event import Batch
-from tidings.event.relayed import FirstNode
+from tidings.event.relayed import FirstNode, RelayedBatch
+from tidings.exchange import Positions, Rows
 from tidings.protocol.broker import Broker
 from tidings.store.interface import RecordKind
 
@@ -89,3 +91,16 @@ class Numbers:
             self._last, self._base = batch, self._volatile + 1
             self._volatile += len(batch)
         return FirstNode(self._broker.node, self.epoch, is_volatile=True), self._base
+
+    def numbered(self, batch: Batch, positions: Positions, rows: Rows) -> RelayedBatch:
+        """Return rows of a batch that is being published as other nodes know them: all stored, or none."""
+        if isinstance(batch, RelayedBatch):
+            return batch.take(rows)
+        places = None if positions is None else [positions[row] for row in rows]
+        if places and places[0] is not None:
+            first, numbers = self.stored(places[0]), array("Q", [place or 0 for place in places])
+        else:
+            first, base = self.volatile(batch)
+            numbers = array("Q", [base + int(row) for row in rows])
+        part = batch.take(rows)
+        return RelayedBatch(part.raw, part.origin, first, numbers)

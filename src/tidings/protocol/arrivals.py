@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -33,12 +33,10 @@ from tidings.ids import ForwardedOrigin, Origin
 from tidings.protocol.access import NOBODY, OpenAuthenticator, Principal
 from tidings.protocol.answers import hears
 from tidings.protocol.arguments import SubscribeRequest
-from tidings.protocol.channels import filter_of
+from tidings.protocol.channels import Channels, filter_of
 from tidings.protocol.cursors import Cursor, Options, options_in
-from tidings.protocol.ledger import identity_of
-from tidings.protocol.messages import HandedOver
 from tidings.replies import Deferred, all_of, failed, resolved
-from tidings.store.interface import Durable, RecordKind
+from tidings.store.interface import Durable
 
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
@@ -124,52 +122,16 @@ class ClientAnnouncement(Struct, frozen=True):
         return Origin(self.system, self.epoch, self.source)
 
 
-DEPARTED: RecordKind[tuple[str, str], HandedOver] = RecordKind("departed", HandedOver)
-"""Clients that were handed over and may not know it, by who they are."""
-
-
-class Departed:
-    """Clients that this node has handed over, until the other node has seen them."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._known = DEPARTED.known(broker.state)
-
-    def add(self, origin: Origin, to: HandedOver) -> None:
-        """Remember where a client goes on; the oldest are forgotten if there are too many."""
-        key = _departed_key(origin)
-        self._known[key] = to
-        self._broker.store(DEPARTED.set(key, to))
-        if len(self._known) > ARRIVALS_MAX:
-            self._drop(next(iter(self._known)))
-
-    def find(self, origin: Origin) -> HandedOver | None:
-        """Return where a client was to go on that is here again."""
-        return self._known.get(_departed_key(origin))
-
-    def forget(self, origin: Origin) -> None:
-        """Forget a client: it is there, or has come back."""
-        if _departed_key(origin) in self._known:
-            self._drop(_departed_key(origin))
-
-    def _drop(self, key: tuple[str, str]) -> None:
-        del self._known[key]
-        self._broker.store(DEPARTED.drop(key))
-
-
-def _departed_key(origin: Origin) -> tuple[str, str]:
-    system, epoch = identity_of(origin)
-    return system, str(epoch)
-
-
 class Gathering(EventSink):
     """What a subscription matches before its client is here; past the limit the oldest are dropped."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, ordered: Channels | None = None) -> None:
+        """`ordered` numbers the events of an ordered channel as other nodes know them."""
         self.batches: deque[RelayedBatch] = deque()
         self.size = 0
         self.lost = 0
         self._node = node
+        self._ordered = ordered
 
     def need(self, count: int) -> Need:  # noqa: ARG002
         """Have nothing stored: its former node has it stored until it is here."""
@@ -178,7 +140,9 @@ class Gathering(EventSink):
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Keep these rows; those that were taken in here are known by their positions, as at other nodes."""
         part = batch.part(rows)
-        if not isinstance(part, RelayedBatch):
+        if not isinstance(part, RelayedBatch) and self._ordered is not None:
+            part = self._ordered.numbered(batch, positions, rows)
+        elif not isinstance(part, RelayedBatch):
             numbers = array("Q", [0 if positions is None else positions[row] or 0 for row in rows])
             part = RelayedBatch(part.raw, part.origin, FirstNode(self._node, 0), numbers)
         self.batches.append(part)
@@ -196,7 +160,10 @@ class _Gatherer:
         self, broker: Broker, asked: Filter, principal: Principal, is_passive: bool, channel: str = ""
     ) -> None:
         self._broker = broker
-        self.gathering = Gathering(broker.node)
+        self.ordered = ordered_channels(broker, channel)
+        self.gathering = Gathering(broker.node, self.ordered)
+        self.marks: bytes | None = None
+        """How far it has come in its channel, if that is ordered."""
         self.subscription = NodeSubscription(
             principal.reach(asked),
             self.gathering,
@@ -214,6 +181,12 @@ class _Gatherer:
         if self._is_open:
             self._is_open = False
             self._broker.exchange.unsubscribe(self.subscription)
+
+    def unhad(self, batch: RelayedBatch) -> Sequence[int]:
+        """Return the rows of gathered events that it had not got in the order of its channel."""
+        if self.ordered is None or self.marks is None:
+            return range(len(batch))
+        return self.ordered.beyond(self.marks, batch)
 
 
 class _WaitingCursor(_Gatherer):
@@ -242,31 +215,34 @@ class _WaitingCursor(_Gatherer):
     def finish(self, had: Mapping[str, Had]) -> None:
         """Store what was gathered behind that, less what it has had; from now on it is like any other."""
         broker = self._broker
-        self.close()
         for batch in self.gathering.batches:
             self._add(batch, had)
         broker.cursors.end(self.cursor)
-        known = {node: one for node, one in had.items() if node != broker.node}
+        is_exact = self.marks is not None  # all that it had has come here
+        known = {} if is_exact else {node: one for node, one in had.items() if node != broker.node}
         options = structs.replace(self._options, cut=broker.position, had=known).encode()
         about = self.cursor.name, self.cursor.owner, str(self.cursor.filter)
         places = self.cursor.acknowledged, self.cursor.handed
         cursor = Cursor(broker, Durable(*about, *places, options), self.cursor.filter)
         cursor.allow(self.subscription.filter, self.subscription.user)
         broker.cursors.open(cursor)
+        self.close()  # only now: without a member, this node would leave its channel
 
     def _add(self, batch: RelayedBatch, had: Mapping[str, Had]) -> None:
         known, is_own = had.get(batch.first.node), batch.first.node == self._broker.node
+        is_exact = self.marks is not None
 
         def was_had(number: int) -> bool:
-            if known is None:
+            if is_exact or known is None:
                 return False
             # Positions of this node grow from epoch to epoch; what has none is at no other node.
             return 0 < number <= known.number if is_own else known.has(batch.first, number)
 
+        events = batch.events
         rows = [
             row
-            for row, event in enumerate(batch.events)
-            if event.delivery != "transient" and not was_had(batch.numbers[row])
+            for row in self.unhad(batch)
+            if events[row].delivery != "transient" and not was_had(batch.numbers[row])
         ]
         if rows:
             part = batch.take(rows)
@@ -301,10 +277,11 @@ class _WaitingSubscription(_Gatherer):
         consumer.depend()
         consumer.expect(sum(map(len, gathering.batches)), gathering.size)
         for batch in gathering.batches:
+            events = batch.events
             rows = [
                 row
-                for row, event in enumerate(batch.events)
-                if subscription.filter.matches(event) and hears(node, subscription.user, event)
+                for row in self.unhad(batch)
+                if subscription.filter.matches(events[row]) and hears(node, subscription.user, events[row])
             ]
             if rows:
                 consumer.deliver(batch, rows, None)
@@ -330,6 +307,24 @@ class ClientArrival:
         members += [self._take_in(wanted, principal) for wanted in about.subscriptions]
         self.joined = all_of(members)
         """Comes when events come here of all channels of which the client is a member."""
+
+    @property
+    def _ordered(self) -> dict[str, Channels]:
+        """The ordered channels of which the client is a member."""
+        gatherers = (*self.subscriptions.values(), *self.cursors.values())
+        return {one.subscription.channel: one.ordered for one in gatherers if one.ordered is not None}
+
+    @property
+    def progress(self) -> dict[str, bytes]:
+        """How far those have come here that are gathered from now on."""
+        return {channel: known.progress(channel) for channel, known in self._ordered.items()}
+
+    def reach(self, marks: Mapping[str, bytes]) -> Deferred[None]:
+        """Return a reply that comes when the ordered channels have come as far here as the client has."""
+        known = self._ordered
+        if set(known) != set(marks):
+            raise Refused("protocol", "it was not said how far the client has come in its channels")
+        return all_of([one.reach(name, marks[name], is_coming=True) for name, one in known.items()])
 
     def _take_in(self, wanted: MovedCursor | SubscribeRequest, principal: Principal) -> Deferred[None]:
         """Gather for a subscription: that of a member begins when events of its channel come here."""
@@ -358,8 +353,15 @@ class ClientArrival:
         """Store events that waited for one of its durable subscriptions."""
         self.cursors[name].bring(batches)
 
-    def finish(self, had: Mapping[str, Had]) -> None:
-        """All has come: count on from where the client was, and keep its durable subscriptions."""
+    def finish(self, had: Mapping[str, Had], marks: Mapping[str, bytes]) -> None:
+        """All has come: count on from where the client was, and keep its durable subscriptions.
+
+        `marks` say how far it has come in ordered channels.
+        """
+        if self.is_closed:
+            raise Refused("away", "the client does not come")
+        for gatherer in (*self.subscriptions.values(), *self.cursors.values()):
+            gatherer.marks = marks.get(gatherer.subscription.channel)
         if any(one.gathering.lost for one in self.cursors.values()):
             raise Refused("limit", "too many events came while a durable subscription moved")
         for cursor in self.cursors.values():
@@ -472,6 +474,12 @@ class Arrivals:
         if self.on_redeemed is not None:
             self.on_redeemed(arrival.about)
         return arrival
+
+
+def ordered_channels(broker: Broker, channel: str) -> Channels | None:
+    """Return the channels of a node if this one has an order beyond that of each sender."""
+    known = broker.channels
+    return known if known is not None and channel and known.is_ordered(channel) else None
 
 
 def _alike(wanted: SubscribeRequest) -> SubscribeRequest:

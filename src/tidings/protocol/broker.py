@@ -38,9 +38,10 @@ from tidings.protocol.administration import Administration
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
 from tidings.protocol.appending import Appending
-from tidings.protocol.arrivals import Arrivals, Departed
+from tidings.protocol.arrivals import Arrivals
 from tidings.protocol.channels import Channels
 from tidings.protocol.cursors import Cursors
+from tidings.protocol.departed import Departed
 from tidings.protocol.frames import encode
 from tidings.protocol.inboxes import Routes
 from tidings.protocol.incoming import IncomingStream

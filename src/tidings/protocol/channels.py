@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidings.event import Batch, Event
 from tidings.event.relayed import RelayedBatch
-from tidings.exchange import NodeSubscription, Rows
+from tidings.exchange import NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 
 if TYPE_CHECKING:
@@ -109,6 +109,9 @@ class Channels(Protocol):
     ) -> None:
         """They were handed on; `position` is that of the first, 0 if they were not stored."""
 
+    def was_expedited(self, batch: Batch, channel: str, position: int) -> None:
+        """The same of events that skip the order."""
+
     def expedited(self, batch: RelayedBatch, channel: str) -> None:
         """Members of an ordered channel get events at once that a neighbour has handed on."""
 
@@ -120,6 +123,21 @@ class Channels(Protocol):
 
     def missed(self, node: str, epoch: int, last: int) -> None:
         """Events of a first node up to a number were reported as missed."""
+
+    def progress(self, channel: str) -> bytes:
+        """Return how far the members of an ordered channel have come here."""
+
+    def reach(self, channel: str, told: bytes, is_coming: bool) -> Deferred[None]:
+        """Return a reply that comes when the members of an ordered channel have come so far here.
+
+        `is_coming`: a member comes that had all that; it leaves otherwise, and has sent what was sent by now.
+        """
+
+    def beyond(self, told: bytes, batch: RelayedBatch) -> list[int]:
+        """Return the rows of a batch that a member had not got when it had come so far."""
+
+    def numbered(self, batch: Batch, positions: Positions, rows: Rows) -> RelayedBatch:
+        """Return rows of events that are being handed on as other nodes know them."""
 
 
 def filter_of(channel: str) -> Filter:

@@ -427,7 +427,8 @@ class Connection(KeepAlive):
 
         def begun(result: Any) -> None:
             if subscription.number in self._subscriptions:
-                subscription.opened(_member(result, "position", int), bool(result.get("moved")))
+                position = _member(result, "position", int)
+                subscription.opened(position, bool(result.get("moved")), bool(result.get("exact")))
                 subscription.begun.resolve(result)
 
         def refused(error: TidingsError) -> None:

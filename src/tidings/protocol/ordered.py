@@ -55,9 +55,9 @@ class OrderedPublishing:
         session = None if stream is None else stream.session
         for channel, is_urgent, rows in _by_channel(batch, channels, checked.deliveries):
             part, facts = _part(batch, checked, rows)
-            ordered = None if is_urgent else self._order_of(channel)
+            ordered = self._order_of(channel)
             wanted = matches if part is batch else self._exchange.match(part, session)
-            if ordered is not None and channel is not None:
+            if ordered is not None and channel is not None and not is_urgent:
                 part = ordered.sent(part, channel)
             if isinstance(part, OrderedBatch) and part.is_had:
                 wanted = [one for one in wanted if one[0].channel != channel]
@@ -65,7 +65,11 @@ class OrderedPublishing:
             self._pass_on(part, facts, wanted, stream, waits, channel)
             if ordered is not None and channel is not None:
                 is_stored = not facts.is_plain and self._broker.position - before == len(part)
-                ordered.was_sent(part, channel, before + 1 if is_stored else 0, stream, facts)
+                position = before + 1 if is_stored else 0
+                if is_urgent:
+                    ordered.was_expedited(part, channel, position)
+                else:
+                    ordered.was_sent(part, channel, position, stream, facts)
                 ordered.settle(channel)
 
     def relay(

@@ -137,11 +137,13 @@ class ClientSubscription(Opening):
             arguments["since"] = self._next
         return {**arguments, "number": self.number, "credit": self._granted}
 
-    def opened(self, position: int, has_moved: bool = False) -> None:
+    def opened(self, position: int, has_moved: bool = False, is_exact: bool = False) -> None:
         """The node has begun it; `position` is that of the last stored event.
 
-        `has_moved`: the node has what came while the client was on its way.
+        `has_moved`: the node has what came while the client was on its way; `is_exact`: and nothing else.
         """
+        if is_exact:
+            self._had_counters = Producers(ORIGINS_MAX)
         if self.begun.is_over and not (self.wanted.is_stream or self.wanted.durable or has_moved):
             self.subscriber.gap(0, "disconnected")
         if self._next is None and self.wanted.since is None and self.wanted.since_us is None:

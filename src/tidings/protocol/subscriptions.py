@@ -232,9 +232,11 @@ class Subscriptions:
     ) -> dict[str, Any]:
         """Let a client that has moved here have what was gathered for its subscription meanwhile."""
         gathered = arrival.take(wanted)
-        if gathered is not None:
-            gathered.pass_on(subscription, consumer)
-        return {"position": self._broker.position, "moved": gathered is not None}
+        if gathered is None:
+            return {"position": self._broker.position}
+        gathered.pass_on(subscription, consumer)
+        is_exact = gathered.marks is not None
+        return {"position": self._broker.position, "moved": True, "exact": is_exact}
 
     def _add(self, wanted: SubscribeRequest, consumer: Consumer) -> None:
         self._consumers[wanted.number] = consumer
