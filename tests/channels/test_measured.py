@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 from channels.test_trees import LINE, create, join, reply, send
+from node.peers import run
 from overlay.network import Network
+from overlay.real import Line
 
-from tidings.channels.description import ChannelCounts, ChannelDescription, ChannelPlace
+from tidings.channels.changes import ChannelChanges
+from tidings.channels.description import ChannelCounts, ChannelDescription, ChannelPlace, ChannelStatus
 from tidings.channels.measured import WINDOW_S, ChannelMeter, status_of
 from tidings.overlay.tree import WEIGHTED
 
@@ -76,3 +79,42 @@ def test_one_event_alone_is_no_high_rate() -> None:
     meter = ChannelMeter()
     meter.note_sent(1, 0.0)
     assert meter.counts(0.0).rate <= 1.01
+
+
+def status(members: dict[str, int], reached: tuple[str, ...] = ("a", "b")) -> ChannelStatus:
+    places = [ChannelPlace(TRIP, node, 0, count) for node, count in members.items()]
+    return status_of(places or [ChannelPlace(TRIP, "x")], [], [], str, reached)
+
+
+def test_members_that_join_leave_and_are_lost_are_system_events_of_their_channel() -> None:
+    changes = ChannelChanges()
+
+    def seen(one: ChannelStatus) -> list[tuple[str, str, int, int]]:
+        found = changes.seen(one)
+        assert {event.channel for event in found} <= {"trip"}
+        return [(event.type, event["node"], event["count"], event["members"]) for event in found]
+
+    assert seen(status({"a": 2, "b": 0})) == [("channel.joined", "a", 2, 2)]
+    assert seen(status({"a": 2, "b": 0})) == []
+    assert seen(status({"a": 1, "b": 3})) == [("channel.left", "a", 1, 1), ("channel.joined", "b", 3, 3)]
+    assert seen(status({"a": 1}, reached=("a",))) == [("channel.lost", "b", 3, 0)]
+    assert seen(status({"a": 1, "b": 3})) == [("channel.joined", "b", 3, 3)]
+    assert seen(status({"b": 3})) == [("channel.left", "a", 1, 0)]
+
+
+def test_real_members_that_come_and_go_and_whose_node_ends_are_seen() -> None:
+    async def scenario() -> None:
+        async with Line("a", "b") as line:
+            alice, bob = await line.bus("a"), await line.bus("b")
+            trip = await alice.create_channel("trip", delivery="reliable")
+            seen = trip.changes()
+            async with trip, await bob.channel("trip"):
+                first, second = await anext(seen), await anext(seen)
+                assert [(one.type, one["node"]) for one in (first, second)] == [
+                    ("channel.joined", "a"),
+                    ("channel.joined", "b"),
+                ]
+            gone = {(one.type, one["node"]) for one in (await anext(seen), await anext(seen))}
+            assert gone == {("channel.left", "a"), ("channel.left", "b")}
+
+    run(scenario())

@@ -67,3 +67,11 @@ def test_a_durable_member_leaves(channel: Commands, address: str) -> None:
     code, _, errors = channel("leave", "mine", "--client", "ann")
     assert code == 2
     assert "mine" in errors
+
+
+def test_who_is_in_a_channel_is_printed(channel: Commands, address: str) -> None:
+    channel.told("create", "crowd")
+    with blocking.connect(address) as bus, bus.channel("crowd"):
+        (found,) = channel.told("watch", "crowd", "--changes", "--count", "1")
+    assert found["type"] == "channel.joined"
+    assert (found["attributes"]["count"], found["attributes"]["members"]) == (1, 1)

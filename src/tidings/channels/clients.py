@@ -133,7 +133,8 @@ class ChannelRequests:
             if not found.places:
                 raise ChannelNotFound(request.channel, "there is no such channel")
             tree = self._overlay.topology.tree.edges
-            return msgspec.to_builtins(status_of(found.places, tree, found.missing, self.name_of))
+            told = status_of(found.places, tree, found.missing, self.name_of, found.nodes)
+            return msgspec.to_builtins(told)
 
         return self._calls.find(ChannelQuery(id=request.channel, measured=True)).map(measured)
 

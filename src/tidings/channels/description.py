@@ -121,7 +121,7 @@ class ChannelStatus(ChannelInfo, frozen=True, kw_only=True):
     `links`: those that its events go over, and `extent`: their weight as a share of that of all links in the
     tree of the network. `joins`, `leaves` and `sent` are counted since the nodes take part, `sent` at each,
     and `rate` is the number of events a second in about the last minute. `fluctuation`: joins and leaves for
-    each event, None if there was none. `missing`: nodes that could not be asked.
+    each event, None if there was none. `reached`: nodes that were asked, `missing`: those that could not be.
     """
 
     links: list[tuple[str, str]]
@@ -132,6 +132,7 @@ class ChannelStatus(ChannelInfo, frozen=True, kw_only=True):
     rate: float
     fluctuation: float | None
     missing: list[str]
+    reached: list[str] = []
 
 
 class LogPlace(Struct, frozen=True):

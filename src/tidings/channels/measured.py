@@ -59,6 +59,7 @@ def status_of(
     tree: Iterable[Edge],
     missing: Sequence[str],
     name_of: Callable[[str], str],
+    reached: Sequence[str] = (),
 ) -> ChannelStatus:
     """Return what several nodes have measured of a channel; `tree` has the links of the network's tree."""
     used = {_in_order(place.node, other) for place in places for other in place.neighbours}
@@ -75,6 +76,7 @@ def status_of(
         rate=sum(place.counts.rate for place in places),
         fluctuation=(joins + leaves) / sent if sent else None,
         missing=sorted(map(name_of, missing)),
+        reached=sorted(map(name_of, reached)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,6 +55,9 @@ Expedited = Annotated[bool, option("--expedited", "Skip the order of the channel
 Since = Annotated[str | None, option("TIME", "What was stored since then first: 12h, or a time.")]
 Until = Annotated[bool, option("--end", "Keep its events no longer.")]
 Update = Annotated[str | None, option("KEY", "Supersede events of this key that members have not got yet.")]
+Changes = Annotated[
+    bool, option("--changes", "Do not join: print who joins and leaves, and members lost with their node.")
+]
 Sought = Annotated[str, argument("NAME", "Only channels of this name.")]
 Member = Annotated[str, argument("NAME", "What was given to `channel watch --durable`.")]
 Secret = Annotated[str | None, argument("CHANNEL", "Its name; none with --reference.")]
@@ -173,21 +176,31 @@ async def watch(
     since: Since = None,
     count: Count = None,
     client: Name = "",
+    changes: Changes = False,
     json: Json = False,
 ) -> None:
     """Join a channel and print its events, until Ctrl-C or --count."""
     wanted = parse(where, json)
     begin = None if since is None else read_moment(since, "--since", datetime.now(UTC))
     async with bus_of(client) as bus:
+        if changes:
+            found = await bus.channel(name, reference=reference)
+            await _print_some(found.changes(), count, json)
+            return
         channel = await bus.channel(name, reference=reference, where=wanted, durable=durable, since=begin)
         async with channel:
             typer.echo(f"joined channel {shown(channel.name)}; Ctrl-C ends", err=True)
-            left = count
-            async for event in channel:
-                print_event(event, json)
-                left = None if left is None else left - 1
-                if left == 0:
-                    break
+            await _print_some(channel, count, json)
+
+
+async def _print_some(events: AsyncIterable[Event], count: int | None, json: bool) -> None:
+    """Print events, so many if that is given."""
+    left = count
+    async for event in events:
+        print_event(event, json)
+        left = None if left is None else left - 1
+        if left == 0:
+            break
 
 
 @app.command()

@@ -1851,6 +1851,14 @@ class Channel(BlockingContext[AsyncChannel]):
         """Return what the nodes that take part have measured: size, extent, activity and fluctuation."""
         return self._runner.run(self._inner.status(timeout_s=timeout_s))
 
+    def changes(self) -> Iterator[Event]:
+        """Yield `channel.joined`, `channel.left` and `channel.lost` events, first for present members.
+
+        Each has the `node`, the `count` of members that have joined, left, or are lost with their node, and
+        how many `members` it has now. Nodes are asked every LOOK_S; who comes and goes between is not seen.
+        """
+        return each(self._runner, self._inner.changes())
+
     def delete(self, *, timeout_s: float | None = None) -> None:
         """Delete the channel, with the subscriptions of all members."""
         self._runner.run(self._inner.delete(timeout_s=timeout_s))

@@ -9,6 +9,7 @@ A member gets what all members send, its own events too, from when its block beg
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
@@ -16,6 +17,7 @@ from typing import Any, Self, get_args
 
 from msgspec import structs
 
+from tidings.channels.changes import ChannelChanges
 from tidings.channels.description import (
     ChannelDelivery,
     ChannelDescription,
@@ -40,6 +42,8 @@ from tidings.protocol.channels import EXPEDITED, MARK, UPDATE
 from tidings.protocol.subscriber import Wanted
 from tidings.transport.link import Link
 
+LOOK_S = 1.0
+"""How often nodes are asked for the members of a channel whose changes are watched."""
 PREFETCH = 4_096
 """Events of a channel that may be on their way to a member or wait there."""
 
@@ -214,6 +218,18 @@ class Channel(ChannelProxies):
         limit_s = check_time(self._timeout_s if timeout_s is None else timeout_s)
         reply = await self._link.call("channel.show", {"channel": self.id}, limit_s, "again")
         return read_as(reply, ChannelStatus, "$.channel")
+
+    async def changes(self) -> AsyncIterator[Event]:
+        """Yield `channel.joined`, `channel.left` and `channel.lost` events, first for present members.
+
+        Each has the `node`, the `count` of members that have joined, left, or are lost with their node, and
+        how many `members` it has now. Nodes are asked every LOOK_S; who comes and goes between is not seen.
+        """
+        changes = ChannelChanges()
+        while True:
+            for event in changes.seen(await self.status()):
+                yield event
+            await asyncio.sleep(LOOK_S)
 
     async def delete(self, *, timeout_s: float | None = None) -> None:
         """Delete the channel, with the subscriptions of all members."""
