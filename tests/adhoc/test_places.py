@@ -179,6 +179,72 @@ def test_a_topic_goes_on_at_a_host_that_stands_in():
     assert listening.values == at_holder.values == at_deputy.values == [1, 2]
 
 
+def _following(**about):
+    hosts = Hosts("h", "r", "x", lease_s=LEASE_S)
+    hosts.ask("h", "queue.create", name="jobs", **about)
+    hosts.ask("h", "adhoc.hold", name="jobs", follow=True)
+    for n in (1, 2):
+        hosts.put("h", "jobs", n=n)
+    hosts.meet("h", "r")
+    for _ in range(8):
+        hosts.ask("r", "get", queue="jobs")
+        hosts.run(LEASE_S / 60)
+    return hosts
+
+
+@pytest.mark.parametrize("restarted", ["", "h", "r"])
+def test_a_queue_goes_to_the_host_whose_clients_want_to_read_it(restarted):
+    hosts = _following(priorities=True, max_messages=10)
+    hosts.meet("h", "r", 6.0)  # r asks, and h offers
+    for name in restarted:
+        hosts.restart(name)
+    hosts.meet("h", "r", 6.0)  # r has it, and h hands over
+    for name in restarted:
+        hosts.restart(name)
+    hosts.meet("h", "r", 6.0)
+    assert not hosts["h"].queues.knows("jobs")
+    assert hosts.got("r", "jobs") == [{"n": 1}, {"n": 2}]
+    description = hosts["r"].queues.find("jobs").description
+    assert (description.priorities, description.max_messages, description.expiry) == (True, 10, False)
+    hosts.meet("r", "x")
+    hosts.put("x", "jobs", n=3)
+    hosts.put("h", "jobs", n=4)
+    for one, other in ("xr", "hr"):
+        hosts.meet(one, other)
+    assert [one["n"] for one in hosts.got("r", "jobs")] == [1, 2, 3, 4]
+    assert _known(hosts, "x")[0][2] == "r"
+
+
+def test_a_queue_that_its_own_host_reads_stays_there():
+    hosts = Hosts("h", "r", lease_s=LEASE_S)
+    hosts.create("h", "jobs")
+    hosts.ask("h", "adhoc.hold", name="jobs", follow=True)
+    hosts.meet("h", "r")
+    for n in range(8):
+        hosts.put("h", "jobs", n=n)
+        hosts.ask("h", "get", queue="jobs")
+        hosts.ask("r", "get", queue="jobs")
+        hosts.run(LEASE_S / 60)
+    for _ in range(3):
+        hosts.meet("h", "r", 6.0)
+    assert _known(hosts, "r")[0][2] == "h"
+    assert hosts.tally("r", "stood_in", "queue") == 0
+
+
+def test_a_queue_that_is_bound_to_its_node_is_not_offered():
+    hosts = _following(bind="type = 'x'")
+    for _ in range(3):
+        hosts.meet("h", "r", 6.0)
+    assert hosts.tally("r", "stood_in", "queue") == 0
+    assert len(hosts.got("h", "jobs")) == 2
+
+
+@pytest.mark.parametrize("wrong", [{"kind": "topic"}, {"host": "far"}])
+def test_only_a_queue_that_is_held_here_follows_its_reader(wrong):
+    hosts = Hosts("h")
+    assert hosts.ask("h", "adhoc.hold", name="jobs", follow=True, **wrong).code == "protocol"
+
+
 @pytest.mark.parametrize("wrong", [{"replicas": 9}, {"replicas": -1}, {"replicas": 1, "host": "far"}])
 def test_replicas_that_can_not_be_are_refused(wrong):
     hosts = Hosts("h")

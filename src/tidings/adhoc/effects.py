@@ -51,10 +51,12 @@ class DropReplica(Struct, frozen=True):
 
 
 class TakePlace(Struct, frozen=True):
-    """Hold a queue or topic from now on, in place of its holder, who is gone."""
+    """Hold a queue or topic from now on, in place of its holder, who is gone or has offered it."""
 
     name: str
     kind: str
+    about: bytes = b""
+    """What the holder has said of it with an offer."""
 
 
 class LeavePlace(Struct, frozen=True):

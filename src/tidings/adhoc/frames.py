@@ -48,10 +48,18 @@ Begun = Annotated[tuple[tuple[MessageId, Annotated[int, Meta(ge=1)]], ...], Meta
 """Messages of which a part is here, with its length."""
 
 
-def held(name: str, kind: str, holder: str, epoch: int, number: int, deputies: tuple[str, ...]) -> bytes:
+def held(
+    name: str,
+    kind: str,
+    holder: str,
+    epoch: int,
+    number: int,
+    deputies: tuple[str, ...],
+    is_moved: bool = False,
+) -> bytes:
     """The bytes that the holder of a queue or topic signs."""
-    said = name, kind, holder, epoch, number
-    return msgspec.msgpack.encode((*said, deputies) if deputies else said)
+    said = name, kind, holder, epoch, number, deputies, is_moved
+    return msgspec.msgpack.encode(said if is_moved else said[:6] if deputies else said[:5])
 
 
 class Naming(Struct, frozen=True, array_like=True):
@@ -62,6 +70,7 @@ class Naming(Struct, frozen=True, array_like=True):
     number: Number
     deputies: Deputies
     proof: bytes = b""
+    is_moved: bool = False  # the one that is named holds it at once, if it wants to
 
     @property
     def stamp(self) -> tuple[int, int]:

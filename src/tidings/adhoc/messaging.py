@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from tidings.adhoc.effects import AdhocEffect, DeliverMessage, LeavePlace, StorePlace, TakePlace
+from tidings.adhoc.following import FollowedQueues
 from tidings.adhoc.frames import Naming
 from tidings.adhoc.host import AdhocHost
 from tidings.adhoc.messages import CarriedMessage
@@ -35,6 +36,8 @@ from tidings.timers import renewal_s
 
 QUEUE, TOPIC, SUBSCRIPTION, NEWS = "queue:", "topic:", "subscription:", "news:"
 """How destinations begin: a queue, a publication or a subscription at a holder, and what subscribers get."""
+READER, OFFER = "reader:", "offer:"
+"""How the destinations begin of what hosts that want to read a queue say to its holder, and of its answer."""
 LIST = "subscribers:"
 """How the destination begins of what one holder of a topic tells another of its subscribers."""
 
@@ -77,6 +80,7 @@ class AdhocMessaging:
         self.namings: dict[str, Naming] = {}
         """By which it has held them."""
         self._wanted: dict[str, float] = {}  # topics held here: when to renew that
+        self.following = FollowedQueues(host)
         self._has_path = has_path
         self.may_publish: Callable[[CarriedMessage, float], bool] = lambda _message, _left_s: True
         """Whether a publication, with what is left of its life, may go to the subscribers of a topic that is
@@ -181,6 +185,34 @@ class AdhocMessaging:
                 done += self._name_deputies(effect.name, now)
         return done
 
+    # Readers
+
+    def wish(self, queue: str, now: float) -> list[MessagingEffect]:
+        """A client here wants to read a queue to which there is no path: have its holder know."""
+        holder = self.following.wish(queue, now)
+        return [] if holder is None else self._send((holder,), READER + queue, b"1", now, None, {})
+
+    def offer(self, now: float) -> list[MessagingEffect]:
+        """Offer queues that follow their main readers to the hosts of these."""
+        effects: list[MessagingEffect] = []
+        for queue, host, offer in self.following.offers(now):
+            raw = msgspec.msgpack.encode(offer)
+            options = SendOptions(ttl_s=self.host.registry.lease_s, persistent=True)
+            effects += self._send((host,), OFFER + queue, raw, now, None, options)
+        return effects
+
+    def _follow(self, kind: str, queue: str, message: CarriedMessage, now: float) -> list[MessagingEffect]:
+        """Take the wish of a reader, or the offer of a holder."""
+        if kind == READER:
+            if not self.following.note(queue, message.id.system, now):
+                self.host.tallies["refused", "reader"] += 1
+            return []
+        taken = self.following.take(queue, message, now)
+        if taken is None:
+            self.host.tallies["refused", "offer"] += 1
+            return []
+        return [taken, *self.host.wake(now)]
+
     # Deputies
 
     def _name_deputies(self, name: str, now: float) -> list[MessagingEffect]:
@@ -260,6 +292,8 @@ class AdhocMessaging:
         topic = (self.topics.get(name) or self.replicas.get(name)) if is_held else None
         if kind + ":" == LIST:
             return self._hear_of(name, effect.message, now)
+        if kind + ":" in (READER, OFFER):
+            return self._follow(kind + ":", name, effect.message, now)
         if kind + ":" == SUBSCRIPTION:
             return self._change_here(topic, effect.message, now)
         if kind + ":" == TOPIC:

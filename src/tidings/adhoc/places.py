@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidings.adhoc.carried_events import pack, unpack, with_life
 from tidings.adhoc.effects import LeavePlace, StorePlace, TakePlace
@@ -27,12 +29,12 @@ from tidings.adhoc.records import (
     LeftPlaceRecord,
     VacancyRecord,
 )
-from tidings.errors import QueueError, QueueNotFound, Refused, UserError
+from tidings.errors import QueueError, QueueNotFound, Refused, TidingsError, UserError
 from tidings.event.wire import decode_event
 from tidings.ids import Origin
 from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest
-from tidings.queues.description import TRANSMISSION, Description, check_name
+from tidings.queues.description import TRANSMISSION, Description, check_name, decode, encode
 from tidings.queues.manager import QueueManager
 from tidings.queues.queue import MessageQueue
 from tidings.queues.schedule import as_it_leaves
@@ -53,13 +55,14 @@ TOO_LONG = "its queue is held by another host again, and it is too long to be ca
 class PlaceRequest(Struct, frozen=True):
     """The arguments of `adhoc.hold`: a queue or topic, and its host if that is another one.
 
-    `replicas` is how many other hosts may stand in for this one.
+    `replicas` is how many other hosts may stand in for this one; `follow`: it goes to its main reader.
     """
 
     name: str
     kind: str = "queue"
     host: str = ""
     replicas: int = 0
+    follow: bool = False
 
 
 class NamedPlace(Struct, frozen=True):
@@ -77,6 +80,7 @@ class NodePlaces:
         self._queues = queues
         self._left: dict[str, LeftPlaceRecord] = {}
         self._made: dict[str, str] = {}  # the ids of queues that were made for other hosts
+        self._handed_out: dict[str, int] = {}  # by the queues that follow their readers, at the last look
         self._handing: set[str] = set()  # queues of which messages are handed over just now
         self.operations: Mapping[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]] = {
             "adhoc.hold": (PlaceRequest, self._hold),
@@ -85,6 +89,7 @@ class NodePlaces:
         registry = service.host.registry
         registry.may_stand_in = self._may_stand_in
         service.host.may_deputise = self._may_deputise
+        service.messaging.following.describe = self._describe
         self._restore()
 
     # The start
@@ -93,7 +98,7 @@ class NodePlaces:
         broker, messaging = self._broker, self._service.messaging
         for (name,), place in PLACES.known(broker.state).items():
             held = self._put(name, place.kind, place.holder, place.replicas)
-            held.deputies, held.naming = place.deputies, place.naming
+            held.deputies, held.naming, held.follows = place.deputies, place.naming, place.follows
             if place.queue:
                 self._made[name] = place.queue
         for (name,), vacancy in VACANCIES.known(broker.state).items():
@@ -117,13 +122,16 @@ class NodePlaces:
             raise Refused("protocol", f"{request.host!r} is no name of a host")
         if not 0 <= request.replicas <= DEPUTIES_MAX or (request.replicas and request.host):
             raise Refused("protocol", f"a place that is held here has 0 to {DEPUTIES_MAX} replicas")
+        if request.follow and (request.host or request.kind != "queue"):
+            raise Refused("protocol", "only a queue that is held here can follow its main reader")
         service = self._service
-        self.hold(request.name, request.kind, request.host or service.host.name, request.replicas)
+        host = request.host or service.host.name
+        self.hold(request.name, request.kind, host, request.replicas, request.follow)
         service.do(service.host.wake(self._broker.now))
 
-    def hold(self, name: str, kind: str, host: str, replicas: int = 0) -> None:
+    def hold(self, name: str, kind: str, host: str, replicas: int = 0, follow: bool = False) -> None:
         """Have a queue or topic held here, with so many deputies, or known at another host for good."""
-        self._put(name, kind, host, replicas)
+        self._put(name, kind, host, replicas).follows = follow
         self._forget_left(name)
         self._made.pop(name, None)
         self._store(name)
@@ -160,7 +168,8 @@ class NodePlaces:
             broker.store(PLACES.drop((name,)))
         else:
             about = place.kind, place.holder, place.replicas, place.deputies, place.naming
-            broker.store(PLACES.set((name,), HeldPlaceRecord(*about, self._made.get(name, ""))))
+            kept = HeldPlaceRecord(*about, self._made.get(name, ""), place.follows)
+            broker.store(PLACES.set((name,), kept))
         if vacancy is None:
             broker.store(VACANCIES.drop((name,)))
         else:
@@ -184,11 +193,11 @@ class NodePlaces:
             check_name(name)
         except QueueError:
             return False
-        is_free = not self._queues.knows(name) or self._made_queue(name) is not None
+        is_free = not self._queues.knows(name) or self._queue_left(name) is not None
         return is_free and not name.startswith(OWN)
 
-    def _made_queue(self, name: str) -> MessageQueue | None:
-        """The queue that was made here when the host held it for another, unless it has been deleted."""
+    def _queue_left(self, name: str) -> MessageQueue | None:
+        """The queue that another host holds now, as long as it is here too."""
         left = self._left.get(name)
         queue = self._queues.get(left.queue) if left is not None and left.queue else None
         return queue if queue is not None and queue.name == name else None
@@ -196,8 +205,8 @@ class NodePlaces:
     def do(self, effect: TakePlace | LeavePlace | StorePlace) -> None:
         """Carry out what has become of a place."""
         match effect:
-            case TakePlace(name, kind):
-                self._take(name, kind)
+            case TakePlace():
+                self._take(effect)
             case LeavePlace():
                 self._leave(effect)
             case StorePlace():
@@ -205,23 +214,26 @@ class NodePlaces:
         self._store(effect.name)
         self._service.topics.look()
 
-    def _take(self, name: str, kind: str) -> None:
+    def _take(self, effect: TakePlace) -> None:
+        name, kind = effect.name, effect.kind
         self._service.host.tallies["stood_in", kind] += 1
-        made = self._made_queue(name)
+        made = self._queue_left(name)
         self._forget_left(name)
         if kind == "topic":
             self._service.topics.keep_subscribers(self._service.messaging.topics[name])
             return
         try:
-            queue = made or self._queues.create(Description(name=name, priorities=True, expiry=True))
+            queue = made or self._queues.create(_description(name, effect.about))
             self._made[name] = queue.description.id
-        except QueueError:  # there are too many
+        except TidingsError:  # there are too many, or this node has no such type
             self._service.host.tallies["refused", "stand in"] += 1
             self._service.host.registry.remove(name)
 
     def _leave(self, effect: LeavePlace) -> None:
         ends = self._broker.wall + TTL_S_MAX
-        queue = self._made.pop(effect.name, "")
+        queue, own = self._made.pop(effect.name, ""), self._queues.get(effect.name)
+        if effect.naming.is_moved and effect.naming.holder == self._service.host.name and own is not None:
+            queue = own.description.id
         left = LeftPlaceRecord(effect.kind, effect.naming, effect.holder, queue, ends)
         self._left[effect.name] = left
         self._broker.store(LEFT.set((effect.name,), left))
@@ -231,14 +243,46 @@ class NodePlaces:
         if self._left.pop(name, None) is not None:
             self._broker.store(LEFT.drop((name,)))
 
+    # Readers
+
+    def wish(self, queue: str) -> None:
+        """A client here wants to read a queue to which there is no path."""
+        self._service.do(self._service.messaging.wish(queue, self._broker.now))
+
+    def _describe(self, name: str) -> bytes | None:
+        """What the next holder of a queue has to know, None for a queue that belongs to this node."""
+        queue = self._queues.get(name)
+        if queue is None or queue.kind.is_own or queue.binding is not None:
+            return None
+        return encode(replace(queue.description, id="", maker="", node=""))
+
+    def _note_readers(self) -> None:
+        """Note which queues that follow their readers are read here."""
+        service, now = self._service, self._broker.now
+        for name, place in service.host.registry.held.items():
+            queue = self._queues.get(name) if place.follows else None
+            if queue is None:
+                self._handed_out.pop(name, None)
+                continue
+            before = self._handed_out.get(name, 0)
+            self._handed_out[name] = queue.handed_out
+            if len(queue.waiting) or queue.handed_out > before:
+                service.messaging.following.note(name, service.host.name, now)
+        service.do(service.messaging.offer(now))
+
+    def look(self) -> None:
+        """Do what is to be done now and then."""
+        self._note_readers()
+        self.hand_over()
+
     # Handing over
 
     def hand_over(self) -> None:
-        """Hand over what is in queues that were held for others; to be called now and then."""
+        """Hand over what is in queues that other hosts hold now; to be called now and then."""
         for name, left in list(self._left.items()):
             if left.ends <= self._broker.wall:
                 self._forget_left(name)
-            elif name not in self._handing and (queue := self._made_queue(name)) is not None:
+            elif name not in self._handing and (queue := self._queue_left(name)) is not None:
                 self._handing.add(name)
                 self._queues.begin(self._hand_over(queue))
 
@@ -304,3 +348,15 @@ class NodePlaces:
             return bool(self._send(name, holder, carried.raw, origin))
         except UserError:  # its life is over
             return False
+
+
+def _description(name: str, about: bytes) -> Description:
+    """The queue of another host, as it was described with an offer."""
+    plain = Description(name=name, priorities=True, expiry=True)
+    if not about:
+        return plain
+    try:
+        told = decode(about)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return plain
+    return replace(told, name=name, id="", maker="", node="", bind=None, alias_of=None)

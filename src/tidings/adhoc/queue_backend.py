@@ -88,7 +88,10 @@ class AdhocQueue(QueueRef):
         return None if self._peer is None else self._peer.follow(session, message)
 
     def get(self, wanted: GetRequest) -> Deferred[GetReply]:
-        return failed(self._no_path()) if self._path is None else self._path.get(wanted)
+        if self._path is not None:
+            return self._path.get(wanted)
+        self._service.places.wish(self._queue)
+        return failed(self._no_path())
 
     def settle(self, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
         peer = self._peer

@@ -77,6 +77,7 @@ class HeldPlaceRecord(Struct, frozen=True, array_like=True):
     deputies: tuple[str, ...] = ()
     naming: Naming | None = None  # by which this host stands in for another
     queue: str = ""  # the id of the queue that was made for that
+    follows: bool = False
 
 
 class VacancyRecord(Struct, frozen=True, array_like=True):
@@ -88,12 +89,12 @@ class VacancyRecord(Struct, frozen=True, array_like=True):
 
 
 class LeftPlaceRecord(Struct, frozen=True, array_like=True):
-    """A queue or topic that this host has held for another, and who holds it now."""
+    """A queue or topic that this host has held, and who holds it now."""
 
     kind: str
     naming: Naming
     holder: str
-    queue: str  # the id of the queue that was made for that, '' for none
+    queue: str  # the id of the queue that is handed over, '' for none
     ends: float  # moment of the wall clock; then nothing can come any more that was sent here
 
 

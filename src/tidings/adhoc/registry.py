@@ -20,7 +20,7 @@ from tidings.adhoc.frames import ANNOUNCED_MAX, Announcement, Naming, held
 from tidings.adhoc.proofs import Proofs
 from tidings.adhoc.vacancies import Vacancies
 from tidings.errors import UserError
-from tidings.timers import Leases, renewal_s
+from tidings.timers import RENEWALS_PER_LEASE, Leases, renewal_s
 
 LEASE_S = 3_600.0
 """How long an announcement holds without renewal."""
@@ -38,16 +38,22 @@ class HeldPlace:
         self.stamp = 0, 0  # epoch of the holder, and a number that grows with each renewal
         self.ends_at = inf
         self.proof = b""
+        self.follows = False  # whether it goes to the host of its main reader
         self.replicas = 0  # how many deputies it is to have, if it is held here
         self.deputies: tuple[str, ...] = ()
         self.naming: Naming | None = None  # by which its holder stands in for another one
+
+    @property
+    def stands_in_for(self) -> str:
+        """The host that is gone in whose place its holder holds it, '' if that holds it for itself."""
+        return "" if self.naming is None or self.naming.is_moved else self.naming.holder
 
     def __repr__(self) -> str:
         return f"<HeldPlace {self.kind} {self.name} at {self.holder}>"
 
 
 class LeftPlace(NamedTuple):
-    """A place that this host has held for another, and who holds it now."""
+    """A place that this host has held, and by which naming another holds it now."""
 
     name: str
     kind: str
@@ -70,7 +76,7 @@ class PlaceRegistry:
         self.host = host
         self._proofs = proofs
         self._epoch = epoch
-        self._lease_s = lease_s
+        self.lease_s = lease_s
         self._places_max = places_max
         self._places: dict[str, HeldPlace] = {}
         self._leases: Leases[str] = Leases(self._ends_at)
@@ -111,9 +117,9 @@ class PlaceRegistry:
         place.replicas = replicas
         return self._put(place)
 
-    def stand_in(self, name: str, kind: str, naming: Naming) -> HeldPlace:
+    def stand_in(self, name: str, kind: str, naming: Naming, replicas: int = 0) -> HeldPlace:
         """Hold a place for the host that has named this one."""
-        place = self.hold(name, kind)
+        place = self.hold(name, kind, replicas)
         place.naming = naming
         return place
 
@@ -150,6 +156,12 @@ class PlaceRegistry:
             self._announcement(place, now) for place in self._places.values() if self._is_announced(place)
         )
 
+    def offer(self, name: str, host: str, now: float) -> Naming:
+        """Name a host that may hold a place from now on, for a lease."""
+        stamp = self._epoch, self._number(now) + RENEWALS_PER_LEASE
+        about = held(name, self._places[name].kind, self.host, *stamp, (host,), True)
+        return Naming(self.host, *stamp, (host,), self._proofs.sign(about), True)
+
     def take_over(self, now: float) -> list[HeldPlace]:
         """Stand in for holders whose leases have ended, where it is the turn of this host."""
         self._sweep(now)
@@ -160,7 +172,7 @@ class PlaceRegistry:
         return taken
 
     def take_left(self) -> list[LeftPlace]:
-        """Return the places that this host has held for another since this was asked last."""
+        """Return the places that this host holds no longer since this was asked last."""
         left, self._left = self._left, []
         return left
 
@@ -185,11 +197,11 @@ class PlaceRegistry:
 
     def _number(self, now: float) -> int:
         """A number that grows with each renewal."""
-        return int(now / renewal_s(self._lease_s)) + 1
+        return int(now / renewal_s(self.lease_s)) + 1
 
     def _left_s(self, now: float) -> float:
         """Seconds until it grows; a little more, so that it has grown then whatever is rounded."""
-        return max(0.0, self._number(now) * renewal_s(self._lease_s) - now) + 1e-3
+        return max(0.0, self._number(now) * renewal_s(self.lease_s) - now) + 1e-3
 
     def _is_announced(self, place: HeldPlace) -> bool:
         return place.holder == self.host or place.ends_at < inf
@@ -198,7 +210,7 @@ class PlaceRegistry:
         is_own, stamp = place.holder == self.host, (self._epoch, self._number(now))
         if is_own and stamp != place.stamp:
             self._renew(place, stamp, now)
-        left_s = self._lease_s if is_own else place.ends_at - now
+        left_s = self.lease_s if is_own else place.ends_at - now
         about = place.name, place.kind, place.holder, *place.stamp
         return Announcement(*about, left_s, place.proof, place.deputies, place.naming)
 
@@ -234,8 +246,11 @@ class PlaceRegistry:
             return True
         if one.holder == known.holder:
             return known.ends_at < inf and one.stamp > known.stamp
-        is_by_hand = known.ends_at == inf and known.holder != self.host
-        if known.naming is None or is_by_hand:
+        if known.ends_at == inf and known.holder != self.host:
+            return False
+        if one.naming is not None and one.naming.is_moved and one.naming.holder == known.holder:
+            return one.naming.stamp > known.stamp
+        if known.naming is None:
             return False
         if one.holder == known.naming.holder:
             return one.stamp > known.naming.stamp
@@ -254,13 +269,15 @@ class PlaceRegistry:
 
     def has_named(self, name: str, kind: str, naming: Naming) -> bool:
         """Whether the holder of a place has made this naming."""
-        about = held(name, kind, naming.holder, *naming.stamp, naming.deputies)
+        about = held(name, kind, naming.holder, *naming.stamp, naming.deputies, naming.is_moved)
         return self._proofs.verify(naming.holder, about, naming.proof)
 
     def _believe(self, one: Announcement, now: float) -> None:
         known = self._places.get(one.name)
-        if known is not None and known.holder == self.host and known.naming is not None:
-            self._left.append(LeftPlace(one.name, known.kind, known.naming, one.holder))
+        if known is not None and known.holder == self.host:
+            naming = known.naming or one.naming
+            assert naming is not None, "one that is held for no other is left to a host that was named"
+            self._left.append(LeftPlace(one.name, known.kind, naming, one.holder))
         place = HeldPlace(one.name, one.kind, one.holder)
         place.stamp, place.proof = one.stamp, one.proof
         place.deputies, place.naming = one.deputies, one.naming
@@ -268,8 +285,8 @@ class PlaceRegistry:
         self._places[one.name] = place
         self._fresh[one.name] = None
         self._leases.watch(one.name)
-        naming = Naming(one.holder, *one.stamp, one.deputies, one.proof) if one.deputies else one.naming
-        if self.vacancies.note(one.name, one.kind, naming, place.ends_at):
+        said = Naming(one.holder, *one.stamp, one.deputies, one.proof) if one.deputies else one.naming
+        if self.vacancies.note(one.name, one.kind, said, place.ends_at):
             self._changed[one.name] = None
 
 

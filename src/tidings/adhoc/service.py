@@ -233,7 +233,7 @@ class AdhocService(Service):
             if now - link.received_at > self.beacons.life_s:
                 link.hang_up()
         self.topics.look()
-        self.places.hand_over()
+        self.places.look()
         self._sweep_later()
 
     # Meetings
@@ -454,7 +454,7 @@ class AdhocService(Service):
                 "kind": place.kind,
                 "holder": place.holder,
                 "deputies": list(place.deputies),
-                "stands_in_for": "" if place.naming is None else place.naming.holder,
+                "stands_in_for": place.stands_in_for,
             }
             for place in list(self.host.registry)[:LISTED_MAX]
         ]

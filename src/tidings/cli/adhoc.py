@@ -12,6 +12,7 @@ from tidings.cli.events import read_body, read_fields
 from tidings.cli.options import Fields, Json, argument, option
 from tidings.cli.printing import add_row, age_text, new_table, print_found, print_json, print_result, shown
 from tidings.cli.printing import to_json as as_json
+from tidings.client.adhoc import PlaceKind
 from tidings.event import Event
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ Host = Annotated[str, option("--at", "HOST", "It is at this host, which may neve
 Replicas = Annotated[
     int, option("--replicas", "N", "So many hosts that are often met may stand in for this one.", min=0)
 ]
+Follow = Annotated[bool, option("--follow", "The queue goes to the host of its main reader.")]
 
 CastType = Annotated[str, argument("TYPE", "The type of the event.")]
 Area = Annotated[str, argument("AREA", "The area, a polygon in WKT.")]
@@ -98,14 +100,19 @@ async def why(id: Id, json: Json = False) -> None:
 @app.command()
 @connects
 async def hold(
-    name: Place, topic: Topic = False, at: Host = "", replicas: Replicas = 0, json: Json = False
+    name: Place,
+    topic: Topic = False,
+    at: Host = "",
+    replicas: Replicas = 0,
+    follow: Follow = False,
+    json: Json = False,
 ) -> None:
     """Hold a queue or topic, and announce it; or enter that another host does."""
-    kind = "topic" if topic else "queue"
+    kind: PlaceKind = "topic" if topic else "queue"
     async with bus_of() as bus:
-        await bus.adhoc_hold(name, kind="topic" if topic else "queue", host=at, replicas=replicas)
+        await bus.adhoc_hold(name, kind=kind, host=at, replicas=replicas, follow=follow)
     where = f"known at {at}" if at else "held here"
-    about = {"name": name, "kind": kind, "host": at, "replicas": replicas}
+    about = {"name": name, "kind": kind, "host": at, "replicas": replicas, "follow": follow}
     print_result(about, f"{kind} {shown(name)} is {where}", json)
 
 

@@ -46,15 +46,17 @@ class BusAdhoc(ABC):
         kind: PlaceKind = "queue",
         host: str = "",
         replicas: int = 0,
+        follow: bool = False,
         timeout_s: float | None = None,
     ) -> None:
         """Have the node hold a queue or a topic, which it announces to all hosts that it meets.
 
         As many `replicas` are at hosts that it often meets: one of these stands in for it when it is gone.
+        With `follow` a queue goes to the host whose clients want most to read it.
         With a `host` the queue or topic is known to be there instead: an entry by hand, for a host that was
         never met.
         """
-        about = {"name": name, "kind": kind, "host": host, "replicas": replicas}
+        about = {"name": name, "kind": kind, "host": host, "replicas": replicas, "follow": follow}
         await self._ask("adhoc.hold", about, timeout_s)
 
     async def adhoc_release(self, name: str, *, timeout_s: float | None = None) -> None:

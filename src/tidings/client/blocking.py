@@ -702,16 +702,20 @@ class Bus(Root[AsyncBus]):
         kind: PlaceKind = "queue",
         host: str = "",
         replicas: int = 0,
+        follow: bool = False,
         timeout_s: float | None = None,
     ) -> None:
         """Have the node hold a queue or a topic, which it announces to all hosts that it meets.
 
         As many `replicas` are at hosts that it often meets: one of these stands in for it when it is gone.
+        With `follow` a queue goes to the host whose clients want most to read it.
         With a `host` the queue or topic is known to be there instead: an entry by hand, for a host that was
         never met.
         """
         self._runner.run(
-            self._inner.adhoc_hold(name, kind=kind, host=host, replicas=replicas, timeout_s=timeout_s)
+            self._inner.adhoc_hold(
+                name, kind=kind, host=host, replicas=replicas, follow=follow, timeout_s=timeout_s
+            )
         )
 
     def adhoc_release(self, name: str, *, timeout_s: float | None = None) -> None:

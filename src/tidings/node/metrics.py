@@ -71,7 +71,7 @@ HELP = {
     "adhoc_carried": "Messages that were taken into the buffer.",
     "adhoc_received": "Copies that came from other hosts.",
     "adhoc_delivered": "Carried messages that have arrived here.",
-    "adhoc_stood_in": "Times that this host has stood in for the holder of a queue or of a topic.",
+    "adhoc_stood_in": "Times that this host has taken the place of the holder of a queue or topic.",
     "adhoc_undelivered": "Carried messages that have arrived and could not be used, by reason.",
     "adhoc_refused": "What hosts have sent that was refused, by reason.",
     "adhoc_dropped": "Messages that left the buffer, by reason.",

@@ -69,6 +69,7 @@ class MessageQueue:
         self.kind = kind
         self.waiting = WaitingReaders()
         self.binding: NodeSubscription | None = None
+        self.handed_out = 0  # how often a reader got a message, since the node has started
         self.handed_mark = 0  # the commit that says that messages may have been handed out
         self.held: dict[int, InFlight] = {}
         self.in_transactions: dict[int, InFlight] = {}  # those of them that transactions hold
@@ -309,6 +310,7 @@ class MessageQueue:
         self, message: QueuedMessage, holder: ReaderKey | OpenTransaction, request: int, due: float
     ) -> InFlight:
         delivery = self._returned.get(message.number, 0) + 1
+        self.handed_out += 1
         held = InFlight(self, message, delivery, holder, request, due)
         self._take_up(held)
         if self.kind.persistent and message.number > self._handed:
