@@ -6,10 +6,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec import json
 from node.peers import run
 from overlay.real import Line, allow
 
+from tidings import Event
 from tidings.agents import any_of
+from tidings.agents.events import Opened
 from tidings.client.agent import Agent
 from tidings.errors import LifeEnded, NotAllowed
 
@@ -40,6 +43,10 @@ def test_who_has_no_rule_for_it_neither_opens_joins_funds_sees_nor_ends_a_group(
                 await line.bus("a", "poor"),
                 await line.bus("a", "eve"),
             )
+            opened = Opened(group="g", name="trip", user="eve", condition=any_of(), grace_s=5)
+            for bus in (ann, eve):
+                with pytest.raises(NotAllowed, match="'agent.moved' of group 'trip'"):
+                    await bus.take_over([Event("agent.opened", source="b", body=json.encode(opened))])
             stopper, watcher = await line.bus("a", "stopper"), await line.bus("a", "watcher")
             for bus, name, budget in ((eve, "trip", None), (ann, "other", None), (poor, "trip", {"usd": 1})):
                 with pytest.raises(NotAllowed):

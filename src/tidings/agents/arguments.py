@@ -16,6 +16,8 @@ from tidings.protocol.arguments import NAME_LENGTH_MAX, Name
 TIMEOUT_S_MAX = 366 * 86_400.0
 GRACE_S_MAX = 3_600.0
 COOKIE_LENGTH_MAX = 64
+EVENTS_MAX = 100_000
+"""Events of a group that is taken over."""
 PARTNERS_MAX = 100
 """Partners that an agent declares."""
 
@@ -128,6 +130,13 @@ class WatchGroup(Struct, frozen=True):
 
     group: Name
     after: int = -1
+
+
+class TakeGroup(Struct, frozen=True):
+    """The arguments of `agent.take`: the node that was the home, and the bodies of all events of a group."""
+
+    home: Name
+    events: Annotated[list[bytes], Meta(max_length=EVENTS_MAX)]
 
 
 class LeaseTerms(Struct, frozen=True):

@@ -7,6 +7,7 @@ checked twice: here by the rules of the user, there by those of this node.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import msgspec
@@ -23,12 +24,14 @@ from tidings.agents.arguments import (
 )
 from tidings.agents.news import WATCH_S
 from tidings.agents.rights import check_may, check_may_see
-from tidings.errors import AgentError, TidingsError
+from tidings.agents.takeover import Takeovers
+from tidings.errors import AgentError, Disconnected, TidingsError
 from tidings.peers.backend import Peers
 from tidings.peers.peer_client import AWAY_S, PeerClient
 from tidings.peers.registry import Peer
 from tidings.protocol.access import Principal
 from tidings.replies import Deferred
+from tidings.steps import Steps
 
 _FIELDS: dict[type, str] = {
     WhichGroup: "group",
@@ -55,13 +58,17 @@ _SEES = "agent.show", "agent.watch"
 class Elsewhere:
     """Asks the homes of groups that are elsewhere."""
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: Peers, takeovers: Takeovers) -> None:
         self._peers = peers
+        self._takeovers = takeovers
+        self._asked: dict[Deferred[Any], str] = {}  # what is under way, with the group or agent
+        takeovers.on_taken = self._moved
 
-    def of(self, request: Any) -> tuple[Any, PeerClient | None] | None:
-        """The request without the node that it names, and the client of that, unless it is this node.
+    def of(self, request: Any) -> tuple[Any, PeerClient | None, str] | None:
+        """The request without the node that it names, and the client of that, unless it is to be done here.
 
-        None if it names no node that is known: then a name may have an `@` of its own.
+        None if it names no node that is known: then a name may have an `@` of its own. Last is the node that
+        names in the answer have to end with: the old home of a group that was taken over from it.
         """
         field = "agent" if isinstance(request, AgentLife) else _FIELDS.get(type(request), "")
         name, _, node = (getattr(request, field) if field else "").rpartition("@")
@@ -75,7 +82,12 @@ class Elsewhere:
         parts = {field: name}
         if isinstance(request, EnterAgent):
             parts["parent"] = self._own_name(request.parent, peer)
-        return structs.replace(request, **parts), None if peer is None or is_own else self._peers.relays[peer]
+        own = structs.replace(request, **parts)
+        if peer is None or is_own:
+            return own, None, ""
+        if self._takeovers.is_here(name, peer):
+            return own, None, peer.name
+        return own, self._peers.relays[peer], ""
 
     def _own_name(self, agent: str, peer: Peer | None) -> str:
         """Return the id that an agent has at its home, which may be named by its name or by its id."""
@@ -101,7 +113,34 @@ class Elsewhere:
                 return type(error)(f"{error.agent}@{node}", error.problem)
             return error
 
-        return relay.ask(operation, arguments, wait_s).map(lambda reply: qualified(reply, node), named)
+        asked = relay.ask(operation, arguments, wait_s).map(lambda reply: qualified(reply, node), named)
+        self._asked[asked] = getattr(request, field)
+
+        def over(_outcome: object) -> None:
+            self._asked.pop(asked, None)
+
+        asked.then(over, over)
+        return asked
+
+    def _moved(self, group: str) -> None:
+        """What a home was asked that is gone is to be asked again, here."""
+        for asked, name in list(self._asked.items()):
+            if group in (name, name.rpartition(".")[0]):
+                asked.fail(Disconnected(f"group {group} has moved to this node"))
+
+
+def known_as(answer: Any, node: str) -> Any:
+    """Return an answer, now or later, with the names by which those ask who know the old home of a group."""
+    if isinstance(answer, Deferred):
+        return answer.map(lambda reply: qualified(reply, node))
+    if isinstance(answer, Generator):
+        return _known_later(answer, node)
+    return qualified(answer, node)
+
+
+def _known_later(steps: Steps[Any], node: str) -> Steps[Any]:
+    answer = yield from steps
+    return known_as(answer, node)
 
 
 def qualified(reply: Any, node: str) -> Any:

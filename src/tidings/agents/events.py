@@ -175,6 +175,12 @@ class Ending(Happening, frozen=True, tag="ending"):
     problem: str = ""
 
 
+class Moved(Happening, frozen=True, tag="moved"):
+    """The group has another home, a node that has replayed all events before this one."""
+
+    home: str
+
+
 class Closed(Happening, frozen=True, tag="closed"):
     """No member is left; what the group holds goes back."""
 
@@ -198,5 +204,6 @@ AnyHappening = (
     | Ordered
     | Ended
     | Ending
+    | Moved
     | Closed
 )

@@ -21,6 +21,7 @@ from tidings.agents.events import (
     Exempted,
     Granted,
     Low,
+    Moved,
     Noted,
     Opened,
     Ordered,
@@ -185,7 +186,7 @@ class GroupState:
             case _:
                 self._apply_to_group(event)
 
-    def _apply_to_group(self, event: Opened | Sealed | Noted | Ending | Closed) -> None:
+    def _apply_to_group(self, event: Opened | Sealed | Noted | Ending | Moved | Closed) -> None:
         group = self.group
         match event:
             case Sealed():
@@ -194,6 +195,8 @@ class GroupState:
                 group.counts[event.where] = group.counts.get(event.where, 0) + event.times
             case Ending():
                 group.phase, group.reason, group.problem = "ending", event.reason, event.problem
+            case Moved():
+                group.home = event.home
             case Closed():
                 group.phase, group.ended_us = "ended", event.at_us
                 self.totals.refund(group.account.give_back(None))

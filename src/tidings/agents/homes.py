@@ -115,6 +115,17 @@ class GroupHomes:
         if self.groups:
             self.broker.background.add(self._resume(list(self.groups.values())))
 
+    def adopt(self, ledger: GroupLedger, happened: list[AnyHappening]) -> None:
+        """Be the home of a group that had another one: its leases begin anew, and all of it is kept."""
+        home = HomeGroup(ledger)
+        self.begin(home)
+        for member in ledger.members.values():
+            self.broker.store(MEMBERS.set((ledger.group.group, member.agent), member))
+        for member in ledger.running:
+            self.leases.begin(home, member)
+        self.took(home, happened)
+        self.broker.background.add(self._resume([home]))
+
     def _resume(self, homes: list[HomeGroup]) -> Steps[None]:
         """See to what the node may not have come to before it stopped."""
         for home in homes:

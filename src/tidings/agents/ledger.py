@@ -35,6 +35,7 @@ from tidings.agents.events import (
     Exempted,
     Granted,
     Low,
+    Moved,
     Noted,
     Ordered,
     Partnered,
@@ -302,6 +303,10 @@ class GroupLedger(GroupState):
     def go_on_ending(self, now_us: int) -> list[AnyHappening]:
         """Order those to end whose orders were lost, as the node stopped in the middle of the group's end."""
         return self._decide(now_us, *self._orders(self.group.reason or "user", now_us))
+
+    def move(self, home: str, now_us: int) -> list[AnyHappening]:
+        """Note that the group has another home."""
+        return self._decide(now_us, Moved(home=home, at_us=now_us))
 
     # How one thing leads to another
 

@@ -89,3 +89,4 @@ class GroupRecord(Struct, kw_only=True):
     counts: dict[str, int] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
     agents: int = 0
+    home: str = ""  # the node that has taken it over last, if any has

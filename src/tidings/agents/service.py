@@ -24,11 +24,12 @@ from tidings.agents.arguments import (
     ShowGroup,
     SpendAmounts,
     StopAgents,
+    TakeGroup,
     WatchGroup,
     WhichGroup,
 )
 from tidings.agents.conditions import decode_condition
-from tidings.agents.elsewhere import Elsewhere
+from tidings.agents.elsewhere import Elsewhere, known_as
 from tidings.agents.events import (
     Entered,
     Opened,
@@ -38,7 +39,8 @@ from tidings.agents.ledger import GroupLedger
 from tidings.agents.news import built
 from tidings.agents.records import AgentRecord, digest
 from tidings.agents.rights import check_may, check_owner, check_sees, sees
-from tidings.agents.views import lease_terms
+from tidings.agents.takeover import Takeovers
+from tidings.agents.views import group_info, lease_terms
 from tidings.errors import AgentError, LifeEnded, Refused
 from tidings.log.arguments import Nothing
 from tidings.peers.backend import Peers
@@ -64,7 +66,8 @@ class AgentService(Service):
     def __init__(self, broker: Broker, peers: Peers) -> None:
         self._broker = broker
         self._homes = GroupHomes(broker)
-        self._elsewhere = Elsewhere(peers)
+        self._takeovers = Takeovers(self._homes, peers)
+        self._elsewhere = Elsewhere(peers, self._takeovers)
         own: dict[str, tuple[Any, Asked]] = {
             "agent.open": (OpenGroup, self._open),
             "agent.seal": (WhichGroup, self._seal),
@@ -87,7 +90,9 @@ class AgentService(Service):
         }
         routed = {name: (kind, self._routed(name, do)) for name, (kind, do) in own.items()}
         self.operations = {**routed, "agent.list": (Nothing, self._list)}
+        self.operations["agent.take"] = (TakeGroup, self._take)
         self._homes.restore()
+        self._takeovers.restore()
 
     def _routed(self, operation: str, do: Asked) -> Asked:
         """Do something here, or have another node do it, if the request names that: `trip@node`."""
@@ -96,9 +101,9 @@ class AgentService(Service):
             elsewhere = self._elsewhere.of(request)
             if elsewhere is None:
                 return do(asked, request)
-            own, relay = elsewhere
+            own, relay, node = elsewhere
             if relay is None:
-                return do(asked, own)
+                return known_as(do(asked, own), node) if node else do(asked, own)
             return self._elsewhere.ask(asked.session.principal, operation, own, relay)
 
         return routed
@@ -158,6 +163,11 @@ class AgentService(Service):
         self._homes.leases.cancel((parent_group, request.parent))  # it lives as long as its group
         self._homes.took(home, [opened])
         return built(self._homes.news.about(home))
+
+    def _take(self, asked: IncomingRequest, request: TakeGroup) -> Steps[Any]:
+        """Take a group over whose home is gone for good."""
+        taking = yield from self._takeovers.take(asked.session.principal, request)
+        return taking.map(lambda ledger: built(group_info(ledger, 0)))
 
     def _seal(self, asked: IncomingRequest, request: WhichGroup) -> None:
         home = self._homes.find(request.group)

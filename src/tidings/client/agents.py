@@ -18,7 +18,7 @@ import os
 import secrets
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +42,7 @@ from tidings.client.put import Putter
 from tidings.client.renewals import HeldLife, OnOrder, Renewals
 from tidings.client.sessions import read_as
 from tidings.errors import AgentError, Disconnected, GroupEnded, NoAnswer, UserError
+from tidings.event import Event
 from tidings.filters import Filter
 from tidings.transport.link import Link
 
@@ -533,6 +534,22 @@ class BusGroups(ABC):
         since = datetime.fromtimestamp(info.opened_us / 1e6 - CLOCK_S, UTC)
         read = [event async for _, event in self._bus().log.read(since=since, where=where, skip_pruned=True)]
         return group_svg(happenings_of(event for event in read if event.source == read[0].source))
+
+    async def take_over(self, events: Iterable[Event]) -> GroupInfo:
+        """Have this node be the home of a group whose own home is gone for good; return the group.
+
+        `events` are all events `agent.…` of the group from its opening on, in the order in which its home has
+        published them: a durable subscription at another node has them. Raises AgentError if some are
+        missing, if the home lives, or if a node that this one knows has the group already or can't be asked.
+        """
+        happened, home = list[bytes](), ""
+        for event in events:
+            if event.type == "agent.moved" or not home:
+                home = event.source or ""
+            if event.source == home and event.type != "agent.alive":
+                happened.append(event.body or b"")
+        reply = await self._link.call("agent.take", {"home": home, "events": happened}, None, "again")
+        return read_as(reply, GroupInfo, "$.group")
 
     async def stop_agents(self, which: str) -> None:
         """End a group, by id or name, or an agent, by id, with those below it."""

@@ -750,6 +750,15 @@ class Bus(Root[AsyncBus]):
         """
         return self._runner.run(self._inner.draw_group(group))
 
+    def take_over(self, events: Iterable[Event]) -> GroupInfo:
+        """Have this node be the home of a group whose own home is gone for good; return the group.
+
+        `events` are all events `agent.…` of the group from its opening on, in the order in which its home has
+        published them: a durable subscription at another node has them. Raises AgentError if some are
+        missing, if the home lives, or if a node that this one knows has the group already or can't be asked.
+        """
+        return self._runner.run(self._inner.take_over(list(events)))
+
     def stop_agents(self, which: str) -> None:
         """End a group, by id or name, or an agent, by id, with those below it."""
         self._runner.run(self._inner.stop_agents(which))

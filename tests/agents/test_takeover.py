@@ -1,0 +1,148 @@
+"""A group whose home is gone for good: another node goes on with it, and it never has two homes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents.test_groups import forever
+from agents.test_ledger import Desk
+from agents.test_many import ask, open_group
+from agents.test_mobile import nodes_of, reaches
+from client.nodes import run
+from protocol.rig import Rig
+
+import tidings
+from tidings import Event
+from tidings.agents.arguments import GroupInfo
+from tidings.agents.conditions import any_of
+from tidings.agents.views import published
+from tidings.client import Bus
+from tidings.client.agent import Agent
+from tidings.errors import AgentError
+
+
+async def keep(bus: Bus, events: list[Event], ready: asyncio.Event) -> None:
+    """Keep the events of a group at a node: a durable subscription has all from before it was opened."""
+    kept = "type LIKE 'agent.%' AND group_name = 'trip'"
+    async with bus.subscribe(kept, durable="keeper", acknowledge="client") as found:
+        await found.in_force()
+        ready.set()
+        while True:
+            events.append(await anext(found))
+
+
+def sums(info: GroupInfo) -> dict[str, float]:
+    kinds = "given", "spent", "refunded", "held", "written_off"
+    return {kind: getattr(info, kind).get("usd", 0) for kind in kinds}
+
+
+@pytest.mark.slow
+def test_another_node_goes_on_with_a_group_whose_home_is_killed_and_its_money_adds_up(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with AsyncExitStack() as held:
+            nodes = nodes_of(tmp_path, "a", "b", "c")
+            await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes.values()))
+            for node in nodes.values():
+                held.callback(node.stop)
+            at_a = await held.enter_async_context(tidings.connect(nodes["a"].address, reconnect=False))
+            at_b, at_c = [
+                await held.enter_async_context(tidings.connect(nodes[one].address)) for one in ("b", "c")
+            ]
+            for bus, others in ((at_b, "ac"), (at_c, "ab")):
+                for other in others:
+                    while not await reaches(bus, other):
+                        await asyncio.sleep(0.02)
+            events: list[Event] = []
+            ready, goes_on = asyncio.Event(), asyncio.Event()
+            keeper = asyncio.ensure_future(keep(at_b, events, ready))
+            held.callback(keeper.cancel)
+            await ready.wait()
+
+            async def worker(agent: Agent) -> str:
+                await agent.spend(usd=12)
+                await goes_on.wait()
+                await agent.spend(usd=5)
+                return "done at the second home"
+
+            group = at_a.group("trip", any_of(), budget={"usd": 100})
+            await group.listen()
+            at_home = f"{group.id}@a"
+            members = await held.enter_async_context(at_b.join_group(at_home, lease_s=60))
+            await members.spawn(worker, name="worker", budget={"usd": 30})
+            await members.spawn(forever, name="idle", budget={"usd": 20})
+            while not any(event.type == "agent.spent" for event in events):
+                await asyncio.sleep(0.02)
+            with pytest.raises(AgentError, match="its home lives: a"):
+                await at_b.take_over(events)
+
+            await asyncio.to_thread(nodes["a"].kill)
+            before = list(events)
+            taken = await at_b.take_over(events)
+            assert (taken.phase, taken.running) == ("open", 2)
+            assert sums(taken) == {"given": 100, "spent": 12, "refunded": 0, "held": 88, "written_off": 0}
+            with pytest.raises(AgentError, match="another node is its home already: b"):
+                await at_c.take_over(before)
+            await asyncio.to_thread(nodes["a"].start)
+            goes_on.set()
+            while (info := await at_b.group_info(group.id)).phase != "ended":
+                await asyncio.sleep(0.02)
+            assert {one.name: one.reason for one in info.agents} == {"worker": "done", "idle": "condition"}
+            assert info.agents[0].result == "done at the second home"
+            assert sums(info) == {"given": 100, "spent": 17, "refunded": 83, "held": 0, "written_off": 0}
+            again = await held.enter_async_context(tidings.connect(nodes["a"].address))
+            while (await again.group_info(group.id)).phase == "open":
+                await asyncio.sleep(0.05)
+
+    run(work())
+
+
+# -- what is refused, with a node that knows no other
+
+
+def bodies(desk: Desk) -> list[bytes]:
+    return [published(desk.ledger, event).body or b"" for event in desk.events]
+
+
+def refusal(events: list[bytes], rig: Rig | None = None, home: str = "a") -> str:
+    reply = (rig or Rig()).peer("o").ask("agent.take", home=home, events=events)
+    assert reply.error is not None
+    return str(reply.error)
+
+
+def some_group() -> Desk:
+    desk = Desk(any_of(), {"usd": 10})
+    hotel = desk.enter("hotel", {"usd": 5})
+    desk.spend(hotel, usd=2)
+    return desk
+
+
+def test_events_that_are_not_those_of_a_whole_group_are_refused() -> None:
+    opened, entered, spent = bodies(some_group())
+    assert "there are no events" in refusal([])
+    assert "do not begin with that of its opening" in refusal([entered, spent])
+    assert "event 2 does not follow" in refusal([opened, spent])
+    assert "event 2 does not follow" in refusal([opened, opened])
+    assert "event 2 does not follow" in refusal([opened, b'{"is":"spent"}'])
+    assert "event 1 does not follow" in refusal([b"what?"])
+
+
+def test_a_group_that_has_ended_or_whose_home_is_not_known_is_refused() -> None:
+    desk = some_group()
+    assert "its home 'a' is not known here" in refusal(bodies(desk))
+    desk.note(desk.ledger.end("user", 1))
+    for one in desk.ledger.running:
+        desk.leave(one)
+    assert "it has ended" in refusal(bodies(desk))
+
+
+def test_a_node_does_not_take_over_what_it_has() -> None:
+    rig = Rig()
+    owner = rig.peer("o")
+    open_group(owner, "g")
+    events: list[Any] = bodies(some_group())
+    assert "this node is its home already" in refusal(events, rig)
+    assert ask(owner, "agent.show", group="g")["agents"] == []
