@@ -45,7 +45,7 @@ def test_who_has_no_rule_for_it_neither_opens_joins_funds_sees_nor_ends_a_group(
             )
             opened = Opened(group="g", name="trip", user="eve", condition=any_of(), grace_s=5)
             for bus in (ann, eve):
-                with pytest.raises(NotAllowed, match="'agent.moved' of group 'trip'"):
+                with pytest.raises(NotAllowed, match=r"'agent\.moved' of group 'trip'"):
                     await bus.take_over([Event("agent.opened", source="b", body=json.encode(opened))])
             stopper, watcher = await line.bus("a", "stopper"), await line.bus("a", "watcher")
             for bus, name, budget in ((eve, "trip", None), (ann, "other", None), (poor, "trip", {"usd": 1})):

@@ -23,6 +23,9 @@ from tidings.agents.views import published
 from tidings.client import Bus
 from tidings.client.agent import Agent
 from tidings.errors import AgentError
+from tidings.node.assembly import CoreSettings
+from tidings.peers.registry import Neighbours
+from tidings.transport.credentials import Credentials
 
 
 async def keep(bus: Bus, events: list[Event], ready: asyncio.Event) -> None:
@@ -115,7 +118,7 @@ def refusal(events: list[bytes], rig: Rig | None = None, home: str = "a") -> str
 
 def some_group() -> Desk:
     desk = Desk(any_of(), {"usd": 10})
-    hotel = desk.enter("hotel", {"usd": 5})
+    hotel = desk.enter("hotel".ljust(16), {"usd": 5})
     desk.spend(hotel, usd=2)
     return desk
 
@@ -146,3 +149,42 @@ def test_a_node_does_not_take_over_what_it_has() -> None:
     events: list[Any] = bodies(some_group())
     assert "this node is its home already" in refusal(events, rig)
     assert ask(owner, "agent.show", group="g")["agents"] == []
+
+
+# -- with peers that are away
+
+
+def named(name: str, *peers: str) -> Rig:
+    """A node that knows others, which are away."""
+    known = Neighbours({one: f"tidings://{one}.example:7300" for one in peers}, Credentials())
+    return Rig(settings=CoreSettings(name=name, peers=known))
+
+
+def test_a_node_that_can_not_be_asked_may_have_the_group_so_it_is_not_taken_over() -> None:
+    assert "node c can't be asked, and may have taken it over" in refusal(
+        bodies(some_group()), named("b", "a", "c")
+    )
+
+
+def test_what_was_taken_over_is_there_after_a_restart_under_both_names_with_its_leases_and_money() -> None:
+    rig = named("b", "a")
+    owner = rig.peer("o")
+    taken = ask(owner, "agent.take", home="a", events=bodies(some_group()))
+    assert (taken["group"], taken["running"], taken["spent"]) == ("g", 1, {"usd": 2})
+    life = {"agent": "g.1@a", "life": 1, "cookie": "hotel".ljust(16)}
+    rig = rig.restart()
+    owner = rig.peer("o", 2)
+    shown = ask(owner, "agent.show", group="g@a")
+    assert (shown["group"], shown["agents"][0]["agent"]) == ("g@a", "g.1@a")
+    assert ask(owner, "agent.take", home="a", events=bodies(some_group()))["group"] == "g"  # asked for twice
+    terms = ask(owner, "agent.spend", **life, amounts={"usd": 1}, step=9)
+    assert (terms["agent"], terms["budget"]) == ("g.1@a", {"usd": 2})
+    rig.pass_time(31)  # it is not heard of for its lease
+    ended = ask(owner, "agent.show", group="g")
+    assert (ended["agents"][0]["lost"], ended["written_off"]) == (True, {"usd": 2})
+
+
+def test_events_that_leave_out_where_money_came_from_are_refused() -> None:
+    opened, entered, *_ = bodies(some_group())
+    unfunded = opened.replace(b'"budget":{"usd":10000000}', b'"budget":{"usd":1000000}')
+    assert "its money does not add up" in refusal([unfunded, entered])

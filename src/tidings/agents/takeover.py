@@ -42,7 +42,7 @@ _DECODER: msgspec.json.Decoder[AnyHappening] = msgspec.json.Decoder(AnyHappening
 
 
 class TakenGroup(Struct):
-    """A group that was taken over: the id of its old home, and whether that has ended it."""
+    """A group that was taken over: the id of its old home, or its name, and whether that has ended it."""
 
     home: str
     is_ended_there: bool = False
@@ -70,7 +70,7 @@ class Takeovers:
     def is_here(self, group: str, peer: Peer) -> bool:
         """Whether a group was taken over from that node; agents are found by their groups."""
         taken = self._taken.get(group) or self._taken.get(group.rpartition(".")[0])
-        return taken is not None and taken.home == peer.node
+        return taken is not None and taken.home in (peer.node, peer.name)
 
     def take(self, principal: Principal, request: TakeGroup) -> Steps[Deferred[GroupLedger]]:
         """Replay the events of a group, and be its home if nobody else is."""
@@ -94,7 +94,7 @@ class Takeovers:
         asked: Deferred[None] = resolved(None)
         for peer, relay in self._peers.relays.items():
             asked = asked.chain(partial(self._refused, group.group, peer, relay, home))
-        return asked.map(lambda _none: self._take(ledger, home.node))
+        return asked.map(lambda _none: self._take(ledger, home.node or home.name))
 
     def _refused(
         self, group: str, peer: Peer, relay: PeerClient, home: Peer, _before: None
@@ -187,6 +187,7 @@ def _replayed(request: TakeGroup) -> Steps[GroupLedger]:
             yield
     if ledger is None:
         raise AgentError("the group", "there are no events")
-    if not (ledger.totals.is_conserved and ledger.summed().is_sound):
+    accounts = [ledger.group.account, *(one.account for one in ledger.members.values())]
+    if not (ledger.totals.is_conserved and all(one.is_sound for one in accounts)):
         raise AgentError(ledger.group.name, "events are missing: its money does not add up")
     return ledger
