@@ -27,7 +27,7 @@ from typing import Any, Literal, Self, Unpack, get_args, overload
 
 from tidings.client.adhoc import BusAdhoc
 from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
-from tidings.client.agents import BusGroups
+from tidings.client.bus_groups import BusGroups
 from tidings.client.channels import BusChannels
 from tidings.client.crew import CONCURRENCY_MAX, GRACE_S, Stop, until_signalled
 from tidings.client.get import check_count, check_time
