@@ -145,3 +145,15 @@ def test_a_grid_runs_scenarios_of_hosts_that_move(tmp_path: Path) -> None:
     rows = [msgspec.json.decode(line) for line in out.splitlines()]
     assert sorted((row["range"], row["seed"]) for row in rows) == [(50, 0), (50, 1), (150, 0), (150, 1)]
     assert (tmp_path / "delivery.svg").exists()
+
+
+def test_storms_over_channels_are_run_for_each_order_and_find_a_mistake() -> None:
+    code, out, _ = run("--seed", "3", "--runs", "1", "--duration-s", "5", kind="channel")
+    assert code == 0
+    assert [line.split(":")[1].strip() for line in out.splitlines()] == ["fifo", "causal", "total"]
+    code, out, _ = run("--seed", "3", "--runs", "1", "--order", "causal", "--json", kind="channel")
+    assert (code, msgspec.json.decode(out)["order"]) == (0, "causal")
+    arguments = ("--seed", "3", "--runs", "1", "--duration-s", "30", "--order", "causal")
+    code, out, errors = run(*arguments, "--fault", "unnamed", kind="channel")
+    assert (code, out) == (1, "")
+    assert "seed 3: FAILED" in errors

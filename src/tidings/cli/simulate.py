@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from tidings.channels.description import ChannelOrder
 from tidings.cli.connection import run_quickly
 from tidings.cli.experiments import OUT, Grid, OnSpark, Out, Seeds, experiment, write_picture
 from tidings.cli.options import (
@@ -42,6 +43,7 @@ from tidings.sensors.simulation import CityTally, Simulation
 from tidings.simulator import overlay_storm, peer_storm, queue_storm, storm
 from tidings.simulator.agent_costs import DetectionCost, detection_costs
 from tidings.simulator.agents import AgentFault, swarm
+from tidings.simulator.channel_storm import ChannelFault, channel_storm
 from tidings.simulator.city import city
 from tidings.simulator.overlay_costs import overlay_costs
 from tidings.simulator.overlay_pictures import overlay_picture
@@ -81,6 +83,10 @@ Picture = Annotated[
 Agents = Annotated[int, option("N", "Agents that are started, at most.", min=1, max=1_000)]
 Locations = Annotated[int, option("N", "Locations where they run.", min=1, max=1_000)]
 Fault = Annotated[AgentFault, option("NAME", "A mistake to build in, which is found.")]
+OneOrder = Annotated[
+    ChannelOrder | None, option("--order", "ORDER", "That of the channels; without it, each.")
+]
+ChannelMistake = Annotated[ChannelFault, option("NAME", "A mistake to build in, which is found.")]
 LOAD = {
     "networks": (int, option("N", "The number of networks.", min=1)),
     "sensors": (int, option("N", "Sensors of each network.", min=1, max=10_000)),
@@ -161,6 +167,24 @@ def run_overlay_storms(
         return
     with progress_line(not json) as show:
         _run(lambda one, _: overlay_routes(one, nodes, show), seed, runs or 1, duration_s, json)
+
+
+@app.command("channel")
+def run_channel_storms(
+    seed: Seed = 0,
+    runs: Runs = 10,
+    duration_s: Duration = 15.0,
+    order: OneOrder = None,
+    fault: ChannelMistake = "",
+    json: Json = False,
+) -> None:
+    """Run channels of each order through storms, while members send, and move from node to node.
+
+    Each member gets each event once and in the order of its sender; in a causal channel none before one that
+    its sender knew, in a total channel all in one order. With --fault that fails, and the exit code is 1.
+    """
+    for one in (order,) if order else get_args(ChannelOrder):
+        _run(partial(channel_storm, order=one, fault=fault), seed, runs, duration_s, json)
 
 
 def _run(run: Callable[[int, float], object], first: int, runs: int, duration_s: float, json: bool) -> None:

@@ -1,0 +1,41 @@
+"""Storms over channels: the promises hold, and built-in mistakes are found."""
+
+from __future__ import annotations
+
+import pytest
+from effort import SEED, often
+
+from tidings.channels.description import ChannelOrder
+from tidings.simulator.channel_storm import CHANNEL_FAULTS, ChannelFault, channel_storm
+
+FOUND: list[tuple[ChannelFault, ChannelOrder, int]] = [
+    ("twice", "fifo", 0),
+    ("had-again", "total", 2),
+    ("unnamed", "causal", 3),
+    ("early-release", "causal", 3),
+    ("lone-sequencer", "total", 3),
+    ("early-arrival", "total", 3),
+]
+"""Faults, an order for which each is found, and the seed of a storm that finds it."""
+
+
+@pytest.mark.parametrize("order", ["fifo", "causal", "total"])
+@pytest.mark.parametrize("seed", range(SEED, SEED + often(4)))
+def test_channels_keep_their_promises_while_members_move_in_any_weather(
+    seed: int, order: ChannelOrder
+) -> None:
+    verdict = channel_storm(seed, 20.0, order)
+    assert verdict.delivered == 3 * verdict.sent > 0
+
+
+@pytest.mark.parametrize(("fault", "order", "seed"), FOUND)
+def test_a_built_in_mistake_is_found_and_gone_afterwards(
+    fault: ChannelFault, order: ChannelOrder, seed: int
+) -> None:
+    with pytest.raises(AssertionError, match=r"got|order"):
+        channel_storm(seed, 30.0, order, fault)
+    assert channel_storm(3, 5.0, order).sent
+
+
+def test_each_mistake_is_tried() -> None:
+    assert {fault for fault, _, _ in FOUND} == {*CHANNEL_FAULTS} - {""}
