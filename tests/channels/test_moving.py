@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from overlay.network import App, Listening, Network
 
 from tidings.channels import service
-from tidings.channels.causal import CausalOrder, ChannelArrival, OrderVerdict, mark_of
+from tidings.channels.causal import CausalOrder, ChannelArrival, OrderVerdict, encode_names, mark_of
 from tidings.channels.description import ChannelOrder
 from tidings.channels.ordering import Ordering
 from tidings.channels.reaching import MISS_S, REACH_S, Reaching
-from tidings.errors import Disconnected
+from tidings.errors import Disconnected, TidingsError
 from tidings.overlay import handover
 from tidings.replies import resolved
 
@@ -278,3 +278,33 @@ def test_a_client_stays_if_the_events_that_it_had_do_not_come_to_the_other_node(
     reaching.look("c", CausalOrder[str](), REACH_S)
     assert isinstance(told[0], Disconnected)
     assert "c" not in reaching
+
+
+@pytest.mark.parametrize(
+    ("marks", "error"),
+    [
+        (b"\xc1", TidingsError),  # no marks
+        (
+            encode_names({mark_of("ghost", 1, is_volatile=False): 5}),
+            Disconnected,
+        ),  # of events that never come
+    ],
+    ids=["broken", "forged"],
+)
+def test_a_node_that_lies_about_its_client_keeps_it_and_the_channel_goes_on(
+    marks: bytes, error: type[TidingsError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    star = Star("causal", durable=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(star.net["a"].core.channels.ordering, "progress", lambda _channel: marks)
+        told = star.move("a", "b")
+        star.net.run(REACH_S + 30.0)
+    assert isinstance(told[0], error)
+    assert star.apps["a"].node is star.net["a"]
+    assert not len(star.net["b"].broker.arrivals)
+    star.send("c", 1)
+    star.net.run(5.0)
+    assert star.got == [[1]] * 3
+    star.move("a", "b")
+    star.net.run(20.0)
+    assert star.apps["a"].node is star.net["b"]
