@@ -1,5 +1,6 @@
 """Deputies of queues and topics: hosts that are often met stand in for a holder that is gone."""
 
+import msgspec
 import pytest
 from adhoc.town import Town
 from msgspec.structs import replace
@@ -9,7 +10,7 @@ from tidings.adhoc.messaging import SubscriberList
 from tidings.adhoc.proofs import Unsigned
 from tidings.adhoc.recent_counts import RecentCounts
 from tidings.adhoc.registry import LEASE_S, PlaceRegistry
-from tidings.adhoc.topics import SubscriberState
+from tidings.adhoc.topics import SUBSCRIBERS_MAX, SubscriberState
 from tidings.errors import QueueNotFound
 from tidings.timers import renewal_s
 
@@ -284,6 +285,25 @@ def test_lists_of_subscribers_are_taken_from_the_holder_and_its_deputies_alone()
         town.meet("z", name, 8_100.0)
         assert town.hosts[name].tallies["refused", "subscribers"] == 3
     assert sorted(town.at["h"].topics["news"].subscribers) == ["x", "z"]
+
+
+@pytest.mark.parametrize("raw", [b"", b"junk", b"\xc0", msgspec.msgpack.encode([[["x", [1, 1], 0.0]] * 3])])
+def test_lists_of_subscribers_that_are_none_are_refused(raw):
+    town = _subscribed("x")
+    for name, sender in (("h", "d"), ("d", "h")):
+        message = town.hosts[sender].compose((name,), raw, destination="subscribers:news")
+        town.call(name, town.at[name].accept(message, 8_000.0), 8_000.0)
+        assert town.hosts[name].tallies["refused", "subscribers"] == 1
+    assert sorted(town.at["h"].topics["news"].subscribers) == ["x"]
+
+
+def test_a_list_of_more_subscribers_than_a_topic_has_is_refused():
+    town = _subscribed("x")
+    states = [SubscriberState(f"x{number}", (1, 1), 9.0) for number in range(2 * SUBSCRIBERS_MAX + 1)]
+    raw = msgspec.msgpack.encode(SubscriberList(states))
+    message = town.hosts["h"].compose(("d",), raw, destination="subscribers:news")
+    town.call("d", town.at["d"].accept(message, 8_000.0), 8_000.0)
+    assert town.hosts["d"].tallies["refused", "subscribers"] == 1
 
 
 def _list(naming):

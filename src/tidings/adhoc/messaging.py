@@ -13,10 +13,10 @@ host, which sends it on, so no subscriber gets it twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypedDict, Unpack
+from typing import Annotated, TypedDict, Unpack
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tidings.adhoc.effects import AdhocEffect, DeliverMessage, LeavePlace, StorePlace, TakePlace
 from tidings.adhoc.following import FollowedQueues
@@ -25,6 +25,7 @@ from tidings.adhoc.host import AdhocHost
 from tidings.adhoc.messages import CarriedMessage
 from tidings.adhoc.registry import HeldPlace
 from tidings.adhoc.topics import (
+    SUBSCRIBERS_MAX,
     SUBSCRIPTION_S,
     AdhocTopic,
     SubscriberState,
@@ -55,7 +56,7 @@ class SendOptions(TypedDict, total=False):
 class SubscriberList(Struct, frozen=True, array_like=True):
     """Subscribers of a topic, from its holder to a deputy; or back, with the naming of that deputy."""
 
-    states: list[SubscriberState]
+    states: Annotated[list[SubscriberState], Meta(max_length=2 * SUBSCRIBERS_MAX)]
     naming: Naming | None = None
 
 
