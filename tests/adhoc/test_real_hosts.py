@@ -14,7 +14,7 @@ from node.peers import running
 import tidings
 from tidings import Event
 from tidings.client.encryption import Keyring, generate_key
-from tidings.errors import ConfigError, UserError
+from tidings.errors import ConfigError, TidingsError, UserError
 from tidings.testing import NodeProcess
 
 
@@ -235,5 +235,34 @@ def test_a_host_stands_in_for_one_that_is_gone_and_hands_over_when_it_is_back(tm
                 rest = [await jobs.get(timeout_s=ANSWER_S) for _ in range(2)]
                 assert sorted(message.event["n"] for message in [first, *rest]) == [0, 1, 2]
                 await until(lambda: holder_of(deputy), lambda known: known[0][0] == "holder")
+
+    asyncio.run(run())
+
+
+def test_a_queue_goes_to_the_program_that_wants_to_read_it(tmp_path):
+    ports = free_udp_ports(2)
+
+    def host(name, own, other):
+        settings = meeting(name, ports[own], ports[other])
+        return tidings.open(tmp_path / name, adhoc={**settings, "adhoc_lease_s": 6.0})
+
+    async def run():
+        async with host("holder", 0, 1) as holder, host("reader", 1, 0) as reader:
+            jobs = await holder.create_queue("jobs")
+            for n in range(3):
+                await jobs.put("job", n=n)
+            await holder.adhoc_hold("jobs", follow=True)
+
+            async def got():
+                try:
+                    queue = await reader.queue("jobs")
+                    return await queue.get(timeout_s=0)
+                except TidingsError:  # not known yet, or out of reach, or empty
+                    return None
+
+            messages = [await until(got) for _ in range(3)]
+            assert sorted(message.event["n"] for message in messages) == [0, 1, 2]
+            known = (await reader.adhoc_status())["known"]
+            assert [one["holder"] for one in known] == ["reader"]
 
     asyncio.run(run())
