@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     async def limited() -> T:
-        async with asyncio.timeout(patience(20)):
+        async with asyncio.timeout(patience(60)):
             return await work
 
     return asyncio.run(limited())
