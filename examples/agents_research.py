@@ -66,7 +66,8 @@ async def fetch(address: str, group: str) -> None:
     """Come back, wait for what is not there yet, and print what was found meanwhile."""
     async with tidings.connect(address) as bus:
         async with bus.join_group(group) as found:
-            info = await found.wait()
+            await found.wait()
+        info = found.info
         for topic, pages in sorted(found.results.items()):
             print(f"{topic}: {', '.join(pages)}")
         print("why:", info.reason)
