@@ -419,7 +419,7 @@ def test_many_readers_time_out_in_steps() -> None:
     ann.rig.run()
     ann.rig.now += 2.0
     ann.rig.broker.wake(ann.rig.now)
-    assert len(ann.rig.queues.find("jobs").waiting) == 200 - timers.AT_ONCE
+    assert len(ann.rig.queues.find("jobs").waiting) == 200 - timers.CALLED_AT_ONCE
     ann.rig.run()
     assert all(ann.got(number) == [] for number in waits)
 
