@@ -12,6 +12,7 @@ from tidings.channels.sequence_messages import (
     AppendEntries,
     BeginSequence,
     Join,
+    LeaveVoters,
     SequenceEntry,
     SequencerMessage,
     SequencerState,
@@ -284,3 +285,36 @@ def test_a_sequencer_that_leaves_is_succeeded_at_once() -> None:
     assert not voters["a"].core.is_leader
     assert [one.core.is_leader for one in voters.nodes.values()].count(True) == 1
     assert voters["b"].core.voters == ("b", "c")
+
+
+def test_a_voter_that_has_asked_to_leave_is_unsure_until_it_knows_that_it_has_left() -> None:
+    """It would wait for ever for what is agreed without it, if it took itself for a voter again."""
+    voters = Voters()
+    voters["e"].core.leave(voters.now)
+    voters["e"].work()
+    voters.parts = [{"e"}]  # what the sequencer does with that is not heard
+    voters["a"].core.hear("e", LeaveVoters("e"), voters.now)
+    voters["a"].work()
+    voters.run(2.0)
+    gone = voters["e"].core
+    assert "e" not in voters["a"].core.voters
+    assert (gone.is_voter, gone.is_leaving) == (True, True)
+    voters["e"].start()
+    gone = voters["e"].core
+    assert (gone.is_voter, gone.is_leaving) == (True, True)
+    voters.parts = []
+    gone.leave(voters.now)  # it is asked again, as long as it is not sure
+    voters["e"].work()
+    voters["a"].core.hear("e", LeaveVoters("e"), voters.now)
+    voters["a"].work()
+    voters.run(3.0)
+    assert (gone.is_voter, gone.is_leaving) == (False, False)
+    voters.send("e", "a", Join("e"))
+    voters.run(3.0)
+    assert (gone.is_voter, gone.is_leaving) == (True, False)
+
+
+def test_the_only_voter_does_not_wait_to_be_none() -> None:
+    voters = Voters(names="a")
+    voters["a"].core.leave(voters.now)
+    assert (voters["a"].core.is_voter, voters["a"].core.is_leaving) == (True, False)

@@ -30,6 +30,13 @@ def test_channels_keep_their_promises_while_members_move_in_any_weather(
     assert verdict.delivered == 3 * verdict.sent > 0
 
 
+@pytest.mark.parametrize("seed", [107, 110, 142])
+def test_a_member_that_was_cut_off_gets_what_was_kept_for_it_by_another_node(seed: int) -> None:
+    """Its node had joined over a link that was cut, and did not join again when that was back."""
+    verdict = channel_storm(seed, 30.0, "causal")
+    assert verdict.delivered == 3 * verdict.sent
+
+
 @pytest.mark.parametrize(("fault", "order", "seed"), FOUND)
 def test_a_built_in_mistake_is_found_and_gone_afterwards(
     fault: ChannelFault, order: ChannelOrder, seed: int

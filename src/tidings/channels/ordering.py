@@ -282,10 +282,11 @@ class Ordering:
         wants = self._channels.has_members(channel)
         order.is_taking_part = wants
         is_alone = sequencer.voters == (self._broker.node,)
-        if wants is not sequencer.is_voter and not (is_alone and not wants):
-            self._ask(channel, sequencer, wants)
+        is_unsure = sequencer.is_leaving  # it becomes a voter again once it knows that it is none
+        if (wants is not sequencer.is_voter or is_unsure) and not (is_alone and not wants):
+            self._ask(channel, sequencer, wants and not is_unsure)
         self.settle(channel)
-        is_settled = wants is sequencer.is_voter or is_alone
+        is_settled = (wants is sequencer.is_voter and not sequencer.is_leaving) or is_alone
         is_idle = not (order.held or order.is_waiting or order.is_stuck or sequencer.is_wanted)
         if not (is_idle and is_settled) or channel in self._reaching:
             self._look_later()
@@ -297,7 +298,10 @@ class Ordering:
             return
         self._asked_at[channel] = now
         if sequencer.is_leader or sequencer.leader or sequencer.is_voter:
-            sequencer.wish(node, is_voter, now)
+            if is_voter:
+                sequencer.wish(node, True, now)
+            else:
+                sequencer.leave(now)
         if not sequencer.leader:
             self._ask_others(channel, sequencer, (Join if is_voter else LeaveVoters)(node))
 
@@ -330,7 +334,7 @@ class Ordering:
 
     def _has_entered(self, channel: str, order: TotalOrder[Held]) -> None:
         sequencer = order.sequencer
-        if sequencer.is_voter:
+        if sequencer.is_voter and not sequencer.is_leaving:
             for reply in self._entering.pop(channel, ()):
                 reply.resolve(None)
         elif not (sequencer.is_leader or order.is_taking_part):
@@ -350,7 +354,7 @@ class Ordering:
     def is_in_order(self, channel: str) -> bool:
         """Whether members could get events in their order without asking another node."""
         order = self._total(channel)
-        return order is None or order.sequencer.is_voter
+        return order is None or (order.sequencer.is_voter and not order.sequencer.is_leaving)
 
     def is_bound(self, channel: str) -> bool:
         """Whether this node must take part for the order of a channel, though it has no members."""

@@ -98,3 +98,4 @@ class SequencerState(Struct, frozen=True, omit_defaults=True):
     listed: Marks = {}  # at the base
     entries: tuple[SequenceEntry, ...] = ()
     passed: int = 0  # the last entry whose events members have got
+    leaving: bool = False  # it has asked to be no voter, and does not know that it is none

@@ -92,6 +92,7 @@ class Sequencer:
         self._wishes: dict[str, bool] = {}  # nodes that want to be voters, or no longer
         self._patience: float | None = None
         self._is_urged = False  # a voter that lacks entries wants to be the sequencer, and can't
+        self._is_leaving = stored.leaving
         self.is_changed = False
         self._follow_log()
 
@@ -99,7 +100,8 @@ class Sequencer:
     def state(self) -> SequencerState:
         """What is to be stored."""
         base = self._base, self._base_term, self._base_voters, self._base_listed
-        return SequencerState(self.term, self._voted, *base, tuple(self._entries), self.passed)
+        entries = tuple(self._entries)
+        return SequencerState(self.term, self._voted, *base, entries, self.passed, self.is_leaving)
 
     # The log
 
@@ -120,6 +122,7 @@ class Sequencer:
         self.voters, self.listed, self._voted_in = self._base_voters, dict(self._base_listed), self._base
         for index, entry in enumerate(self._entries, self._base + 1):
             self._note(index, entry)
+        self._is_leaving &= self.is_voter
 
     def _note(self, index: int, entry: SequenceEntry) -> None:
         if entry.mark < 0:
@@ -130,6 +133,7 @@ class Sequencer:
     def _add(self, entry: SequenceEntry) -> None:
         self._entries.append(entry)
         self._note(self.last, entry)
+        self._is_leaving &= self.is_voter
         self.is_changed = True
 
     def _trim(self, index: int) -> None:
@@ -153,6 +157,17 @@ class Sequencer:
     def is_voter(self) -> bool:
         """Whether this node is one of the voters."""
         return self._node in self.voters
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this node has asked to be no voter: it may be none already, and not have heard that."""
+        return self._is_leaving and self.voters != (self._node,)
+
+    def leave(self, now: float) -> None:
+        """Have this node be no voter any more."""
+        if self.is_voter and not self.is_leaving:
+            self._is_leaving = self.is_changed = True
+        self.wish(self._node, False, now)
 
     @property
     def is_leader(self) -> bool:

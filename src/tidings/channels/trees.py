@@ -106,6 +106,8 @@ class Participation:
         self.neighbours: dict[str, None] = dict.fromkeys(neighbours)
         self.former: set[str] = set()  # neighbours whose links were lost, and for which events are kept
         self.loans: set[str] = set()  # neighbours that could not be asked whether they take part
+        self.unasked: set[str] = set()  # neighbours that are to be asked when their links are back
+        self.tentative: set[str] = set()  # neighbours that are being asked, and have not joined by themselves
         self.members = 0
         self.meter = ChannelMeter()
         self.arriving = 0  # members that wait until events come here
@@ -159,7 +161,14 @@ class ChannelTrees:
     @property
     def is_awaited(self) -> bool:
         """Whether channels are being joined again, so that it is not known yet which ways their events go."""
-        return any(0 < part.attempts <= ATTEMPTS_MAX for part in self._parts.values())
+        return any(
+            part.attempts <= ATTEMPTS_MAX and (part.attempts > 0 or self._can_ask(part))
+            for part in self._parts.values()
+        )
+
+    def _can_ask(self, part: Participation) -> bool:
+        """Whether a neighbour can be asked now that could not be before."""
+        return any(map(self._links.is_up, part.unasked))
 
     # Members
 
@@ -239,6 +248,7 @@ class ChannelTrees:
             if is_new:
                 part.joining = beyond
         undo = ignore if node in part.neighbours else lambda _error: self._give_up(part, node)
+        part.tentative.discard(node)
         wanted = self._take_part(part, node)
         beyond.then(partial(self._begun, part), undo)
         joined = all_of([beyond, wanted])
@@ -273,11 +283,24 @@ class ChannelTrees:
         if not part.is_begun:
             asked.then(partial(self._links.learn, part.channel.id), ignore)
         if is_new:
-            asked.then(ignore, lambda _error: self._give_up(part, step))
+            part.tentative.add(step)
+        asked.then(partial(self._was_asked, part, step), partial(self._was_refused, part, step))
         return all_of([asked, wanted])
+
+    def _was_asked(self, part: Participation, step: str, _told: object) -> None:
+        part.unasked.discard(step)
+        part.tentative.discard(step)
+
+    def _was_refused(self, part: Participation, step: str, _error: TidingsError) -> None:
+        """Exchange no events with a neighbour that could not join, unless it has done so by itself."""
+        if step in part.tentative:
+            part.tentative.discard(step)
+            self._give_up(part, step)
 
     def _lend(self, part: Participation, step: str) -> None:
         """Store events for a neighbour, and ask it later whether it takes part."""
+        if part.is_torn or step not in part.neighbours:
+            part.unasked.add(step)
         if step not in part.neighbours:
             part.neighbours[step] = None
             part.loans.add(step)
@@ -408,6 +431,8 @@ class ChannelTrees:
         if number != part.mending:
             return
         others = {place.node for place in found.places} - {self._node}
+        if not part.attempts and self._can_ask(part):
+            part.attempts = 1
         if part.attempts:
             others.update(found.missing)
         else:
@@ -419,6 +444,7 @@ class ChannelTrees:
         if number != part.mending:
             return
         part.attempts = 0
+        part.unasked = {one for one in part.unasked if not self._links.is_up(one)}
         part.former = {one for one in part.former if not self._links.is_near(one)}
         if found.missing:  # others may take part that were not asked
             self._mend_later(part, number, None)
@@ -428,6 +454,7 @@ class ChannelTrees:
             for node in part.loans - ways:
                 self._give_up(part, node)
             part.loans.clear()
+            part.unasked.clear()
             self._prune(part)
 
     def _mend_later(self, part: Participation, number: int, _error: TidingsError | None) -> None:
