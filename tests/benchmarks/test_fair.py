@@ -31,7 +31,7 @@ ATTACK_S = patience(10.0)
 """The most that a row may take in its quick size; on a quiet machine none takes a third of it."""
 RATE_S = 0.8
 """How long the rate of the node is looked for, at full load; here it need not be found well."""
-MEMORY_MB_MAX = fair.MEMORY_MB if IS_SOAK else 100.0
+MEMORY_MB_MAX = fair.MEMORY_MB if IS_SOAK else 160.0
 """What a row may leave in the memory of a node, caches of the allocator and all."""
 EVIDENCE = {
     "leave": "left",
