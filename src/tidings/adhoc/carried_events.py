@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from tidings.errors import CodecError, EventError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
-from tidings.event.wire import array_head, check, decode_event
+from tidings.event.wire import array_head, check
 from tidings.ids import NUMBER_MAX, ForwardedOrigin, Origin, check_system
-from tidings.queues.message import event_bytes
+from tidings.queues.message import event_bytes, with_ttl_left
 
 SOURCE_LENGTH_MAX = 255
 
@@ -74,15 +74,8 @@ def unpack(data: bytes) -> CarriedEvent:
 
 
 def with_life(carried: CarriedEvent, left_s: float) -> CarriedEvent:
-    """Return an event with what is left of its life, if it names one: it is here for so long."""
-    if b"ttl_s" not in carried.raw:  # most name none, and need not be decoded
-        return carried
-    event = decode_event(carried.raw)
-    header = event.header
-    if header is None or header.ttl_s is None or header.ttl_s <= left_s:
-        return carried
-    raw = event_bytes(replace(event, header=replace(header, ttl_s=max(0.0, left_s))))
-    return replace(carried, raw=raw)
+    """Return an event with what is left of its life."""
+    return replace(carried, raw=with_ttl_left(carried.raw, left_s))
 
 
 def without_report(event: Event, is_lasting: bool) -> bytes:

@@ -88,7 +88,7 @@ class FollowedQueues:
 
     def note(self, queue: str, host: str, now: float) -> bool:
         """Note that clients of a host read a queue that is held here, or want to; False for any other."""
-        place = self._host.registry.held.get(queue)
+        place = self._host.registry.holding(queue)
         if place is None or not place.follows or place.holder != self._host.name:
             return False
         readers = self._readers.setdefault(queue, RecentCounts(self._host.registry.lease_s))
@@ -103,13 +103,15 @@ class FollowedQueues:
 
     def offers(self, now: float) -> list[tuple[str, str, QueueOffer]]:
         """Return the queues that are offered to other hosts now: each with its host."""
-        made, held = [], self._host.registry.held
-        for queue in [one for one in self._readers if one not in held or not held[one].follows]:
-            del self._readers[queue]
-            self._noted.pop(queue, None)
-            self._offered.pop(queue, None)
-        for queue, readers in self._readers.items():
-            host, place = self._main(readers, now), held[queue]
+        made = []
+        for queue, readers in list(self._readers.items()):
+            place = self._host.registry.holding(queue)
+            if place is None or not place.follows:
+                del self._readers[queue]
+                self._noted.pop(queue, None)
+                self._offered.pop(queue, None)
+                continue
+            host = self._main(readers, now)
             if host is None or now < self._offered.get(queue, -inf) or place.holder != self._host.name:
                 continue
             about = self.describe(queue)

@@ -158,12 +158,14 @@ class NodePlaces:
             messaging.hold_topic(name, replicas)
         else:
             messaging.hold_queue(name, replicas)
-        return registry.held[name]
+        place = registry.holding(name)
+        assert place is not None
+        return place
 
     def _store(self, name: str) -> None:
         """Store what is known of a place, as far as that lasts."""
         broker, registry = self._broker, self._service.host.registry
-        place, vacancy = registry.held.get(name), registry.vacancies.get(name)
+        place, vacancy = registry.holding(name), registry.vacancies.get(name)
         if place is None:
             broker.store(PLACES.drop((name,)))
         else:

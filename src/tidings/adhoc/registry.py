@@ -100,6 +100,11 @@ class PlaceRegistry:
         """What is held here, or was entered by hand: by name, without an end."""
         return {name: place for name, place in self._places.items() if place.ends_at == inf}
 
+    def holding(self, name: str) -> HeldPlace | None:
+        """The same of this name."""
+        place = self._places.get(name)
+        return place if place is not None and place.ends_at == inf else None
+
     def __len__(self) -> int:
         return len(self._places)
 

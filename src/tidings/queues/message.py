@@ -114,6 +114,17 @@ def event_bytes(event: Event) -> bytes:
     return _encode((event.counter, event.type, event.time_us, event.values, event.header, event.body))
 
 
+def with_ttl_left(raw: bytes, left_s: float) -> bytes:
+    """Return an event on the wire with what is left of its life, if it names one that is longer."""
+    if b"ttl_s" not in raw:  # most name none, and need not be decoded
+        return raw
+    event = decode_event(raw)
+    header = event.header
+    if header is None or header.ttl_s is None or header.ttl_s <= left_s:
+        return raw
+    return event_bytes(replace(event, header=replace(header, ttl_s=max(0.0, left_s))))
+
+
 def check_length(raw: bytes) -> None:
     """Refuse an event that could not be handed out: it must fit a frame, also as a dead letter."""
     if len(raw) > LENGTH_MAX:

@@ -33,7 +33,7 @@ from tidings.event.header import EMPTY_HEADER
 from tidings.event.wire import decode_event
 from tidings.queues.description import DEAD, DELAY_S_MAX, GROUP_LENGTH_MAX, TRANSMISSION
 from tidings.queues.groups import Groups
-from tidings.queues.message import QueuedMessage, event_bytes
+from tidings.queues.message import QueuedMessage, event_bytes, with_ttl_left
 from tidings.queues.offering import offer, offer_to
 from tidings.timers import Timers
 
@@ -118,13 +118,7 @@ def shortened(raw: bytes, number: int, wall: float) -> bytes:
 def as_it_leaves(queue: MessageQueue, message: QueuedMessage, wall: float) -> bytes:
     """Return the bytes of a message of a queue for another one; its ttl and its delay are what is left."""
     raw = shortened(message.raw, message.number, wall) if MARK in message.raw else message.raw
-    if not queue.description.expiry or b"ttl_s" not in raw:  # most have none, and need not be decoded
-        return raw
-    event = decode_event(raw)
-    header = event.header or EMPTY_HEADER
-    if header.ttl_s is None:
-        return raw
-    return event_bytes(replace(event, header=replace(header, ttl_s=queue.deadlines.left_s(message.number))))
+    return with_ttl_left(raw, queue.deadlines.left_s(message.number)) if queue.description.expiry else raw
 
 
 def put_off(message: QueuedMessage, wall: float, delay_s: float) -> QueuedMessage:
