@@ -207,3 +207,10 @@ AnyHappening = (
     | Moved
     | Closed
 )
+
+_DECODER: msgspec.json.Decoder[AnyHappening] = msgspec.json.Decoder(AnyHappening)
+
+
+def decode_happening(body: bytes) -> AnyHappening:
+    """Return what the body of an event `agent.…` says; raises msgspec.DecodeError for any other."""
+    return _DECODER.decode(body)

@@ -214,8 +214,7 @@ class GroupHomes:
             if isinstance(event, Ordered):
                 home.untold[event.agent] = event
             else:
-                if _agent_of(event) in home.untold:
-                    self._keep_member(home, _agent_of(event))
+                self._keep_order(home, _agent_of(event))
                 self._publish(home, event)
         self._keep(home, [event for event in events if not isinstance(event, Ordered)])
         self._line.extend((home, event) for event in events)
@@ -253,6 +252,11 @@ class GroupHomes:
             self._publish(home, order)
         self.broker.store(MEMBERS.set((home.group.group, agent), home.ledger.members[agent]))
 
+    def _keep_order(self, home: HomeGroup, agent: str) -> None:
+        """Keep and publish that an agent was ordered to end, if that is still to be done."""
+        if agent in home.untold:
+            self._keep_member(home, agent)
+
     # What follows
 
     @property
@@ -288,8 +292,7 @@ class GroupHomes:
 
     def _follow(self, home: HomeGroup, event: AnyHappening) -> None:
         if isinstance(event, Ordered):
-            if event.agent in home.untold:
-                self._keep_member(home, event.agent)
+            self._keep_order(home, event.agent)
             self._ordered(home, home.ledger.members[event.agent], event.reason)
         elif isinstance(event, Ended):
             key = home.group.group, event.agent

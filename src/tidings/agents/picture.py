@@ -16,7 +16,16 @@ from msgspec import Struct, field
 
 from tidings.agents.amounts import shown
 from tidings.agents.conditions import text_of
-from tidings.agents.events import AnyHappening, Ended, Entered, Happening, Opened, Placed, Rested
+from tidings.agents.events import (
+    AnyHappening,
+    Ended,
+    Entered,
+    Happening,
+    Opened,
+    Placed,
+    Rested,
+    decode_happening,
+)
 from tidings.agents.group_state import GroupState
 from tidings.errors import AgentError
 from tidings.event import Event
@@ -28,7 +37,6 @@ COLOURS = "#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bb
 """Of locations, which distinguish seven of them."""
 _STYLE = "text{font:11px sans-serif;fill:#222}.title{font-size:14px}.axis{fill:#666}.rest{opacity:.5}"
 _SUMS = "given", "spent", "refunded", "written_off"
-_DECODER: msgspec.json.Decoder[AnyHappening] = msgspec.json.Decoder(AnyHappening)
 
 
 class Stay(Struct):
@@ -68,7 +76,7 @@ def happenings_of(events: Iterable[Event]) -> list[AnyHappening]:
 def happening_of(event: Event) -> AnyHappening:
     """Return what an event of a group says; AgentError if it is none."""
     try:
-        return _DECODER.decode(event.body or b"")
+        return decode_happening(event.body or b"")
     except msgspec.DecodeError as error:
         raise AgentError(event.type, f"this is no event of a group: {error}") from None
 

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from tidings.agents.arguments import TakeGroup
-from tidings.agents.events import AnyHappening, Opened
+from tidings.agents.events import Opened, decode_happening
 from tidings.agents.ledger import GroupLedger
 from tidings.agents.rights import check_may
 from tidings.errors import AgentError, Disconnected, GroupNotFound, NoAnswer, TidingsError
@@ -38,7 +38,6 @@ EVENTS_AT_ONCE = 64
 """Events that are replayed in one step."""
 RETRY_S = 1.0
 """How often an old home that is away is asked to end what it has of a group."""
-_DECODER: msgspec.json.Decoder[AnyHappening] = msgspec.json.Decoder(AnyHappening)
 
 
 class TakenGroup(Struct):
@@ -173,7 +172,7 @@ def _replayed(request: TakeGroup) -> Steps[GroupLedger]:
     ledger: GroupLedger | None = None
     for number, body in enumerate(request.events, 1):
         try:
-            event = _DECODER.decode(body)
+            event = decode_happening(body)
             if ledger is None:
                 if not isinstance(event, Opened):
                     raise AgentError("the group", "the events do not begin with that of its opening")

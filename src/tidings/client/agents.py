@@ -20,7 +20,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -39,9 +39,6 @@ from tidings.client.renewals import HeldLife, OnOrder, Renewals
 from tidings.client.sessions import read_as
 from tidings.errors import AgentError, Disconnected, GroupEnded, NoAnswer, UserError
 from tidings.transport.link import Link
-
-if TYPE_CHECKING:
-    pass
 
 GRACE_S = 5.0
 LEASE_S = 30.0
