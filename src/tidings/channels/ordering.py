@@ -281,14 +281,11 @@ class Ordering:
         sequencer.wake(now, order.is_waiting)
         wants = self._channels.has_members(channel)
         order.is_taking_part = wants
-        is_alone = sequencer.voters == (self._broker.node,)
-        is_unsure = sequencer.is_leaving  # it becomes a voter again once it knows that it is none
-        if (wants is not sequencer.is_voter or is_unsure) and not (is_alone and not wants):
-            self._ask(channel, sequencer, wants and not is_unsure)
+        if not sequencer.is_as_wanted(wants):  # a voter that is leaving comes again once it knows that it has
+            self._ask(channel, sequencer, wants and not sequencer.is_leaving)
         self.settle(channel)
-        is_settled = (wants is sequencer.is_voter and not sequencer.is_leaving) or is_alone
         is_idle = not (order.held or order.is_waiting or order.is_stuck or sequencer.is_wanted)
-        if not (is_idle and is_settled) or channel in self._reaching:
+        if not (is_idle and sequencer.is_as_wanted(wants)) or channel in self._reaching:
             self._look_later()
 
     def _ask(self, channel: str, sequencer: Sequencer, is_voter: bool) -> None:
@@ -334,7 +331,7 @@ class Ordering:
 
     def _has_entered(self, channel: str, order: TotalOrder[Held]) -> None:
         sequencer = order.sequencer
-        if sequencer.is_voter and not sequencer.is_leaving:
+        if sequencer.is_as_wanted(is_voter=True):
             for reply in self._entering.pop(channel, ()):
                 reply.resolve(None)
         elif not (sequencer.is_leader or order.is_taking_part):
@@ -354,7 +351,7 @@ class Ordering:
     def is_in_order(self, channel: str) -> bool:
         """Whether members could get events in their order without asking another node."""
         order = self._total(channel)
-        return order is None or (order.sequencer.is_voter and not order.sequencer.is_leaving)
+        return order is None or order.sequencer.is_as_wanted(is_voter=True)
 
     def is_bound(self, channel: str) -> bool:
         """Whether this node must take part for the order of a channel, though it has no members."""

@@ -161,7 +161,16 @@ class Sequencer:
     @property
     def is_leaving(self) -> bool:
         """Whether this node has asked to be no voter: it may be none already, and not have heard that."""
-        return self._is_leaving and self.voters != (self._node,)
+        return self._is_leaving and not self._is_only
+
+    @property
+    def _is_only(self) -> bool:
+        """Whether no other node is a voter."""
+        return self.voters == (self._node,)
+
+    def is_as_wanted(self, is_voter: bool) -> bool:
+        """Whether this node is a voter for sure, or for sure none; the only one stays one."""
+        return self._is_only or (self.is_voter is is_voter and not self.is_leaving)
 
     def leave(self, now: float) -> None:
         """Have this node be no voter any more."""
@@ -177,7 +186,7 @@ class Sequencer:
     @property
     def is_alone(self) -> bool:
         """Whether this node agrees with itself alone, and has no entries to agree to."""
-        return self.is_leader and self.voters == (self._node,) and not self._entries
+        return self.is_leader and self._is_only and not self._entries
 
     def create(self, now: float) -> None:
         """BeginSequence a channel, of which this node is the first voter."""
@@ -318,7 +327,7 @@ class Sequencer:
                     self._again(node, now)
             self._part_silent(now)
             self._patience = None
-        elif self.voters == (self._node,):
+        elif self._is_only:
             self._stand(now)
         elif not (is_waiting and self.is_voter):
             self._patience = None
