@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +22,7 @@ from tidings.cli.printing import (
     print_result,
     print_table,
     shown,
+    some,
     to_json,
 )
 from tidings.event import Event
@@ -185,22 +186,14 @@ async def watch(
     async with bus_of(client) as bus:
         if changes:
             found = await bus.channel(name, reference=reference)
-            await _print_some(found.changes(), count, json)
+            async for event in some(found.changes(), count):
+                print_event(event, json)
             return
         channel = await bus.channel(name, reference=reference, where=wanted, durable=durable, since=begin)
         async with channel:
             typer.echo(f"joined channel {shown(channel.name)}; Ctrl-C ends", err=True)
-            await _print_some(channel, count, json)
-
-
-async def _print_some(events: AsyncIterable[Event], count: int | None, json: bool) -> None:
-    """Print events, so many if that is given."""
-    left = count
-    async for event in events:
-        print_event(event, json)
-        left = None if left is None else left - 1
-        if left == 0:
-            break
+            async for event in some(channel, count):
+                print_event(event, json)
 
 
 @app.command()

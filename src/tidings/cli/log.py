@@ -27,6 +27,7 @@ from tidings.cli.printing import (
     print_table,
     progress_bar,
     shown,
+    some,
     word,
 )
 from tidings.client import Bus
@@ -132,14 +133,11 @@ async def read(
             for event in await bus.log.find(one.strip() for one in ids.split(",")):
                 print_event(event, json=True)
             return
-        left, read = limit, partial(bus.log.read, start, end, since=begin, until=finish)
+        read = partial(bus.log.read, start, end, since=begin, until=finish)
         found = read(where=wanted, skip=skip, skip_pruned=skip)
         async with aclosing(found) as events:  # type: ignore[type-var]  # it is a generator
-            async for _, event in events:
+            async for _, event in some(events, limit):
                 print_event(event, json=True)
-                left = None if left is None else left - 1
-                if left == 0:
-                    return
 
 
 # What there is

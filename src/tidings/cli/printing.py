@@ -6,7 +6,7 @@ rich is imported by what draws with it: most commands print lines, and a node st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -77,12 +77,19 @@ def print_event(event: Event, json: bool, more: str = "") -> None:
 
 async def print_events(events: Subscription, count: int | None, json: bool) -> None:
     """Print events as they come, `count` of them or without end."""
-    left, dropped = count, 0
-    async for event in events:
+    dropped = 0
+    async for event in some(events, count):
         if events.dropped > dropped:
             typer.echo(f"{events.dropped - dropped} events did not come: too slow", err=True)
             dropped = events.dropped
         print_event(event, json)
+
+
+async def some(items: AsyncIterable[T], count: int | None) -> AsyncIterator[T]:
+    """Yield as many items as that, without waiting for another one; None: all."""
+    left = count
+    async for item in items:
+        yield item
         left = None if left is None else left - 1
         if left == 0:
             return

@@ -21,6 +21,7 @@ from tidings.cli.printing import (
     print_result,
     print_table,
     shown,
+    some,
     to_json,
     word,
 )
@@ -241,13 +242,10 @@ async def show_advertisements(text: Wanted = "", json: Json = False) -> None:
 @connects
 async def watch(text: Wanted = "", count: Lists = None, json: Json = False) -> None:
     """Show the advertisements, and again after each change, until Ctrl-C or --count."""
-    wanted, left = parse(text, json), count
+    wanted = parse(text, json)
     async with bus_of() as bus:
-        async for offers in bus.watch_advertisements(wanted):
+        async for offers in some(bus.watch_advertisements(wanted), count):
             _print_offers(offers, json)
-            left = None if left is None else left - 1
-            if left == 0:
-                return
 
 
 def _print_offers(offers: list[Offered], json: bool) -> None:
