@@ -351,7 +351,7 @@ class Engine(TileMatcher):
             "scratch": self._stamps.nbytes
             + self._counts.nbytes
             + 3 * self._out_rows.nbytes
-            + (self._values.nbytes + self._cells.nbytes if self._patience >= 0 else 0),
+            + (self._values.nbytes + self._cells.nbytes if self._patience > -inf else 0),
         }
 
 

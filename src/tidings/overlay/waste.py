@@ -9,7 +9,7 @@ until half of the bound is left for the others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidings.event import Batch
@@ -17,6 +17,7 @@ from tidings.matching import Index
 from tidings.overlay.merging import Unit
 
 if TYPE_CHECKING:
+    from tidings.event.relayed import RelayedBatch
     from tidings.exchange import NodeSubscription
     from tidings.overlay.neighbours import KnownNeighbours
     from tidings.protocol.broker import Broker
@@ -33,23 +34,21 @@ class Waste:
         self._broker = broker
         self._known = known
         self._bound = bound
-        self._meters: dict[Hashable, _Meter] = {}
+        self._meters: dict[str, _Meter] = {}  # by the neighbour at the other end
 
-    def look(
-        self, link: Hashable, batch: Batch, matches: MatchedRows, granted: NodeSubscription | None
-    ) -> None:
+    def look(self, batch: RelayedBatch, matches: MatchedRows, granted: NodeSubscription | None) -> None:
         """Count events that have come over a link; what only its neighbour's rights match is unwanted."""
-        neighbour = next((one for one in self._known if one.cursor is link), None)
+        neighbour = self._known.get(batch.via)
         if neighbour is None:
-            self._meters.pop(link, None)
+            self._meters.pop(batch.via, None)
             return
-        meter, covering = self._meters.setdefault(link, _Meter()), neighbour.announcer.covering
+        meter, covering = self._meters.setdefault(batch.via, _Meter()), neighbour.announcer.covering
         meter.relayed += len(batch)
         unwanted = _unmatched(len(batch), [rows for one, rows in matches if one is not granted])
         if unwanted and covering.coarse is not None and len(covering.coarse):
             self._broker.count("relays_wasted", meter.note(batch.take(unwanted), covering.coarse))
         if meter.relayed >= COUNTED:
-            del self._meters[link]
+            del self._meters[batch.via]
             for unit in meter.excess(self._bound):
                 covering.sharpen(unit)
 

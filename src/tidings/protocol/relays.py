@@ -34,9 +34,7 @@ FIRST = "@"
 class RelayMeter(Protocol):
     """Measures what comes over links."""
 
-    def look(
-        self, link: Hashable, batch: Batch, matches: MatchedRows, granted: NodeSubscription | None
-    ) -> None:
+    def look(self, batch: RelayedBatch, matches: MatchedRows, granted: NodeSubscription | None) -> None:
         """New events have come over a link, and these want them; the rights of its node match them, too."""
 
 
@@ -88,7 +86,7 @@ class Relays:
         if not len(batch):
             return None
         if self.meter is not None:
-            self.meter.look(link, batch, matches, session.granted)
+            self.meter.look(batch, matches, session.granted)
         channels = self._publishing.channels_of(batch, checked, matches)
         if channels and self._broker.ordered.concerns(channels):
             self._broker.ordered.relay(link, batch, checked, matches, channels)
