@@ -6,12 +6,11 @@ from typing import Any
 
 import msgspec
 from protocol.rig import Peer, Rig
-from protocol.test_turns import pongs, settle, sliced
+from protocol.test_turns import settle, sliced, ticks_until_pong
 
 from tidings.agents.arguments import GroupInfo
 from tidings.agents.homes import AT_ONCE, CONFIRM_S
 from tidings.event import Batch
-from tidings.protocol.messages import Ping
 from tidings.timers import CALLED_AT_ONCE
 
 MANY = 300
@@ -48,15 +47,6 @@ def crowd(rig: Rig, **more: Any) -> tuple[Peer, list[str]]:
     owner = rig.peer("o")
     open_group(owner)
     return owner, [enter(owner, str(number), **more) for number in range(MANY)]
-
-
-def ticks_until_pong(rig: Rig, peer: Peer) -> int:
-    peer.send(Ping(1))
-    before, ticks = pongs(peer), 0
-    while pongs(peer) == before:
-        rig.tick()
-        ticks += 1
-    return ticks
 
 
 def test_others_do_not_wait_while_a_crowd_is_renewed_shown_released_and_ended() -> None:

@@ -8,7 +8,7 @@ import pytest
 from effort import often
 from hypothesis import given, settings
 from protocol.rig import Peer, Rig
-from protocol.test_turns import pongs, settle, sliced
+from protocol.test_turns import settle, sliced, ticks_until_pong
 
 from patterns.reference import Given
 from patterns.samples import S, events, patterns, row_of
@@ -16,7 +16,6 @@ from patterns.test_service import AB, NO_B, at, found
 from tidings import Pattern
 from tidings.patterns import session_watch, watching
 from tidings.patterns.matcher import Matcher, encode_key
-from tidings.protocol.messages import Ping
 from tidings.turns import SLICE_S, Turns
 
 MANY = 200
@@ -87,12 +86,7 @@ def test_others_do_not_wait_for_the_matches_of_a_pattern() -> None:
     for number in range(0, 2 * MANY, 2):
         ann.publish(at(number + 1, "A", number, k=number), at(number + 2, "B", number + 1, k=number))
     rig.tick()
-    carl.send(Ping(1))
-    waited = 0
-    while not pongs(carl):
-        rig.tick()
-        waited += 1
-    assert waited <= 3
+    assert ticks_until_pong(rig, carl) <= 3
     assert len(bob.events()) < MANY / 2
     settle(rig)
     rig.pass_time(1)

@@ -46,6 +46,16 @@ def pongs(peer: Peer) -> int:
     return len(peer.got(Pong))
 
 
+def ticks_until_pong(rig: Rig, peer: Peer) -> int:
+    """Have a client ask whether the node is there, and count the ticks until it has the answer."""
+    before, ticks = pongs(peer), 0
+    peer.send(Ping(1))
+    while pongs(peer) == before:
+        rig.tick()
+        ticks += 1
+    return ticks
+
+
 def test_a_client_with_one_request_does_not_wait_for_one_with_thousands() -> None:
     rig = sliced()
     greedy, light = rig.peer("g"), rig.peer("l")
