@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
@@ -76,6 +77,16 @@ class Hosts:
         self.run(seconds)
         self._part(one, other)
         self.run(10.0)
+
+    def meet_briefly(self, one: str, other: str, seconds: Sequence[float]) -> None:
+        """Let two hosts be together for one of these times, at whose end one of them crashes now and then."""
+        chance = self.world.random
+        self.begin(one, other)
+        self.run(chance.choice(seconds))
+        if chance.random() < 0.2:
+            self.restart(chance.choice([one, other]))
+        self._part(one, other)
+        self.run(8.0)
 
     def create(self, name: str, queue: str) -> None:
         self.ask(name, "queue.create", name=queue)

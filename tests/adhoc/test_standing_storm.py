@@ -64,12 +64,7 @@ class _Storm:
     def _meet(self):
         """Let two hosts meet, mostly without the holder, and mostly for too short a time to finish."""
         one, other = self.random.sample(NAMES if self.random.random() < 0.3 else NAMES[1:], 2)
-        self.hosts.begin(one, other)
-        self.hosts.run(self.random.choice([0.0, 0.05, 1.0]))
-        if self.random.random() < 0.2:
-            self.hosts.restart(self.random.choice([one, other]))
-        self.hosts._part(one, other)
-        self.hosts.run(8.0)
+        self.hosts.meet_briefly(one, other, [0.0, 0.05, 1.0])
 
     def check(self):
         holding = [name for name in NAMES if self.hosts[name].queues.knows("jobs")]

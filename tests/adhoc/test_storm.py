@@ -48,12 +48,7 @@ class _Storm:
     def _meet(self):
         """Let two hosts meet, mostly for so short a time that they can't finish."""
         one, other = self.random.sample(NAMES, 2)
-        self.hosts.begin(one, other)
-        self.hosts.run(self.random.choice([0.0, 0.02, 0.1, 1.0]))
-        if self.random.random() < 0.2:
-            self.hosts.restart(self.random.choice([one, other]))
-        self.hosts._part(one, other)
-        self.hosts.run(8.0)
+        self.hosts.meet_briefly(one, other, [0.0, 0.02, 0.1, 1.0])
 
     def check(self):
         arrived = [one["n"] for name in NAMES for one in self.hosts.got(name, "jobs")]
