@@ -288,7 +288,7 @@ def test_a_sequencer_that_leaves_is_succeeded_at_once() -> None:
 
 
 def test_a_voter_that_has_asked_to_leave_is_unsure_until_it_knows_that_it_has_left() -> None:
-    """It would wait for ever for what is agreed without it, if it took itself for a voter again."""
+    """It would wait without end for what is agreed without it, if it took itself for a voter again."""
     voters = Voters()
     voters["e"].core.leave(voters.now)
     voters["e"].work()

@@ -156,7 +156,7 @@ class Ordered(Happening, frozen=True, tag="stop"):
 class Ended(Happening, frozen=True, tag="ended"):
     """An agent has ended; what it held goes back, or is written off if it was `lost`.
 
-    What it has spent in its lives and how long they lasted is told with it, so that one event has its bill.
+    It has what the agent has spent in its lives, and how long these lasted, so that one event is its bill.
     """
 
     agent: str

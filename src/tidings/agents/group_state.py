@@ -1,7 +1,7 @@
 """What a group and its members are after all that has happened: a fold over the events of its ledger.
 
 Nothing but an event changes this state, so it is the same wherever it is computed: at the home of the group,
-after a restart, and by whoever reads the log. Sums over all members are kept up as events are applied, since
+after a restart, and by a reader of the log. Sums over all members are kept up as events are applied, since
 groups are large, and their conditions are looked at with each result.
 """
 

@@ -57,7 +57,7 @@ class HeldLife:
         return min(holder.wake_at, notice_at)
 
     def said(self, terms: LeaseTerms) -> None:
-        """It has done something, and was told its terms: that counts as a notice."""
+        """It has done something, and got its terms: that counts as a notice."""
         self.terms = terms
         if self._notices is not None:
             self._notices.said(time.monotonic())

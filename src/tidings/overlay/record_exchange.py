@@ -1,7 +1,7 @@
 """Exchange of records: what a node knows of all nodes is sent to its neighbours, stored, and acted on.
 
 What follows from a change is said by the core (`topology.py`) as effects, which are carried out here in their
-order: a record is stored before other nodes are told of it.
+order: a record is stored before it is sent to other nodes.
 """
 
 from __future__ import annotations

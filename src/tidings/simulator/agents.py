@@ -310,7 +310,7 @@ class Swarm:
             self._at(self._chance.uniform(0.0, GRACE_S), lambda: self._finish(there))
 
     def _finish(self, there: Located) -> None:
-        """An agent ends at its location; the home is told if it can be."""
+        """An agent ends at its location, which reports that to the home if it can."""
         if not there.is_alive:
             return
         ledger = self.ledger

@@ -119,7 +119,7 @@ class Member(SimulatedClient):
             self.connection.acknowledge(self._subscription, positions[-1])
 
     def gap(self, dropped: int, reason: str, missed: MissedNumbers | None = None) -> None:
-        """Nothing may be lost, whatever is told of it."""
+        """Nothing may be lost, reported or not."""
 
     def ended(self, reason: str) -> None:
         """Fail: nobody ends it."""
