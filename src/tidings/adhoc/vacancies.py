@@ -1,8 +1,8 @@
 """Places that this host may hold when their holder is gone: it was named by that, which has signed it.
 
 The first that was named stands in when the lease of the holder has ended, the next one if it has heard of no
-other for a renewal more, and so on. The statement of a holder that came last counts: a holder that names others, or none,
-takes back what it said before.
+other for a renewal more, and so on. The statement of a holder that came last counts: a holder that names
+others, or none, takes back what it said before.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A group whose home is gone for good, taken over by another node from the events of the group.
 
-A client that has kept the events `agent.…` of a group, at any node, may have a node replay them: the state of a
-group is a fold over its events, so what comes out is the group as it was after the last of them. The rule
+A client that has kept the events `agent.…` of a group, at any node, may have a node replay them: the state of
+a group is a fold over its events, so what comes out is the group as it was after the last of them. The rule
 that keeps it from having two homes is simple, and asks for a person: the home must be away, and each other
 node that this one knows must say that it does not have the group. One that can't be asked might have it.
 
