@@ -76,6 +76,7 @@ def test_a_user_who_may_publish_at_one_node_does_not_get_past_the_rules_of_the_n
                 await line.bus("c", "cleo"),
             )
             async with cleo.subscribe("n > 0") as there, bob.subscribe("n > 0") as between:
+                await line.wait_wanted("n > 0", at="b", of="c")
                 await line.wait_wanted("n > 0", at="a", of="b")
                 for n, delivery in ((1, "transient"), (2, "reliable")):
                     await ann.publish("alarm.fire", n=n, delivery=delivery)
