@@ -28,12 +28,12 @@ def used_s(work: Callable[[], Any]) -> float:
 def busiest_s(work: Callable[[], Any], word: bytes) -> float:
     """Seconds of the busiest child with this word in its command, with its own children, during some work.
 
-    If none has, they are those of this process.
+    If none has, they are those of this process. One tick of the kernel's clock is the least.
     """
     own = [pid for pid in family(os.getpid()) if word in _command(pid)] or [os.getpid()]
     before = {pid: spent_s(pid) for pid in own}
     work()
-    return max(spent_s(pid) - spent for pid, spent in before.items())
+    return max(1 / TICKS_S, *(spent_s(pid) - spent for pid, spent in before.items()))
 
 
 def family(pid: int) -> list[int]:
