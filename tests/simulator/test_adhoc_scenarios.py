@@ -53,7 +53,8 @@ def test_the_same_seed_is_the_same_run():
 
 
 def test_persistent_messages_of_high_priority_do_best_where_buffers_are_small():
-    found = adhoc_run(1, scenario="emma", strategy="epidemic", hosts=25, buffer="6", range=60.0)
+    small = {"hosts": 25, "buffer": "6", "range": 60.0, "interval": 125.0}
+    found = adhoc_run(1, scenario="emma", strategy="epidemic", **small)
     assert found["delivery_persistent_9"] > found["delivery_persistent_0"] > found["delivery_plain_0"]
     assert found["delivery_persistent_9"] > found["delivery_plain_9"]
 

@@ -63,7 +63,7 @@ def run_adhoc(
     Over a trace every host sends to all others at the start, and the share of ordered pairs that are reached
     is given for each of the times. Within a step a message crosses all that is connected. In a scenario
     hosts move, and messages take time; delivery, delay and overhead are given. A grid runs a scenario with
-    many values of scenario, strategy, range, buffer, hosts, duration, reliability and copies.
+    many values of scenario, strategy, range, buffer, hosts, duration, reliability, copies and interval.
     """
     if grid:
         from tidings.simulator.adhoc_scenarios import adhoc_run

@@ -8,8 +8,8 @@ direct delivery reaches what is published for Helsinki.
 `vahdat` is the one of Vahdat and Becker: 50 hosts at random way-points in 1500 × 300 m, with up to 20 m/s;
 1,980 messages of 1 KB, from each of 45 hosts to each other, one a second.
 
-`emma` asks EMMA's questions: hosts at random way-points in 1000 × 1000 m, with 1 to 2 m/s; half of the
-messages are persistent, and their priorities are 0 and 9.
+`emma` asks EMMA's questions: hosts at random way-points in 1000 × 1000 m, with 1 to 2 m/s; each host sends a
+message every 200 s, half of the messages are persistent, and their priorities are 0 and 9.
 
 `area` has the same hosts, and messages to all that come to a corner of 300 × 300 m within half an hour.
 """
@@ -51,13 +51,15 @@ class AdhocScenario(Struct, frozen=True):
     buffer: str
     ttl_s: float
     interval_s: tuple[float, float]
-    """Between two messages."""
+    """Between two messages, of all hosts together unless `is_each`."""
     size: tuple[int, int]
     senders: int | None = None
     """Hosts that send and are sent to; None for all."""
     messages_max: int | None = None
     area: str = ""
     """Where messages are for all within, if they are for nobody else."""
+    is_each: bool = False
+    """Whether the interval is that of each host, so that more hosts send more."""
     is_mixed: bool = False
     """Whether half of the messages are persistent, and priorities are 0 and 9."""
 
@@ -104,8 +106,9 @@ SCENARIOS = {
         bytes_per_s=250e3,
         buffer="20",
         ttl_s=HOUR_S,
-        interval_s=(5.0, 5.0),
+        interval_s=(200.0, 200.0),
         size=(1_000, 1_000),
+        is_each=True,
         is_mixed=True,
     ),
     "area": AdhocScenario(
@@ -137,12 +140,14 @@ def adhoc_run(
     duration: float = 0.0,
     reliability: float = 0.0,
     copies: int = 0,
+    interval: float = 0.0,
 ) -> dict[str, float | None]:
     """Run a scenario once, and return its figures; what is 0 or empty is as the scenario has it.
 
-    `duration` is in hours; `copies` is for spray and wait.
+    `duration` is in hours; `copies` is for spray and wait; `interval` is in seconds between two messages.
     """
-    run, chosen, _ = make_run(seed, scenario, strategy, range, buffer, hosts, duration, reliability, copies)
+    options = (range, buffer, hosts, duration, reliability, copies, interval)
+    run, chosen, _ = make_run(seed, scenario, strategy, *options)
     return figures(run, chosen)
 
 
@@ -156,6 +161,7 @@ def make_run(
     duration_h: float = 0.0,
     reliability: float = 0.0,
     copies: int = 0,
+    interval_s: float = 0.0,
 ) -> tuple[TimedRun, AdhocScenario, Track]:
     """Run a scenario, and return the run with its ways."""
     if scenario not in SCENARIOS:
@@ -170,6 +176,7 @@ def make_run(
         range_m=range_m or chosen.range_m,
         buffer=buffer or chosen.buffer,
         duration_s=duration_h * HOUR_S or chosen.duration_s,
+        interval_s=(interval_s, interval_s) if interval_s else chosen.interval_s,
     )
     track = _track(chosen, seed)
     run = TimedRun(seed, _hosts(chosen, strategy_type(strategy), copies), chosen.bytes_per_s)
@@ -208,7 +215,8 @@ def _plan_messages(run: TimedRun, chosen: AdhocScenario, random: Random, reliabi
     senders = min(chosen.senders or chosen.hosts, chosen.hosts)
     pairs = [(one, other) for one in range(senders) for other in range(senders) if one != other]
     random.shuffle(pairs)
-    now, number = random.uniform(*chosen.interval_s), 0
+    interval_s = tuple(one / chosen.hosts if chosen.is_each else one for one in chosen.interval_s)
+    now, number = random.uniform(*interval_s), 0
     while now < chosen.duration_s and number < (inf if chosen.messages_max is None else chosen.messages_max):
         pair = pairs[number % len(pairs)] if chosen.messages_max else random.sample(range(senders), 2)
         options = SendOptions(
@@ -222,7 +230,7 @@ def _plan_messages(run: TimedRun, chosen: AdhocScenario, random: Random, reliabi
             run.cast_at(now, pair[0], chosen.area, **options)
         else:
             run.send_at(now, *pair, **options)
-        now += random.uniform(*chosen.interval_s)
+        now += random.uniform(*interval_s)
         number += 1
 
 
