@@ -20,7 +20,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tidings.errors import Refused, TidingsError
+from tidings.errors import Disconnected, NoAnswer, Refused, TidingsError
+from tidings.overlay.announcing import Announcer
 from tidings.overlay.moving import Sides
 from tidings.overlay.neighbours import Later, Neighbour
 from tidings.overlay.relaying import LinkCursor
@@ -53,36 +54,57 @@ def ask(
     """
     reply: Deferred[InForce] = Deferred()
     silent = InForce(missing=missing)
-    link = neighbour.link
-
-    def fail(_error: TidingsError | None = None) -> None:
-        reply.resolve(silent)
 
     def answered(told: Any) -> None:
         try:
             reply.resolve(msgspec.convert(told, InForce))
         except msgspec.ValidationError:
-            fail()
+            reply.resolve(silent)
+
+    arguments = {"of_offers": of_offers, "settled": settled}
+    announcer = neighbour.offerer if of_offers else neighbour.announcer
+    asked = ask_behind(neighbour, announcer, "link.in_force", arguments, later, sides_of)
+    asked.then(answered, lambda _error: reply.resolve(silent))
+    return reply
+
+
+def ask_behind(
+    neighbour: Neighbour,
+    announcer: Announcer,
+    operation: str,
+    arguments: dict[str, Any],
+    later: Later,
+    sides_of: SidesOf,
+    within_s: float = ANSWER_S,
+) -> Deferred[Any]:
+    """Send a neighbour a request behind all that was announced to it, with the sides of the link.
+
+    It is sent again while the neighbour knows another tree, and fails if no answer comes in time.
+    """
+    reply: Deferred[Any] = Deferred()
+    link = neighbour.link
+
+    def cut(_error: object = None) -> None:
+        reply.fail(Disconnected(f"the link to {neighbour.name or neighbour.node!r} is cut"))
 
     def refused(error: TidingsError) -> None:
         if isinstance(error, Refused) and error.code == "exists" and not reply.is_over:
             later(AGAIN_S, known)
         else:
-            fail()
+            reply.fail(error)
 
     def known(_none: None = None) -> None:
         if link is None or neighbour.link is not link:
-            fail()
-            return
-        arguments = {"of_offers": of_offers, "settled": settled, "sides": sides_of(neighbour.node)}
-        link.send("link.in_force", arguments).then(answered, refused)
+            cut()
+        else:
+            told = {**arguments, "sides": sides_of(neighbour.node)}
+            link.send(operation, told).then(reply.resolve, refused)
 
     if link is None or not link.is_up:
-        fail()
+        cut()
     else:
-        announcer = neighbour.offerer if of_offers else neighbour.announcer
-        announcer.barrier().then(known, fail)
-        later(ANSWER_S, fail)
+        announcer.barrier().then(known, reply.fail)
+        later(within_s, lambda: reply.fail(NoAnswer(f"no answer to {operation} within {within_s:g} s")))
     return reply
 
 
