@@ -75,3 +75,15 @@ def test_who_is_in_a_channel_is_printed(channel: Commands, address: str) -> None
         (found,) = channel.told("watch", "crowd", "--changes", "--count", "1")
     assert found["type"] == "channel.joined"
     assert (found["attributes"]["count"], found["attributes"]["members"]) == (1, 1)
+
+
+def test_a_protocol_is_chosen_by_its_name_or_by_what_is_expected(channel: Commands) -> None:
+    (made,) = channel.told("create", "hashed", "--protocol", "rendezvous")
+    assert made["protocol"] == "rendezvous"
+    assert made["id"].startswith("rendezvous-")
+    assert [one["protocol"] for one in channel.told("list", "hashed")] == ["rendezvous"]
+    (made,) = channel.told("create", "expected", "--size", "3", "--fluctuation", "0.5")
+    assert made["protocol"] == "broadcast"  # at one node
+    code, _, errors = channel("create", "both", "--protocol", "insertion", "--size", "3")
+    assert code == 2
+    assert "give one of both" in errors

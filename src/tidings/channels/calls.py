@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 from msgspec import structs
 
 from tidings.channels.description import ChannelQuery, FoundChannels
+from tidings.channels.protocols import ChannelProtocols, SearchScope
 from tidings.channels.requests import ChannelOperations, FindChannels, TellChannel
 from tidings.overlay.neighbours import Neighbour
 from tidings.overlay.service import Overlay
 from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest
-from tidings.replies import Deferred, gathered, ignore
+from tidings.replies import Deferred, gathered, ignore, resolved
 
 FIND_S = 10.0
 """How long a neighbour may take to answer for all nodes behind it; then they are missing."""
@@ -29,12 +30,14 @@ class ChannelCalls:
         self,
         broker: Broker,
         overlay: Overlay,
+        protocols: ChannelProtocols,
         look: Callable[[ChannelQuery, int], FoundChannels],
         hear: Callable[[str, str, bytes], None],
     ) -> None:
         """`hear` takes a message of another node to this one: the channel, the node, and what it says."""
         self._broker = broker
         self._overlay = overlay
+        self._protocols = protocols
         self._look = look
         self._hear = hear
         self.operations: ChannelOperations = {
@@ -46,7 +49,23 @@ class ChannelCalls:
 
     def find(self, query: ChannelQuery) -> Deferred[FoundChannels]:
         """Search this node and all others that can be reached."""
-        return self._search(query, None, 0).map(self._compared)
+        return self._search(FindChannels(query), None).map(self._compared)
+
+    def find_near(self, channel: str) -> Deferred[FoundChannels]:
+        """Search nodes that take part in a channel: in each scope of its protocol, and then at all nodes."""
+        return self._find_in(ChannelQuery(id=channel), self._protocols.scopes(channel))
+
+    def _find_in(self, query: ChannelQuery, scopes: Iterator[SearchScope]) -> Deferred[FoundChannels]:
+        scope = next(scopes, None)
+        if scope is None:
+            return self.find(query)
+
+        def found(channels: FoundChannels) -> Deferred[FoundChannels]:
+            if any(place.members or place.channel.order != "total" for place in channels.places):
+                return resolved(channels)
+            return self._find_in(query, scopes)  # a total order needs a node that knows the sequencer
+
+        return self._search(FindChannels(query, scope=scope), None).chain(found)
 
     def _compared(self, found: FoundChannels) -> FoundChannels:
         """Name the nodes that were not asked: behind cut links, or as the tree was changing its shape."""
@@ -57,13 +76,13 @@ class ChannelCalls:
     def _find_behind(self, asked: IncomingRequest, request: FindChannels) -> Deferred[Any]:
         """The same for a neighbour: at this node, and at those behind it."""
         node = self._overlay.linking.caller(asked.session).node
-        return self._search(request.query, node, request.hops + 1).map(msgspec.to_builtins)
+        return self._search(structs.replace(request, hops=request.hops + 1), node).map(msgspec.to_builtins)
 
-    def _search(self, query: ChannelQuery, asking: str | None, hops: int) -> Deferred[FoundChannels]:
+    def _search(self, request: FindChannels, asking: str | None) -> Deferred[FoundChannels]:
         own = self._broker.node
-        here = self._look(query, hops)
-        others = [one for one in self._overlay.neighbours.in_tree if one.node != asking]
-        arguments = msgspec.to_builtins(FindChannels(query, hops))
+        here = self._look(request.query, request.hops)
+        others = [one for one in self._behind(request, here) if one.node != asking]
+        arguments = msgspec.to_builtins(request)
         replies = [self._ask_behind(one, arguments) for one in others]
 
         def join(found: list[FoundChannels]) -> FoundChannels:
@@ -74,6 +93,16 @@ class ChannelCalls:
             return FoundChannels(places, nodes, [], logs, feeds)
 
         return gathered(replies).map(join)
+
+    def _behind(self, request: FindChannels, here: FoundChannels) -> list[Neighbour]:
+        """Return the neighbours at which a search goes on; in a scope it ends where it has found any."""
+        scope, others = request.scope, self._overlay.neighbours.in_tree
+        if scope == SearchScope():
+            return others
+        if here.places or (scope.hops_max and request.hops >= scope.hops_max):
+            return []
+        ways = {self._overlay.topology.way(node) for node in scope.towards}
+        return [one for one in others if not scope.towards or one.node in ways]
 
     def _ask_behind(self, neighbour: Neighbour, arguments: dict[str, Any]) -> Deferred[FoundChannels]:
         """Ask a neighbour for what it and the nodes behind it know; without an answer that is nothing."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tidings.channels.calls import ChannelCalls
 from tidings.channels.description import (
@@ -17,10 +18,12 @@ from tidings.channels.description import (
     ChannelPlace,
     ChannelQuery,
     FoundChannels,
+    id_of,
 )
 from tidings.channels.logged import LoggedChannels
 from tidings.channels.measured import info_of, status_of
 from tidings.channels.ordering import Ordering
+from tidings.channels.protocols import ChannelProtocols
 from tidings.channels.requests import ArchiveChannel, ChannelOperations, CreateChannel, NamedChannel
 from tidings.channels.trees import ChannelTrees
 from tidings.errors import ChannelAmbiguous, ChannelExists, ChannelNotFound, NotAllowed, Refused
@@ -45,6 +48,7 @@ class ChannelRequests:
         trees: ChannelTrees,
         ordering: Ordering,
         logged: LoggedChannels,
+        protocols: ChannelProtocols,
         entropy: Callable[[int], bytes],
         end: Callable[[str], None],
     ) -> None:
@@ -54,6 +58,7 @@ class ChannelRequests:
         self._trees = trees
         self._ordering = ordering
         self._logged = logged
+        self._protocols = protocols
         self._entropy = entropy
         self._end = end
         self.operations: ChannelOperations = {
@@ -75,6 +80,8 @@ class ChannelRequests:
             raise Refused("limit", f"a channel has at most {TYPES_MAX} types")
         if len(self._trees) >= CHANNELS_MAX:
             raise Refused("limit", f"a node takes part in at most {CHANNELS_MAX} channels")
+        if request.expect is not None:
+            request = replace(request, protocol=self._protocols.choose(request.expect), expect=None)
         if request.private:
             return resolved(self._begin(request))
 
@@ -88,7 +95,9 @@ class ChannelRequests:
     def _begin(self, request: CreateChannel) -> Any:
         reference = self._token() if request.private else ""
         about = request.delivery, request.types, reference, request.order
-        channel = ChannelDescription(self._token(), request.name, self._broker.name, *about)
+        channel = ChannelDescription(
+            id_of(request.protocol, self._token()), request.name, self._broker.name, *about
+        )
         self._trees.create(channel)
         self._ordering.create(channel.id, channel.order)
         return msgspec.to_builtins(channel)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -23,6 +23,34 @@ ChannelOrder = Literal["fifo", "causal", "total"]
 `fifo`: those of each sender in the order in which it sent them. `causal`: also none before another that its
 sender may have known. `total`: all members get all events in one order.
 """
+
+ChannelProtocol = Literal["broadcast", "insertion", "rendezvous"]
+"""How a node that joins finds those that take part.
+
+`broadcast`: it asks all nodes. `insertion`: those around it, then more. `rendezvous`: nodes to which the id
+of the channel is hashed, and which take part without members, too.
+"""
+PROTOCOLS: tuple[ChannelProtocol, ...] = get_args(ChannelProtocol)
+SEPARATOR = "-"
+"""Between the protocol and the random part of an id."""
+
+
+class ExpectedGroup(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is expected of a channel: how many nodes have members, and joins and leaves for each event."""
+
+    size: int = 2
+    fluctuation: float = 0.1
+
+
+def protocol_of(channel: str) -> ChannelProtocol:
+    """Return the protocol of a channel by its id."""
+    name, found, _ = channel.partition(SEPARATOR)
+    return next((one for one in PROTOCOLS if found and one == name), "broadcast")
+
+
+def id_of(protocol: ChannelProtocol, token: str) -> str:
+    """Return the id of a new channel, with a random token."""
+    return token if protocol == "broadcast" else f"{protocol}{SEPARATOR}{token}"
 
 
 class ChannelDescription(Struct, frozen=True):
@@ -113,6 +141,7 @@ class ChannelInfo(Struct, frozen=True):
     types: tuple[str, ...]
     members: dict[str, int]
     order: ChannelOrder = "fifo"
+    protocol: ChannelProtocol = "broadcast"
 
 
 class ChannelStatus(ChannelInfo, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from contextlib import suppress
 from tidings.channels.calls import ChannelCalls
 from tidings.channels.description import ChannelDescription
 from tidings.channels.ordering import Ordering
+from tidings.channels.protocols import ChannelProtocols
 from tidings.errors import Disconnected, Refused
 from tidings.overlay.service import Overlay
 from tidings.protocol.broker import Broker
@@ -17,7 +18,14 @@ from tidings.replies import Deferred, failed
 class OverlayLinks:
     """The links of a node, as its channels use them."""
 
-    def __init__(self, broker: Broker, overlay: Overlay, calls: ChannelCalls, ordering: Ordering) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        overlay: Overlay,
+        calls: ChannelCalls,
+        ordering: Ordering,
+        protocols: ChannelProtocols,
+    ) -> None:
         self._overlay = overlay
         self._broker = broker
         self.find = calls.find
@@ -25,7 +33,12 @@ class OverlayLinks:
         self.later = overlay.later
         self.learn = ordering.learn
         self.marks = ordering.marks
-        self.is_bound = ordering.is_bound
+        self.homes = protocols.homes
+        self._ordering = ordering
+
+    def is_bound(self, channel: str) -> bool:
+        """Whether this node must take part for the order of a channel, or its protocol, without members."""
+        return self._broker.node in self.homes(channel) or self._ordering.is_bound(channel)
 
     def way(self, node: str) -> str | None:
         """Return the neighbour through which a node is reached."""

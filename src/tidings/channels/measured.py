@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import structs
 
-from tidings.channels.description import ChannelCounts, ChannelInfo, ChannelPlace, ChannelStatus
+from tidings.channels.description import ChannelCounts, ChannelInfo, ChannelPlace, ChannelStatus, protocol_of
 from tidings.overlay.tree import Edge, weight_of
 
 WINDOW_S = 60.0
@@ -51,7 +51,8 @@ def info_of(places: Sequence[ChannelPlace], name_of: Callable[[str], str]) -> Ch
     """Return what anyone may know of a channel, which these nodes have."""
     about = structs.asdict(places[0].channel)
     del about["reference"]
-    return ChannelInfo(**about, members={name_of(place.node): place.members for place in places})
+    members = {name_of(place.node): place.members for place in places}
+    return ChannelInfo(**about, members=members, protocol=protocol_of(about["id"]))
 
 
 def status_of(

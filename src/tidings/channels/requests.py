@@ -11,8 +11,11 @@ from tidings.channels.description import (
     ChannelDelivery,
     ChannelDescription,
     ChannelOrder,
+    ChannelProtocol,
     ChannelQuery,
+    ExpectedGroup,
 )
+from tidings.channels.protocols import SearchScope
 from tidings.protocol.service import IncomingRequest
 
 ChannelOperations = Mapping[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]]
@@ -20,13 +23,15 @@ ChannelOperations = Mapping[str, tuple[Any, Callable[[IncomingRequest, Any], Any
 
 
 class CreateChannel(Struct, frozen=True):
-    """The arguments of `channel.create`."""
+    """The arguments of `channel.create`; what is expected of the channel chooses its protocol."""
 
     name: str
     delivery: ChannelDelivery = "transient"
     types: tuple[str, ...] = ()
     private: bool = False
     order: ChannelOrder = "fifo"
+    protocol: ChannelProtocol = "broadcast"
+    expect: ExpectedGroup | None = None
 
 
 class NamedChannel(Struct, frozen=True):
@@ -78,3 +83,4 @@ class FindChannels(Struct, frozen=True):
 
     query: ChannelQuery
     hops: int = 0
+    scope: SearchScope = SearchScope()

@@ -24,6 +24,7 @@ from tidings.channels.links import OverlayLinks
 from tidings.channels.logged import LoggedChannels
 from tidings.channels.ordering import Ordering
 from tidings.channels.orders import NodeOrders
+from tidings.channels.protocols import ChannelProtocols
 from tidings.channels.reaching import beyond
 from tidings.channels.requests import JoinChannel, NamedChannel
 from tidings.channels.rereading import ChannelReading
@@ -62,15 +63,17 @@ class ChannelService(Service):
         self._overlay = overlay
         self._entropy = entropy
         self._reached: set[str] = set()  # nodes of the network's tree
-        self.calls = ChannelCalls(broker, overlay, self._look, self._hear)
+        topology = overlay.topology
+        protocols = ChannelProtocols(lambda: topology.tree, lambda: set(topology.subnets.leaves))
+        self.calls = ChannelCalls(broker, overlay, protocols, self._look, self._hear)
         orders = NodeOrders(broker, overlay, self._chance, self.calls.tell)
         self.ordering = Ordering(broker, orders)
-        links = OverlayLinks(broker, overlay, self.calls, self.ordering)
+        links = OverlayLinks(broker, overlay, self.calls, self.ordering, protocols)
         self.trees = orders.trees = ChannelTrees(broker.node, links, self._keep)
         self.logged = LoggedChannels(broker)
         self._history = history
         self._events = ChannelEvents(broker, self.trees, self.logged)
-        about = self.calls, self.trees, self.ordering, self.logged, entropy
+        about = self.calls, self.trees, self.ordering, self.logged, protocols, entropy
         requests = ChannelRequests(broker, overlay, *about, lambda channel: self._end(channel, None))
         kept = KeptHistory(broker.node, history, overlay.numbers.stored)
         stored = self.trees, self.logged, kept, requests.name_of
@@ -200,7 +203,7 @@ class ChannelService(Service):
                 reply.fail(error)
 
         def search() -> None:
-            self.calls.find(ChannelQuery(id=channel)).then(found, reply.fail)
+            self.calls.find_near(channel).then(found, reply.fail)
 
         if self.trees.get(channel) is None or not self.ordering.is_in_order(channel):
             search()

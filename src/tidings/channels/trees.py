@@ -89,7 +89,10 @@ class ChannelLinks(Protocol):
         """Begin behind what a neighbour has had of a channel, as it answers a join."""
 
     def is_bound(self, channel: str) -> bool:
-        """Whether this node must take part for the order of a channel, though it has no members."""
+        """Whether this node must take part for the order of a channel, or its protocol, without members."""
+
+    def homes(self, channel: str) -> tuple[str, ...]:
+        """Return the nodes that take part by the protocol of a channel, whether they have members or not."""
 
     def find(self, query: ChannelQuery) -> Deferred[FoundChannels]:
         """Search all nodes that can be reached."""
@@ -118,6 +121,7 @@ class Participation:
         self.is_begun = False  # it was created here, or has been joined
         self.is_torn = False  # to be joined again, as the network's tree has changed
         self.mending = 0  # the number of the last attempt to join it again
+        self.homes: tuple[str, ...] = ()  # the nodes of its protocol that were joined
         self.attempts = 0  # to join it again; as long as these are few, events wait that go other ways now
 
     def is_shared_with(self, node: str) -> bool:
@@ -174,9 +178,17 @@ class ChannelTrees:
 
     def create(self, channel: ChannelDescription) -> None:
         """Begin a channel, which no other node knows."""
-        part = self._parts[channel.id] = Participation(channel)
+        part = self._begin(channel)
         part.is_begun = True
         self._store(part)
+        if set(part.homes) - {self._node}:
+            part.is_torn = True
+            self._mend(part)
+
+    def _begin(self, channel: ChannelDescription) -> Participation:
+        part = self._parts[channel.id] = Participation(channel)
+        part.homes = self._links.homes(channel.id)
+        return part
 
     def enter(self, channel: ChannelDescription, places: list[ChannelPlace]) -> Deferred[None]:
         """Have events of a channel come here, for a member that will be; `places` take part in it."""
@@ -184,7 +196,7 @@ class ChannelTrees:
         if part is not None and part.leaving:
             return failed(Refused("busy", "the channel is being left; join it again"))
         if part is None:
-            part = self._parts[channel.id] = Participation(channel)
+            part = self._begin(channel)
             nearest = min(places, key=lambda place: (place.distance, place.node))
             part.joining = self._join(part, [nearest.node], is_through=False)
         part.arriving += 1
@@ -236,7 +248,7 @@ class ChannelTrees:
             return failed(Refused("busy", "the channel is being left; join it again"))
         is_new = part is None
         if part is None:
-            part = self._parts[channel.id] = Participation(channel)
+            part = self._begin(channel)
         beyond = part.joining
         further = [one for one in towards if one != self._node] if is_new or is_through else []
         if further:
@@ -412,7 +424,7 @@ class ChannelTrees:
             part.loans.update(back)
             for node in part.neighbours:
                 self._links.want(node, part.channel)
-            if lost or back or has_grown:
+            if lost or back or has_grown or part.homes != self._links.homes(part.channel.id):
                 part.is_torn = True
                 part.attempts = 1 if lost or back or part.former else part.attempts
             if part.is_torn:
@@ -437,6 +449,8 @@ class ChannelTrees:
             others.update(found.missing)
         else:
             others = {one for one in others if one == min(others) < self._node}
+        part.homes = self._links.homes(part.channel.id)
+        others.update(set(part.homes) - {self._node})
         joined = self._join(part, sorted(others), is_through=True)
         joined.then(partial(self._is_whole, part, number, found), partial(self._mend_later, part, number))
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidings.channels.description import ChannelDelivery, ChannelInfo, ChannelOrder, ChannelStatus
+from tidings.channels.description import (
+    ChannelDelivery,
+    ChannelInfo,
+    ChannelOrder,
+    ChannelProtocol,
+    ChannelStatus,
+)
 from tidings.cli.connection import bus_of, connects
 from tidings.cli.events import send_all, source_of
 from tidings.cli.filter import parse
@@ -48,6 +54,16 @@ Order = Annotated[
 ]
 Types = Annotated[list[str] | None, option("--type", "TYPE", "A type of its events; may be repeated.")]
 Private = Annotated[bool, option("--private", "Hide it: only its reference finds it.")]
+Protocol = Annotated[
+    ChannelProtocol | None,
+    option(
+        "NAME",
+        "Whom joining nodes ask: broadcast, all; insertion, those around them, then more; rendezvous, those "
+        "to which the channel is hashed.",
+    ),
+]
+Size = Annotated[int | None, option("N", "Choose the protocol for so many nodes with members.", min=1)]
+Fluctuation = Annotated[float | None, option("N", "For so many joins and leaves for each event.", min=0.0)]
 Reference = Annotated[str | None, option("TEXT", "The reference of a private channel.")]
 Where = Annotated[str, option("--where", "FILTER", "Of its events, those that match.")]
 Count = Annotated[int | None, option("End after so many events.", min=1)]
@@ -72,13 +88,29 @@ async def create(
     types: Types = None,
     private: Private = False,
     order: Order = "fifo",
+    protocol: Protocol = None,
+    size: Size = None,
+    fluctuation: Fluctuation = None,
     json: Json = False,
 ) -> None:
-    """Create a channel, which exists until it is deleted."""
+    """Create a channel, which exists until it is deleted.
+
+    Without --protocol, --size or --fluctuation nodes that join ask all others.
+    """
+    given = {"size": size, "fluctuation": fluctuation}
+    expect = {what: value for what, value in given.items() if value is not None}
     async with bus_of() as bus:
-        named = tuple(types or ())
-        channel = await bus.create_channel(name, order=order, delivery=delivery, types=named, private=private)
+        channel = await bus.create_channel(
+            name,
+            order=order,
+            delivery=delivery,
+            types=tuple(types or ()),
+            private=private,
+            protocol=protocol,
+            expect=expect or None,
+        )
     made = {"id": channel.id, "name": channel.name, "reference": channel.reference}
+    made["protocol"] = channel.protocol
     how = f"; its reference is {channel.reference}" if private else ""
     print_result(made, f"created channel {shown(name)}{how}", json)
 
@@ -118,7 +150,7 @@ def _status(found: ChannelStatus) -> Table:
     table = new_table("channel", shown(found.name), wide=(shown(found.name),))
     changes = "no events yet" if found.fluctuation is None else f"{found.fluctuation:.3g} an event"
     rows = {
-        "created at": f"{shown(found.node)}, {found.delivery}, {found.order}",
+        "created at": f"{shown(found.node)}, {found.delivery}, {found.order}, {found.protocol}",
         "types": ", ".join(found.types) or "all",
         "members": f"{sum(found.members.values())}: {_counted(found.members)}",
         "extent": f"{len(found.links)} links, {found.extent:.1%} of the network's tree by weight",

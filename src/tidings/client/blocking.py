@@ -21,7 +21,13 @@ from pathlib import Path
 from typing import Any, Generic, Literal, Self, Unpack, overload
 
 from tidings.agents.arguments import GroupInfo
-from tidings.channels.description import ChannelDelivery, ChannelInfo, ChannelOrder, ChannelStatus
+from tidings.channels.description import (
+    ChannelDelivery,
+    ChannelInfo,
+    ChannelOrder,
+    ChannelProtocol,
+    ChannelStatus,
+)
 from tidings.client import opening
 from tidings.client.adhoc import PlaceKind
 from tidings.client.advertisements import Interest as AsyncInterest
@@ -623,6 +629,8 @@ class Bus(Root[AsyncBus]):
         delivery: ChannelDelivery = "transient",
         types: tuple[str, ...] = (),
         private: bool = False,
+        protocol: ChannelProtocol | None = None,
+        expect: Mapping[str, float] | None = None,
         timeout_s: float | None = None,
     ) -> Channel:
         """Create a channel; raises ChannelExists if there is one of that name at any node in reach.
@@ -632,12 +640,23 @@ class Bus(Root[AsyncBus]):
         `delivery`: whether its events are stored until all members have them. `types`: the types of events
         that it takes. A `private` one is in no list, and found by its `reference` alone. It exists until it
         is deleted, also without members.
+
+        `protocol`: how joining nodes find it, "broadcast", "insertion" or "rendezvous". `expect` has the node
+        choose the one of the fewest messages: by the `size`, how many nodes have members, and the
+        `fluctuation`, joins and leaves for each event.
         """
         return Channel(
             self._runner,
             self._runner.run(
                 self._inner.create_channel(
-                    name, order=order, delivery=delivery, types=types, private=private, timeout_s=timeout_s
+                    name,
+                    order=order,
+                    delivery=delivery,
+                    types=types,
+                    private=private,
+                    protocol=protocol,
+                    expect=expect,
+                    timeout_s=timeout_s,
                 )
             ),
         )
@@ -1804,6 +1823,11 @@ class Channel(BlockingContext[AsyncChannel]):
     def order(self) -> ChannelOrder:
         """In which order members get its events."""
         return self._inner.order
+
+    @property
+    def protocol(self) -> ChannelProtocol:
+        """How nodes that join find those that take part."""
+        return self._inner.protocol
 
     @property
     def types(self) -> tuple[str, ...]:

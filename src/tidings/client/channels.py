@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any, Self, get_args
 
-from msgspec import structs
+from msgspec import ValidationError, convert, structs
 
 from tidings.channels.changes import ChannelChanges
 from tidings.channels.description import (
@@ -23,7 +23,10 @@ from tidings.channels.description import (
     ChannelDescription,
     ChannelInfo,
     ChannelOrder,
+    ChannelProtocol,
     ChannelStatus,
+    ExpectedGroup,
+    protocol_of,
 )
 from tidings.channels.merging import TakenEvents
 from tidings.client.channel_proxies import ChannelProxies
@@ -102,6 +105,11 @@ class Channel(ChannelProxies):
     def order(self) -> ChannelOrder:
         """In which order members get its events."""
         return self._description.order
+
+    @property
+    def protocol(self) -> ChannelProtocol:
+        """How nodes that join find those that take part."""
+        return protocol_of(self.id)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -254,6 +262,8 @@ class BusChannels(ABC):
         delivery: ChannelDelivery = "transient",
         types: tuple[str, ...] = (),
         private: bool = False,
+        protocol: ChannelProtocol | None = None,
+        expect: Mapping[str, float] | None = None,
         timeout_s: float | None = None,
     ) -> Channel:
         """Create a channel; raises ChannelExists if there is one of that name at any node in reach.
@@ -263,11 +273,22 @@ class BusChannels(ABC):
         `delivery`: whether its events are stored until all members have them. `types`: the types of events
         that it takes. A `private` one is in no list, and found by its `reference` alone. It exists until it
         is deleted, also without members.
+
+        `protocol`: how joining nodes find it, "broadcast", "insertion" or "rendezvous". `expect` has the node
+        choose the one of the fewest messages: by the `size`, how many nodes have members, and the
+        `fluctuation`, joins and leaves for each event.
         """
         _check(order, ChannelOrder, "order")
         _check(delivery, ChannelDelivery, "delivery")
         asked = {"name": name, "delivery": delivery, "types": list(types), "private": private}
         asked["order"] = order
+        if expect is not None:
+            if protocol is not None:
+                raise UserError("what is expected of a channel chooses its protocol: give one of both")
+            asked["expect"] = _expected(expect)
+        elif protocol is not None:
+            _check(protocol, ChannelProtocol, "protocol")
+            asked["protocol"] = protocol
         reply = await self._link.call("channel.create", asked, check_time(timeout_s))
         return Channel(self._link, read_as(reply, ChannelDescription, "$.channel"), "", None, timeout_s)
 
@@ -317,6 +338,14 @@ def _key(event: Event, update: str, is_expedited: bool) -> str:
             f"the key of an update is the subject of its event: {event.subject!r}, not {update!r}"
         )
     return update
+
+
+def _expected(expect: Mapping[str, float]) -> dict[str, float]:
+    """Return what is expected of a channel as it travels; UserError if it can't be that."""
+    try:
+        return structs.asdict(convert(dict(expect), ExpectedGroup))
+    except ValidationError as error:
+        raise UserError(f"expect: {error}; it has size, a number of nodes, and fluctuation") from None
 
 
 def _check(value: str, allowed: Any, what: str) -> None:
