@@ -216,10 +216,3 @@ def decode_frame(data: bytes) -> AdhocFrame:
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise CodecError("frame", f"is none of a meeting: {error}") from None
     return frame
-
-
-def frame_size(frame: AdhocFrame) -> int:
-    """About how many bytes a frame has, where bodies are left out and only their size is known."""
-    if isinstance(frame, CopyFrame):
-        return frame.message.size + 100
-    return len(_encoder.encode(frame))

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from tidings.overlay.topology import Topology
 from tidings.peers.registry import PeerRegistry
-
-
-class Paths(Protocol):
-    """What the routing layer knows of other hosts."""
-
-    def has_path(self, host: str) -> bool:
-        """Whether what is put into a queue of that host goes there at once."""
-
-    def is_linked(self, host: str) -> bool:
-        """Whether publications go to that host by themselves: it is in the network of this node."""
 
 
 class NodePaths:

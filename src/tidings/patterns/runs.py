@@ -12,7 +12,6 @@ This is a hot path: plain lists and calls.
 from __future__ import annotations
 
 from bisect import insort_right
-from collections.abc import Iterable
 from math import inf
 from operator import attrgetter
 from typing import NamedTuple
@@ -344,18 +343,5 @@ class KeyRuns:
         return made
 
 
-def matches_in(pattern: CompiledPattern, rows: Iterable[Row], until_us: int | None = None) -> list[Found]:
-    """Return what a pattern finds in all events of one key, in any order, up to a time; None: up to the end.
-
-    Without a time, whatever would have to be absent after the last event is taken to be absent.
-    """
-    runs, found = KeyRuns(pattern), list[Found]()
-    for row in sorted(rows, key=_ORDER):
-        runs.use(row, found)
-    runs.expire(_END_US if until_us is None else until_us, found)
-    return found
-
-
-_END_US = 1 << 62
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(StoredRuns)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -34,7 +34,6 @@ from tidings.errors import AgentError
 AgentFault = Literal[
     "", "never-over", "late-entry", "impatient", "printing-money", "forgotten-event", "forgotten-order"
 ]
-FAULTS: tuple[AgentFault, ...] = get_args(AgentFault)
 """Mistakes that can be built in, and are found.
 
 never-over: a location goes on when the lease is used up. late-entry: members are entered when the group has

@@ -36,7 +36,6 @@ class CityWish(Struct, eq=False):
     sensing_id: str | None = None
     asked_at: float = inf
     open_at: float = inf
-    closed_at: float = inf
     due: dict[int, float] = {}
     """Readings that must arrive, with the time when they were made."""
     got: set[int] = set()
@@ -154,7 +153,6 @@ class CityAccount:
 
     def closed(self, wish: CityWish, now: float) -> None:
         """Note that a wish has ended; a reading made only just before need not arrive."""
-        wish.closed_at = now
         del self._active[wish]
         for number, at in list(wish.due.items()):
             made = self.made[number]

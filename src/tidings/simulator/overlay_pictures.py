@@ -20,8 +20,6 @@ from tidings.simulator.record_costs import Graph
 from tidings.simulator.repair_costs import SMALLEST, Repair, repair
 
 SIDE, MARGIN, LINE = 360.0, 24.0, 17.0
-DRAWN_MAX = 1_000
-"""Nodes in a picture."""
 NAMED_MAX = 40
 """Nodes up to which their names are written."""
 

@@ -32,7 +32,6 @@ VALUE_LENGTH_MAX = 65_536
 """Characters or bytes of a value that a state keeps."""
 NO_PLACE, NO_KEY, KEY_LENGTH = "no place", "no key", "key too long"
 VALUE_LENGTH, TOO_LATE, TOO_MANY = "value too long", "late", "too many keys"
-REASONS = (NO_PLACE, NO_KEY, KEY_LENGTH, VALUE_LENGTH, TOO_LATE, TOO_MANY)
 """Reasons why a row goes to the history `late`."""
 _WHOLE = "decimal(38,0)"
 _MERGES = {"sum": F.sum, "min": F.min, "max": F.max}
