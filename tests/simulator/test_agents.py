@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from effort import SEED, often
 
 from tidings.simulator.agent_costs import detection_costs
-from tidings.simulator.agents import FAULTS, AgentFault, SwarmFailure, swarm
+from tidings.simulator.agents import AgentFault, SwarmFailure, swarm
 
 
 def test_no_useful_agent_ends_no_orphan_outlives_its_bound_and_the_money_adds_up() -> None:
@@ -27,7 +29,7 @@ def test_a_thousand_agents_over_a_hundred_locations_end_within_a_delay_and_grace
     assert report.orphan_s_max <= report.bound_s == 35
 
 
-@pytest.mark.parametrize("fault", [one for one in FAULTS if one])
+@pytest.mark.parametrize("fault", [one for one in get_args(AgentFault) if one])
 def test_a_mistake_that_is_built_in_is_found(fault: AgentFault) -> None:
     def look() -> None:
         for seed in range(60):
