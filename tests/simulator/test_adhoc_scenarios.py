@@ -66,6 +66,14 @@ def test_delay_falls_with_range():
     assert adhoc_run(1, **short)["delay_s"] > adhoc_run(1, **far)["delay_s"]
 
 
+def test_with_small_buffers_delivery_rises_and_then_falls_with_density():
+    small = {"scenario": "emma", "buffer": "6", "range": 30.0, "interval": 600.0, "duration": 0.5}
+    few, some, many = (
+        sum(adhoc_run(seed, hosts=hosts, **small)["delivery"] for seed in range(8)) for hosts in (6, 16, 60)
+    )
+    assert few < some > many
+
+
 def test_a_map_moves_and_follows_a_message():
     run, scenario, track = make_run(1, "emma", "epidemic", hosts=12, duration_h=0.2)
     root = ET.fromstring(draw_map(run, scenario.terrain, track, scenario.range_m))
