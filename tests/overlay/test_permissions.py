@@ -109,6 +109,30 @@ def test_a_peer_gets_only_what_it_may_subscribe_to(tmp_path: Path) -> None:
     run(work())
 
 
+def test_a_peer_gets_only_last_values_that_it_may_subscribe_to(tmp_path: Path) -> None:
+    async def work() -> None:
+        rules = {"b": allow("a", ["subscribe"], AIR) + allow("bob") + allow("c")}
+        users = {"a": ["ann"], "b": ["bob"], "c": ["cleo"]}
+        async with Line("a", "b", "c", home=tmp_path, users=users, rules=rules) as line:
+            ann = await line.bus("a", "ann")
+            for bus in (await line.bus("b", "bob"), await line.bus("c", "cleo")):
+                for type in ("alarm", "air", "noise"):
+                    await bus.publish(type, n=1, subject="s", delivery="reliable")
+            async with ann.subscribe("n > 0", last=True) as events:
+                assert events.missing == []
+                found = [await anext(events) for _ in range(2)]
+                assert sorted((one.type, one.source) for one in found) == [
+                    ("air", "bob@b"),
+                    ("air", "cleo@c"),
+                ]
+                assert events.pending == 0
+            async with ann.subscribe("type = 'alarm'", last=True) as events:
+                assert events.missing == ["b", "c"], "it was asked for nothing else"
+                assert events.pending == 0
+
+    run(work())
+
+
 def test_a_peer_may_bring_only_what_it_may_publish(tmp_path: Path) -> None:
     async def work() -> None:
         rules = {"b": allow("a", ["publish"], AIR) + allow("a", ["subscribe"]) + allow("bob")}
@@ -123,6 +147,10 @@ def test_a_peer_may_bring_only_what_it_may_publish(tmp_path: Path) -> None:
                 got = [await anext(events) for _ in range(3)]
                 assert [(event.type, event["n"]) for event in got] == [("air", 1), ("air", 2), ("air", 3)]
             assert line.count("b", "relays_refused", "not-allowed") == 4
+            async with bob.subscribe("n > 0", last=True) as events:
+                assert (await anext(events))["n"] == 3, "of its last values, too"
+                assert events.pending == 0
+            assert line.count("b", "relays_refused", "not-allowed") == 6
 
     run(work())
 

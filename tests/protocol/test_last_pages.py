@@ -135,7 +135,7 @@ def test_an_event_that_is_published_while_values_are_looked_for_is_not_among_the
     looking = last_values(rig.broker, Filter())
     next(looking)  # at the recent event
     ann.publish(about("s2", 7), about("new", 8))
-    assert [one.counter for batch in finish(looking) for one in batch] == [1, 3, 4, 5, 6]
+    assert [one.counter for _, batch in finish(looking) for one in batch] == [1, 3, 4, 5, 6]
 
 
 def test_the_answer_to_a_request_is_not_kept() -> None:
@@ -191,7 +191,7 @@ def test_the_values_are_those_that_are_found_by_looking_at_every_event(seed: int
 
 
 def found_in(rig: Rig, where: Filter) -> list[int]:
-    return [one.counter for batch in finish(last_values(rig.broker, where)) for one in batch]
+    return [one.counter for _, batch in finish(last_values(rig.broker, where)) for one in batch]
 
 
 # Which are dropped

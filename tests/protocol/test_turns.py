@@ -218,7 +218,7 @@ def test_a_search_for_last_values_keeps_nothing_that_the_node_has_given_up(
     monkeypatch.setattr(publishing, "RECENT_SIZE_MAX", 0)
     ann.publish(about("new", 11))
     assert len(rig.broker.publishing.recent) == 0
-    assert [one.subject for batch in finish(looking) for one in batch] == ["s8", "s9", "s10"]
+    assert [one.subject for _, batch in finish(looking) for one in batch] == ["s8", "s9", "s10"]
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -134,7 +134,14 @@ async def subscribe(
         )
         async with subscription as events:
             typer.echo(f"subscribed at {address}; Ctrl-C ends", err=True)
+            _warn_missing(events.missing)
             await print_events(events, count, json)
+
+
+def _warn_missing(nodes: Sequence[str]) -> None:
+    """Name the nodes that could not be asked."""
+    if nodes:
+        typer.echo(f"could not be asked: {', '.join(map(shown, nodes))}", err=True)
 
 
 def _wanted(text: str, pattern: str | None, json: bool, taxonomy: Taxonomy | None = None) -> Filter | Pattern:

@@ -823,6 +823,11 @@ class Subscription(BlockingContext[AsyncSubscription]):
         return self._inner.late
 
     @property
+    def missing(self) -> list[str]:
+        """With `last`: the nodes that could not be asked for their last values."""
+        return self._inner.missing
+
+    @property
     def is_stored(self) -> bool:
         """Whether its events have positions: it is durable, or reads stored events."""
         return self._inner.is_stored

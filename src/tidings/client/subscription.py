@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, Self, TypedDict
 
 import msgspec
 
+from tidings.client.sessions import read_as
 from tidings.errors import Disconnected, FilterError, MissingExtra, NoAnswer, Refused, UserError
 from tidings.event import Batch, Event
 from tidings.filters import Converter, Filter
@@ -106,6 +107,8 @@ class Subscription:
         """Whether the last event may have been delivered before."""
         self.late: bool = False
         """Whether the last event comes after it was reported as missed, so out of the order of its node."""
+        self.missing: list[str] = []
+        """With `last`: the nodes that could not be asked for their last values."""
         self._at = 0  # how many of these were handed out
         self._turn_ends = 0
         self._open: deque[tuple[Event, int, int]] = deque()  # handed out and to be acknowledged by hand
@@ -124,7 +127,8 @@ class Subscription:
         inner = self._inner = self._link.core.subscribe(self._wanted, self, self._prefetch)
         try:
             begun = self._link.outcome(inner.begun)
-            await self._link.within(begun, self._timeout_s, "subscribe", "answered")
+            told = await self._link.within(begun, self._timeout_s, "subscribe", "answered")
+            self.missing = read_as(told.get("missing", []), list[str], "$.missing")
         except BaseException:
             self._leave()
             raise

@@ -85,6 +85,11 @@ class Numbers:
         place = bisect_right(self._starts, position) - 1
         return FirstNode(self._broker.node, self._epochs[max(place, 0)])
 
+    @property
+    def last_volatile(self) -> int:
+        """The last volatile number of this epoch."""
+        return self._volatile
+
     def volatile(self, batch: Batch) -> tuple[FirstNode, int]:
         """Return this node, and the volatile number of the first row of a batch that is being published."""
         if batch is not self._last:

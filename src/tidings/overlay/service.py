@@ -29,6 +29,7 @@ from tidings.overlay.liveness import HeardRequest, Liveness
 from tidings.overlay.moving import Sides
 from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.numbers import Numbers
+from tidings.overlay.reading import NodeReading
 from tidings.overlay.rebuilding import Rebuilding
 from tidings.overlay.receiving import TableChange
 from tidings.overlay.record_exchange import RecordExchange, TopologyNews, stored_nodes
@@ -128,6 +129,9 @@ class Overlay(Service):
         self.keeping = Keeping(broker, *known_here, settings, self._log, self._holding.dropped)
         self._bereavement = Bereavement(broker, self.neighbours, self.topology, self.later, settings.tolerate)
         self.routing.took = self._bereavement.took
+        about_links = self.linking, self.routing, self.numbers
+        self.reading = NodeReading(broker, self.topology, self.neighbours, *about_links, self.later)
+        broker.elsewhere = self.reading
         self.records.on_tree = self._follow_tree
         broker.open_link = self._open_link
         broker.refuges = self._draining.places
@@ -153,6 +157,7 @@ class Overlay(Service):
             "node.drain": (NoArguments, self._drain),
             "topology.remove": (RemoveRequest, self._remove),
             "topology.trace": (TraceRequest, self._trace),
+            **self.reading.operations,
         }
 
     def __iter__(self) -> Iterator[Neighbour]:
@@ -222,6 +227,7 @@ class Overlay(Service):
 
     def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
         """A session has ended; it may be that of a neighbour."""
+        self.reading.parted(session)
         self.linking.parted(session)
 
     def _open_link(self, session: Session, wanted: SubscribeRequest) -> LinkConsumer:

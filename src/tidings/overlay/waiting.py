@@ -79,7 +79,8 @@ def ask_behind(
 ) -> Deferred[Any]:
     """Send a neighbour a request behind all that was announced to it, with the sides of the link.
 
-    It is sent again while the neighbour knows another tree, and fails if no answer comes in time.
+    It is sent again while the neighbour knows another tree, or has too many requests under way, and fails if
+    no answer comes in time.
     """
     reply: Deferred[Any] = Deferred()
     link = neighbour.link
@@ -88,7 +89,7 @@ def ask_behind(
         reply.fail(Disconnected(f"the link to {neighbour.name or neighbour.node!r} is cut"))
 
     def refused(error: TidingsError) -> None:
-        if isinstance(error, Refused) and error.code == "exists" and not reply.is_over:
+        if isinstance(error, Refused) and error.code in ("exists", "limit") and not reply.is_over:
             later(AGAIN_S, known)
         else:
             reply.fail(error)

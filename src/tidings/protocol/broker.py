@@ -42,6 +42,7 @@ from tidings.protocol.arrivals import Arrivals
 from tidings.protocol.channels import Channels
 from tidings.protocol.cursors import Cursors
 from tidings.protocol.departed import Departed
+from tidings.protocol.elsewhere import Elsewhere
 from tidings.protocol.frames import encode
 from tidings.protocol.inboxes import Routes
 from tidings.protocol.incoming import IncomingStream
@@ -137,6 +138,7 @@ class Broker:
         self.frames: dict[type[ProtocolMessage], FrameHandler] = {}
         self.watch: QueueWatch | None = None  # who has queues that can be watched
         self.open_link: LinkOpening | None = None  # who has links to other nodes
+        self.elsewhere: Elsewhere | None = None  # and can ask those
         self.patterns: PatternHost | None = None  # who finds matches of patterns
         self.changed_links: set[NodeSubscription] = set()
         """Of neighbours beyond which nodes may lack what was had here: events go other ways than before."""

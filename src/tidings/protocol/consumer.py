@@ -184,7 +184,7 @@ class WaitingConsumer(Consumer):
 
     def expect(self, count: int, size: int) -> None:
         """Let so many events and bytes more wait than the limits say, until nothing waits."""
-        self.spare = count, size
+        self.spare = self.spare[0] + count, self.spare[1] + size
 
     @abstractmethod
     def _send_next(self) -> None:

@@ -26,6 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from tidings.event import Batch
+from tidings.event.relayed import RelayedBatch
 from tidings.ids import Origin
 from tidings.protocol.arguments import INBOX
 from tidings.protocol.service import Service
@@ -50,12 +51,16 @@ Key = tuple[str | None, str, str | None]
 
 
 class KeptValue(Struct, frozen=True, gc=False):
-    """Event that is the last of its key; `order` grows from one to the next, `size` is what it counts for."""
+    """Event that is the last of its key; `order` grows from one to the next, `size` is what it counts for.
+
+    `node` is the one that took it in; empty for this node.
+    """
 
     order: int
     origin: Origin | None
     raw: bytes
     size: int
+    node: str = ""
 
 
 class _Subject(Struct, frozen=True, gc=False):
@@ -90,12 +95,13 @@ class Keyed(Struct, frozen=True, gc=False, array_like=True):
 
 
 class _Section(Struct, frozen=True, array_like=True):
-    """Events of one origin, each as on the wire."""
+    """Events of one origin, each as on the wire, and the node that took them in, if it was another."""
 
     system: str | None
     epoch: int
     source: str | None
     raws: list[bytes]
+    node: str = ""
 
 
 class _PageRecord(Struct, frozen=True):
@@ -156,11 +162,11 @@ class LastPages(Service):
                 key = source, keyed.type, keyed.subject
                 newest.pop(key, None)  # so that it stands last
                 newest[key] = raw
-        self._put(newest, origin)
+        self._put(newest, origin, first_node(batch))
         self._make_room()
         self._charge(before)
 
-    def _put(self, newest: Mapping[Key, msgspec.Raw], origin: Origin | None) -> None:
+    def _put(self, newest: Mapping[Key, msgspec.Raw], origin: Origin | None, node: str) -> None:
         """Make these the last values of their keys, in the newest page."""
         mark, undo = self._broker.mark, self._undo
         for key, own in newest.items():
@@ -174,7 +180,7 @@ class LastPages(Service):
                     continue  # as was every event of this key before
             undo.append((mark, key, *self._take(key)))
             self.order += 1
-            self._insert(self._with_room(size), key, KeptValue(self.order, origin, raw, size))
+            self._insert(self._with_room(size), key, KeptValue(self.order, origin, raw, size, node))
 
     def _with_room(self, size: int) -> int:
         """Return the number of the newest page, or of a new one if that has no room for so many bytes."""
@@ -258,17 +264,17 @@ class LastPages(Service):
             for section in stored[str(number),].sections:
                 origin = Origin(section.system, section.epoch, section.source)
                 for raw in section.raws:
-                    self._load_value(number, origin, raw)
+                    self._load_value(number, origin, raw, section.node)
             page.written = page.size
         self._make_room()
         self._charge(0)
 
-    def _load_value(self, number: int, origin: Origin, raw: bytes) -> None:
+    def _load_value(self, number: int, origin: Origin, raw: bytes, node: str) -> None:
         keyed = _key_of(raw)
         key = origin.source, keyed.type, keyed.subject
         self._take(key)
         self.order += 1
-        self._insert(number, key, KeptValue(self.order, origin, raw, _size(key, raw)))
+        self._insert(number, key, KeptValue(self.order, origin, raw, _size(key, raw), node))
 
     def finish_tick(self) -> None:
         """Have the changed pages stored with this tick."""
@@ -320,6 +326,11 @@ class LastPages(Service):
         return {"last_values": {"values": len(self), "bytes": self.size}}
 
 
+def first_node(batch: Batch) -> str:
+    """Return the node that took the events of a batch in; empty for this node."""
+    return batch.first.node if isinstance(batch, RelayedBatch) else ""
+
+
 def _size(key: Key, raw: bytes) -> int:
     """Return what a value counts for: in memory about, and in a record at most."""
     return VALUE_COST + len(raw) + 4 * len(key[0] or "")
@@ -333,9 +344,10 @@ def _nothing(key: Key) -> bytes:
 
 def _recorded(values: Iterable[KeptValue]) -> _PageRecord:
     sections = []
-    for origin, run in groupby(values, key=attrgetter("origin")):
+    for (origin, node), run in groupby(values, key=attrgetter("origin", "node")):
         known = origin or Origin()
-        sections.append(_Section(known.system, known.epoch, known.source, [value.raw for value in run]))
+        about = known.system, known.epoch, known.source
+        sections.append(_Section(*about, [value.raw for value in run], node))
     return _PageRecord(sections)
 
 

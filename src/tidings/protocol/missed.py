@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from tidings.event.relayed import RelayedBatch
 from tidings.filters import Filter
 from tidings.protocol.consumer import Consumer
+from tidings.protocol.last_values import LastValuesSink
 from tidings.store.interface import RecordKind
 
 if TYPE_CHECKING:
@@ -136,8 +137,9 @@ class Missed:
     def _report(self, gap: NotedGap) -> None:
         wanted, details = gap.missed.filter, _details(gap)
         for subscription in list(self._broker.exchange.announced):
-            if isinstance(subscription.sink, Consumer) and subscription.filter.overlaps(wanted):
-                subscription.sink.report_missed(details)
+            sink = subscription.sink
+            if isinstance(sink, Consumer | LastValuesSink) and subscription.filter.overlaps(wanted):
+                sink.report_missed(details)
 
     def recall(self, consumer: StoredConsumer) -> None:
         """Notify a durable subscription that is back of the gaps since what it has acknowledged."""

@@ -34,7 +34,7 @@ from tidings.protocol.consumer import (
 )
 from tidings.protocol.cursors import Cursor, CursorConsumer, Options, options_in
 from tidings.protocol.frames import encode
-from tidings.protocol.last_values import LastValuesSink, last_values
+from tidings.protocol.last_opening import LastOpening
 from tidings.protocol.members import MemberConsumer
 from tidings.protocol.memory import filter_size
 from tidings.protocol.messages import Acknowledge, Confirm, Credit, Notice
@@ -53,7 +53,7 @@ FILTER_AT_ONCE = 8_192
 SUBSCRIPTIONS_MAX = 10_000
 """Subscriptions, and advertisements, of one session."""
 
-Begun = dict[str, Any] | Steps[dict[str, Any]] | Deferred[dict[str, Any]]
+Begun = dict[str, Any] | Deferred[dict[str, Any]] | Steps[dict[str, Any] | Deferred[dict[str, Any]]]
 """The answer to a client whose subscription has begun: now, after some steps, or later."""
 
 
@@ -71,7 +71,7 @@ class Subscriptions:
         self.filter_size = 0  # about what all their filters cost
         self._sizes: dict[tuple[type, int], int] = {}  # the same of each
         self._backlog: Backlog | None = None  # of those that must be tried on every event
-        self._gathering: LastValuesSink | None = None  # of the one whose last values are looked for
+        self._openings: dict[int, LastOpening] = {}  # of those with last values
         self._understood: tuple[Filter, Filter] | None = None  # a long filter, and what of it was granted
 
     def depends_on(self, mark: int) -> bool:
@@ -94,7 +94,8 @@ class Subscriptions:
         is_any = False
         consumers = sorted(self._consumers.values(), key=lambda one: one.size, reverse=True)
         patterns = sorted(self._patterns.values(), key=lambda one: one.size, reverse=True)
-        for holder in (self._backlog, self._gathering, *patterns, *consumers):
+        gathering = [one.sink for one in self._openings.values()]
+        for holder in (self._backlog, *gathering, *patterns, *consumers):
             while self._session.holdings.size > goal and holder is not None and holder.lose_oldest():
                 is_any = True
         return is_any
@@ -157,7 +158,7 @@ class Subscriptions:
 
         return channels.join(self._session, channel).map(begin)
 
-    def _subscribe_long(self, wanted: SubscribeRequest) -> Steps[dict[str, Any]]:
+    def _subscribe_long(self, wanted: SubscribeRequest) -> Steps[dict[str, Any] | Deferred[dict[str, Any]]]:
         begun = self._subscribe(wanted, (yield from self._understand(wanted.filter, "subscribe")))
         assert not isinstance(begun, Deferred), "only a queue is waited for"
         if not isinstance(begun, dict):
@@ -261,23 +262,14 @@ class Subscriptions:
 
     def _open_last(
         self, wanted: SubscribeRequest, subscription: NodeSubscription, consumer: WaitingConsumer
-    ) -> Steps[dict[str, Any]]:
+    ) -> Steps[dict[str, Any] | Deferred[dict[str, Any]]]:
         """Begin a subscription with the last values there are; what is published meanwhile comes later."""
-        subscription.sink = gathering = self._gathering = LastValuesSink(consumer)
+        opening = self._openings[wanted.number] = LastOpening(self._session, subscription, consumer)
         self._endings[wanted.number] = self._begin(subscription)
         self._add(wanted, consumer)
         if len(wanted.filter) > FILTER_AT_ONCE:
             self._broker.exchange.settle()
-        # In the same step: what is published from here on is gathered, and not looked at.
-        found = yield from last_values(self._broker, subscription.filter, self._session.bound)
-        consumer.depend()
-        consumer.expect(sum(map(len, found)), sum(len(batch.raw) for batch in found))
-        for batch in found:
-            consumer.deliver(batch, range(len(batch)), None)
-            yield
-        yield from gathering.pass_on()
-        subscription.sink, self._gathering = consumer, None
-        return {"position": self._broker.position}
+        return (yield from opening.begin())
 
     def _check_indexed(self, wanted: SubscribeRequest, filter: Filter) -> bool:
         """Refuse one filter too many that must be tried on every event; whether a new one is such.
@@ -405,6 +397,8 @@ class Subscriptions:
 
     def _end(self, number: int) -> None:
         consumer = self._consumers.pop(number)
+        if number in self._openings:
+            self._openings.pop(number).end()
         self.channels.pop(number, None)
         consumer.end()
         self.filter_size -= self._sizes.pop((SubscribeRequest, number))

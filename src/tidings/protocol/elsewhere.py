@@ -1,0 +1,58 @@
+"""What other nodes have, for the clients of this one; `overlay/reading.py` asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from tidings.event import Batch
+from tidings.event.relayed import RelayedBatch
+from tidings.replies import Deferred
+
+if TYPE_CHECKING:
+    from tidings.filters import Filter
+
+
+class Mark(Struct, frozen=True, array_like=True):
+    """A moment at a node, in the numbers of the events that it has taken in: see `event/relayed.py`."""
+
+    epoch: int
+    number: int
+    volatile: int
+
+    def is_after(self, batch: RelayedBatch, row: int) -> bool:
+        """Whether an event of that node was taken in by then."""
+        number = self.volatile if batch.first.is_volatile else self.number
+        return (batch.first.epoch, batch.numbers[row]) <= (self.epoch, number)
+
+
+class NodeValues(Struct, frozen=True):
+    """Some of the last values of a node, at a moment."""
+
+    node: str
+    mark: Mark
+    batches: Sequence[Batch]
+
+
+class TakesValues(Protocol):
+    """Takes the last values of other nodes, piece by piece."""
+
+    def __call__(self, values: NodeValues) -> bool:
+        """Take some; return whether more is wanted."""
+
+
+class Elsewhere(Protocol):
+    """The other nodes that can be asked. Those that could not be are named in the replies."""
+
+    @property
+    def others(self) -> Mapping[str, str]:
+        """The names of the other nodes, or their ids, by their ids."""
+
+    def last_values(self, filter: Filter, take: TakesValues) -> Deferred[list[str]]:
+        """Have the last values of all other nodes taken, and return the names of those that are missing.
+
+        The subscription for which they are wanted is there already: it gets what a node takes in after the
+        mark of its values.
+        """
