@@ -19,7 +19,7 @@ from tidings.exchange import Need, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.protocol.broker import Broker
-from tidings.protocol.cursors import Cursor, CursorConsumer
+from tidings.protocol.cursor import Cursor, CursorConsumer
 from tidings.protocol.messages import DONE
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session

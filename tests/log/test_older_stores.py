@@ -13,7 +13,7 @@ from protocol.rig import event
 from queues.rig import Client, numbers, pass_time
 
 from scripts.make_node_fixture import FOLDER, LEASE_S, DiskRig, write
-from tidings.protocol.cursors import TERMS
+from tidings.protocol.archive import TERMS
 from tidings.store.interface import Drop
 from tidings.store.records import FORMAT
 

@@ -9,7 +9,7 @@ from tidings.errors import Refused
 from tidings.event import Batch
 from tidings.exchange import Need, Positions, Rows
 from tidings.protocol import cursors
-from tidings.protocol.cursors import Cursor, CursorConsumer
+from tidings.protocol.cursor import Cursor, CursorConsumer
 from tidings.store.interface import Durable
 
 

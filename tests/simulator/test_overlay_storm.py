@@ -22,7 +22,7 @@ from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.routing import Routing
 from tidings.overlay.table import TableEntry
 from tidings.protocol.connection import Connection
-from tidings.protocol.cursors import Cursor
+from tidings.protocol.cursor import Cursor
 from tidings.protocol.relays import Relays
 from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.simulator import overlay_storm

@@ -12,7 +12,7 @@ from tidings.channels.description import EVER_LOGGED, LOGGED, ChannelDescription
 from tidings.errors import Refused
 from tidings.protocol.broker import Broker
 from tidings.protocol.channels import filter_of
-from tidings.protocol.cursors import INTERNAL, Cursor, Options
+from tidings.protocol.cursor import INTERNAL, Cursor, Options
 from tidings.store.interface import Durable
 
 OWNER = INTERNAL + "channel"

@@ -43,7 +43,7 @@ from tidings.overlay.service import Overlay
 from tidings.protocol.broker import Broker
 from tidings.protocol.channels import JoiningClient
 from tidings.protocol.consumer import Consumer
-from tidings.protocol.cursors import Cursor
+from tidings.protocol.cursor import Cursor
 from tidings.protocol.incoming import IncomingStream
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session

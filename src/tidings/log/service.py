@@ -17,9 +17,10 @@ from tidings.log.arguments import READ_SIZE_MAX
 from tidings.log.history import LogAnswer, LogHistory
 from tidings.log.retention import LogRetention, RetentionTerms
 from tidings.protocol.access import Action, Principal
+from tidings.protocol.archive import Archive, Terms
 from tidings.protocol.broker import Broker
 from tidings.protocol.channels import OTHER_EVENTS, Channels, filter_of
-from tidings.protocol.cursors import Archive, Cursor, Options, Terms
+from tidings.protocol.cursor import Cursor, Options
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.replies import Deferred

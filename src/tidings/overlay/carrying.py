@@ -16,7 +16,7 @@ from tidings.overlay.service import Overlay
 from tidings.protocol.arrivals import Gathering, MovedBatch
 from tidings.protocol.broker import Broker
 from tidings.protocol.consumer import Consumer
-from tidings.protocol.cursors import Cursor
+from tidings.protocol.cursor import Cursor
 from tidings.protocol.stored_consumer import wanted_rows
 from tidings.replies import Deferred
 from tidings.store.interface import StoredBatch

@@ -34,7 +34,7 @@ from tidings.overlay.packing import LinkSpeed, packed
 from tidings.protocol.arguments import NAME_LENGTH_MAX
 from tidings.protocol.broker import Broker
 from tidings.protocol.consumer import CREDITED_SIZE_MAX, BlockingConsumer, DroppingConsumer
-from tidings.protocol.cursors import Cursor, Options, options_of
+from tidings.protocol.cursor import Cursor, Options, options_of
 from tidings.protocol.frames import encode_head
 from tidings.protocol.messages import OrderedRelay, Relay
 from tidings.protocol.missed import MissedRange

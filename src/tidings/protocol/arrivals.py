@@ -34,7 +34,7 @@ from tidings.protocol.access import NOBODY, OpenAuthenticator, Principal
 from tidings.protocol.answers import hears
 from tidings.protocol.arguments import SubscribeRequest
 from tidings.protocol.channels import Channels, filter_of
-from tidings.protocol.cursors import Cursor, Options, options_in
+from tidings.protocol.cursor import Cursor, Options, options_in
 from tidings.replies import Deferred, all_of, failed, resolved
 from tidings.store.interface import Durable
 

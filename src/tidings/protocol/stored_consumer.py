@@ -22,7 +22,7 @@ from tidings.ids import Origin
 from tidings.protocol.answers import hears
 from tidings.protocol.channels import MARK_BYTES, may_hear
 from tidings.protocol.consumer import Consumer
-from tidings.protocol.cursors import Cursor, unstored
+from tidings.protocol.cursor import Cursor, unstored
 from tidings.protocol.fading import is_faded
 from tidings.steps import Steps
 from tidings.store.interface import StoredBatch

@@ -32,7 +32,7 @@ from tidings.protocol.consumer import (
     LatestConsumer,
     WaitingConsumer,
 )
-from tidings.protocol.cursors import Cursor, CursorConsumer, Options, options_in
+from tidings.protocol.cursor import Cursor, CursorConsumer, Options, options_in
 from tidings.protocol.frames import encode
 from tidings.protocol.last_opening import LastOpening
 from tidings.protocol.members import MemberConsumer

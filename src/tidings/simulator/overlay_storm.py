@@ -24,7 +24,7 @@ from tidings.node.assembly import CoreSettings
 from tidings.overlay.covering import CoveringSet
 from tidings.overlay.relaying import LinkCursor
 from tidings.peers.registry import Neighbours
-from tidings.protocol.cursors import Cursor
+from tidings.protocol.cursor import Cursor
 from tidings.protocol.subscriber import Wanted
 from tidings.simulator.client import SimulatedClient, must_not
 from tidings.simulator.node import SimulatedNode, address_of
