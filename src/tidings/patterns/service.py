@@ -18,18 +18,16 @@ from tidings.patterns.matcher import Matcher
 from tidings.patterns.pattern import Pattern
 from tidings.patterns.reporting import LATE_TYPE, TIMEOUT
 from tidings.patterns.session_watch import SessionWatch
-from tidings.patterns.watching import (
+from tidings.patterns.stored_watch import (
     KEYS,
     PATTERNS,
     Before,
     Marks,
-    NodeNumbers,
-    PatternPlacer,
-    PatternWatch,
     StandingKey,
     StandingRecord,
     StandingWatch,
 )
+from tidings.patterns.watching import NodeNumbers, PatternPlacer, PatternWatch
 from tidings.protocol.access import NOBODY, OWNER, Principal
 from tidings.protocol.arguments import check_readable
 from tidings.protocol.broker import Broker

@@ -24,17 +24,8 @@ from tidings.patterns.pattern import Pattern
 from tidings.patterns.reporting import MatchSummary, match_event
 from tidings.patterns.runs import Row
 from tidings.patterns.service import PatternService
-from tidings.patterns.watching import (
-    Before,
-    FoundMatch,
-    HeldRow,
-    Marks,
-    PatternWatch,
-    Seen,
-    StandingKey,
-    StoredWatch,
-    UnusedRow,
-)
+from tidings.patterns.stored_watch import Before, Marks, StandingKey, StoredWatch
+from tidings.patterns.watching import FoundMatch, HeldRow, PatternWatch, Seen, UnusedRow
 from tidings.replies import Deferred
 from tidings.store.interface import RecordKind
 

@@ -17,7 +17,8 @@ from tidings.errors import Refused
 from tidings.filters import Filter
 from tidings.patterns.pattern import Pattern
 from tidings.patterns.service import PatternService
-from tidings.patterns.watching import KEYS, PatternWatch, StoredWatch
+from tidings.patterns.stored_watch import KEYS, StoredWatch
+from tidings.patterns.watching import PatternWatch
 from tidings.placing.placement import (
     HELD,
     OWNER,
