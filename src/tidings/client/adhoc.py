@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any, Literal
 
+from tidings.client.bus_part import BusPart
 from tidings.errors import Refused, UserError
 from tidings.event import Event
 from tidings.event.wire import encode_events
-from tidings.transport.link import Link
 
 PlaceKind = Literal["queue", "topic"]
 
 
-class BusAdhoc(ABC):
+class BusAdhoc(BusPart):
     """The part of a bus for hosts that meet; for nodes that are run with `--adhoc`."""
-
-    @property
-    @abstractmethod
-    def _link(self) -> Link:
-        """The connection, once the bus is entered."""
 
     async def adhoc_status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
         """Return what the node carries, and what it has counted; takes the right to manage."""

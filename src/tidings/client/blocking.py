@@ -432,92 +432,6 @@ class Bus(Root[AsyncBus]):
         """Return the sink of that name, by which a job of many tasks publishes all its rows or none."""
         return Sink(self._runner, self._inner.sink(name))
 
-    def sessions(self, *, timeout_s: float | None = None) -> list[SessionInfo]:
-        """Return the sessions of clients, the oldest first; takes the right to manage everything."""
-        return self._runner.run(self._inner.sessions(timeout_s=timeout_s))
-
-    def demands(self, *, timeout_s: float | None = None) -> list[DemandInfo]:
-        """Return the filters by which clients of the node demand events; passive subscriptions demand none.
-
-        Without the right to manage everything they are those of the client's own user.
-        """
-        return self._runner.run(self._inner.demands(timeout_s=timeout_s))
-
-    def end_session(self, session: str, *, timeout_s: float | None = None) -> None:
-        """End the session of a client, by its name in `sessions`; takes the right to manage everything.
-
-        The client may connect again. Raises Refused with the code `not-found` if there is no such session.
-        """
-        self._runner.run(self._inner.end_session(session, timeout_s=timeout_s))
-
-    def invite(
-        self,
-        name: str,
-        *,
-        hosts: Iterable[str] = (),
-        for_s: float = INVITATION_S,
-        timeout_s: float | None = None,
-    ) -> MadeInvitation:
-        """Invite a new node, which then joins by one line; takes the right to manage everything.
-
-        `hosts` are the names and addresses for which its certificate will be, by default its name. Raises
-        Refused if there is such a node already, or this one has no security or no key of its authority.
-        """
-        return self._runner.run(self._inner.invite(name, hosts=list(hosts), for_s=for_s, timeout_s=timeout_s))
-
-    def invitations(self, *, timeout_s: float | None = None) -> list[InvitationInfo]:
-        """Return the invitations of nodes; takes the right to manage everything."""
-        return self._runner.run(self._inner.invitations(timeout_s=timeout_s))
-
-    def revoke_invitation(self, name: str, *, timeout_s: float | None = None) -> None:
-        """Revoke the open invitation of a node; takes the right to manage everything."""
-        self._runner.run(self._inner.revoke_invitation(name, timeout_s=timeout_s))
-
-    def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Return the node's status: counters, depths, and what is known of its process."""
-        return self._runner.run(self._inner.status(timeout_s=timeout_s))
-
-    def taxonomy(self, *, timeout_s: float | None = None) -> Taxonomy:
-        """Return the terms and units of the node (`tidings node --concepts`), to make filters with.
-
-        A node that has none returns the units that are known everywhere.
-        """
-        return self._runner.run(self._inner.taxonomy(timeout_s=timeout_s))
-
-    def topology(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Return what the node knows of all nodes of its network: records, the tree, and its own links."""
-        return self._runner.run(self._inner.topology(timeout_s=timeout_s))
-
-    def trace(self, event: Event, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Return which way an event would take from the node on, hop by hop; nothing is published."""
-        return self._runner.run(self._inner.trace(event, timeout_s=timeout_s))
-
-    def remove_link(self, node: str, *, timeout_s: float | None = None) -> None:
-        """Have the node forget a neighbour, by its name or id, and drop the events that wait for it.
-
-        It is for a node that is gone for good; while its link is there this is refused. Takes the right to
-        manage everything.
-        """
-        self._runner.run(self._inner.remove_link(node, timeout_s=timeout_s))
-
-    def drain_node(self, *, timeout_s: float | None = None) -> dict[str, Any]:
-        """Take the node out of its network before it stops, and return how far that is; call it until `done`.
-
-        `between` names the neighbours between which events still pass through it, `kept` counts positions
-        that others have not confirmed, `clients` those that are connected, `leaving` those of them that are
-        waited for. Once nothing passes through it clients go to neighbours, each when all other nodes have
-        what it has sent, save those with durable subscriptions. Takes the right to manage everything.
-        """
-        return self._runner.run(self._inner.drain_node(timeout_s=timeout_s))
-
-    def stop_node(self, *, timeout_s: float | None = None) -> None:
-        """Ask the node to stop in good order, as SIGTERM does; returns when it has begun.
-
-        Takes the right to manage everything, or, at a node without security, a connection by its Unix socket;
-        raises NotAllowed otherwise.
-        """
-        self._runner.run(self._inner.stop_node(timeout_s=timeout_s))
-
     def create_queue(
         self,
         name: str | None = None,
@@ -789,6 +703,92 @@ class Bus(Root[AsyncBus]):
     def release_agent(self, which: str) -> None:
         """Let an agent, or all members of a group, live without leases, for as long as the group does."""
         self._runner.run(self._inner.release_agent(which))
+
+    def sessions(self, *, timeout_s: float | None = None) -> list[SessionInfo]:
+        """Return the sessions of clients, the oldest first; takes the right to manage everything."""
+        return self._runner.run(self._inner.sessions(timeout_s=timeout_s))
+
+    def demands(self, *, timeout_s: float | None = None) -> list[DemandInfo]:
+        """Return the filters by which clients of the node demand events; passive subscriptions demand none.
+
+        Without the right to manage everything they are those of the client's own user.
+        """
+        return self._runner.run(self._inner.demands(timeout_s=timeout_s))
+
+    def end_session(self, session: str, *, timeout_s: float | None = None) -> None:
+        """End the session of a client, by its name in `sessions`; takes the right to manage everything.
+
+        The client may connect again. Raises Refused with the code `not-found` if there is no such session.
+        """
+        self._runner.run(self._inner.end_session(session, timeout_s=timeout_s))
+
+    def invite(
+        self,
+        name: str,
+        *,
+        hosts: Iterable[str] = (),
+        for_s: float = INVITATION_S,
+        timeout_s: float | None = None,
+    ) -> MadeInvitation:
+        """Invite a new node, which then joins by one line; takes the right to manage everything.
+
+        `hosts` are the names and addresses for which its certificate will be, by default its name. Raises
+        Refused if there is such a node already, or this one has no security or no key of its authority.
+        """
+        return self._runner.run(self._inner.invite(name, hosts=list(hosts), for_s=for_s, timeout_s=timeout_s))
+
+    def invitations(self, *, timeout_s: float | None = None) -> list[InvitationInfo]:
+        """Return the invitations of nodes; takes the right to manage everything."""
+        return self._runner.run(self._inner.invitations(timeout_s=timeout_s))
+
+    def revoke_invitation(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Revoke the open invitation of a node; takes the right to manage everything."""
+        self._runner.run(self._inner.revoke_invitation(name, timeout_s=timeout_s))
+
+    def status(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return the node's status: counters, depths, and what is known of its process."""
+        return self._runner.run(self._inner.status(timeout_s=timeout_s))
+
+    def taxonomy(self, *, timeout_s: float | None = None) -> Taxonomy:
+        """Return the terms and units of the node (`tidings node --concepts`), to make filters with.
+
+        A node that has none returns the units that are known everywhere.
+        """
+        return self._runner.run(self._inner.taxonomy(timeout_s=timeout_s))
+
+    def topology(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return what the node knows of all nodes of its network: records, the tree, and its own links."""
+        return self._runner.run(self._inner.topology(timeout_s=timeout_s))
+
+    def trace(self, event: Event, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return which way an event would take from the node on, hop by hop; nothing is published."""
+        return self._runner.run(self._inner.trace(event, timeout_s=timeout_s))
+
+    def remove_link(self, node: str, *, timeout_s: float | None = None) -> None:
+        """Have the node forget a neighbour, by its name or id, and drop the events that wait for it.
+
+        It is for a node that is gone for good; while its link is there this is refused. Takes the right to
+        manage everything.
+        """
+        self._runner.run(self._inner.remove_link(node, timeout_s=timeout_s))
+
+    def drain_node(self, *, timeout_s: float | None = None) -> dict[str, Any]:
+        """Take the node out of its network before it stops, and return how far that is; call it until `done`.
+
+        `between` names the neighbours between which events still pass through it, `kept` counts positions
+        that others have not confirmed, `clients` those that are connected, `leaving` those of them that are
+        waited for. Once nothing passes through it clients go to neighbours, each when all other nodes have
+        what it has sent, save those with durable subscriptions. Takes the right to manage everything.
+        """
+        return self._runner.run(self._inner.drain_node(timeout_s=timeout_s))
+
+    def stop_node(self, *, timeout_s: float | None = None) -> None:
+        """Ask the node to stop in good order, as SIGTERM does; returns when it has begun.
+
+        Takes the right to manage everything, or, at a node without security, a connection by its Unix socket;
+        raises NotAllowed otherwise.
+        """
+        self._runner.run(self._inner.stop_node(timeout_s=timeout_s))
 
 
 class Subscription(BlockingContext[AsyncSubscription]):

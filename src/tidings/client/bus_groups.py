@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -13,13 +13,13 @@ from tidings.agents.orphans import AliveTimes
 from tidings.agents.picture import group_svg, happenings_of
 from tidings.client.agent import Amount
 from tidings.client.agents import GRACE_S, LEASE_S, AgentGroup, Watching, group_request, show_group
+from tidings.client.bus_part import BusPart
 from tidings.client.location import STEPS_MAX, Location
 from tidings.client.mobile import MobileAgent
 from tidings.client.renewals import Renewals
 from tidings.client.sessions import read_as
 from tidings.event import Event
 from tidings.filters import Filter
-from tidings.transport.link import Link
 
 if TYPE_CHECKING:
     from tidings.client.bus import Bus
@@ -28,15 +28,10 @@ CLOCK_S = 1.0
 """How much earlier than it was opened the events of a group are looked for."""
 
 
-class BusGroups(ABC):
+class BusGroups(BusPart):
     """The part of a bus for groups of agents."""
 
     _held_renewals: Renewals | None = None
-
-    @property
-    @abstractmethod
-    def _link(self) -> Link:
-        """The connection, once the bus is entered."""
 
     @abstractmethod
     def _bus(self) -> Bus:

@@ -10,7 +10,6 @@ A member gets what all members send, its own events too, from when its block beg
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any, Self, get_args
@@ -29,6 +28,7 @@ from tidings.channels.description import (
     protocol_of,
 )
 from tidings.channels.merging import TakenEvents
+from tidings.client.bus_part import BusPart
 from tidings.client.channel_proxies import ChannelProxies
 from tidings.client.enterable import enterable
 from tidings.client.get import Where, check_time, condition
@@ -245,13 +245,8 @@ class Channel(ChannelProxies):
         await self._link.call("channel.delete", {"channel": self.id}, limit_s, "again")
 
 
-class BusChannels(ABC):
+class BusChannels(BusPart):
     """The part of a bus for channels."""
-
-    @property
-    @abstractmethod
-    def _link(self) -> Link:
-        """The connection, once the bus is entered."""
 
     @enterable
     async def create_channel(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, TypedDict, Unpack, get_args, overload
 
 import msgspec
 
+from tidings.client.bus_part import BusPart
 from tidings.client.encryption import Keyring, QueueKeys
 from tidings.client.federated import FederatedSpace
 from tidings.client.get import Where, check_time, condition
@@ -27,7 +28,6 @@ from tidings.queues.description import (
     read_description,
     read_fields,
 )
-from tidings.transport.link import Link
 
 Scope = arguments.Scope
 
@@ -57,16 +57,11 @@ class QueueOptions(TypedDict, total=False):
     compress: bool
 
 
-class BusQueues(ABC):
+class BusQueues(BusPart):
     """The part of a bus for the node's queues and spaces."""
 
     def __init__(self) -> None:
         self._keys: dict[str, QueueKeys] = {}  # by the names of queues
-
-    @property
-    @abstractmethod
-    def _link(self) -> Link:
-        """The connection, once the bus is entered."""
 
     @property
     @abstractmethod
