@@ -27,5 +27,5 @@ def test_what_is_advertised_is_listed_and_watched(start: Start) -> None:
         assert (code, output.split()) == (0, ["source", "may", "publish", "quay", "type", "=", "'air.pm10'"])
         watching = ("advertisement", "watch", "type = 'air.pm10'", "--count", "1", "--json")
         told = json.loads(run_command(*watching, environment=environment)[1])
-        assert told == {"advertisements": [{"filter": "type = 'air.pm10'", "source": "quay"}]}
+        assert told == {"advertisements": [{"filter": "type = 'air.pm10'", "source": "quay"}], "missing": []}
         assert run_command("advertisement", "list", "type = 'water'", environment=environment) == nothing

@@ -26,7 +26,7 @@ from tidings.cli.printing import (
     word,
 )
 from tidings.client import Bus
-from tidings.client.advertisements import Offered
+from tidings.client.advertisements import OfferList
 from tidings.errors import NotAllowed, Refused, UserError
 from tidings.event.header import DELIVERIES
 from tidings.filters import Converter, Filter, Taxonomy
@@ -255,10 +255,11 @@ async def watch(text: Wanted = "", count: Lists = None, json: Json = False) -> N
             _print_offers(offers, json)
 
 
-def _print_offers(offers: list[Offered], json: bool) -> None:
+def _print_offers(offers: OfferList, json: bool) -> None:
+    _warn_missing(offers.missing)
     if json:
         listed = [{"filter": one.text, "source": one.source} for one in offers]
-        print_json({"advertisements": listed})
+        print_json({"advertisements": listed, "missing": offers.missing})
     elif offers:
         table = new_table("source", "may publish", wide=("may publish",))
         for one in offers:

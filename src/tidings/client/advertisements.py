@@ -7,26 +7,32 @@
     async for offers in bus.watch_advertisements():
         ...
 
-A list of others' advertisements has those that overlap a filter and that the client may subscribe to.
+A list of others' advertisements has those that overlap a filter and that the client may subscribe to, of all
+nodes of the network.
 """
 
 from __future__ import annotations
 
+from asyncio import gather
 from contextlib import suppress
 from math import inf
 from typing import Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from tidings.client.sessions import Page, fetch_pages, read_as
-from tidings.errors import Disconnected, NoAnswer, Refused, UserError
+from tidings.errors import Disconnected, NoAnswer, NotAllowed, Refused, UserError
 from tidings.filters import Filter
 from tidings.protocol.arguments import InForce
 from tidings.protocol.subscriber import ClientAdvertisement
 from tidings.transport.link import Link, Wait
 
 PLACE = "$.advertisements"
+ASKED_AT_ONCE = 8
+"""Nodes that are asked for their advertisements at a time."""
+NOT_ASKED = Refused, NotAllowed, Disconnected, NoAnswer
+"""Errors of a node that is missing in a list then."""
 
 
 class Interest:
@@ -164,17 +170,44 @@ class _Listed(Struct, frozen=True):
 class _OffersPage(Page, frozen=True):
     version: int
     advertisements: list[_Listed]
+    others: dict[str, str] = field(default_factory=dict)  # nodes that have lists of their own: names by ids
 
 
 class _Changed(Struct, frozen=True):
     version: int
 
 
-async def fetch_offers(link: Link, where: str, timeout_s: float | None) -> tuple[int, list[Offered]]:
-    """Return the version of the list and the advertisements on it."""
-    pages = await fetch_pages(link, "advertisements.list", {"filter": where}, timeout_s, _OffersPage, PLACE)
-    offers = [Offered(one.filter, one.source) for page in pages for one in page.advertisements]
-    return pages[0].version, offers
+class OfferList(list[Offered]):
+    """Advertisements; `missing` are the nodes that could not be asked for theirs."""
+
+    missing: tuple[str, ...] = ()
+
+
+async def fetch_offers(link: Link, where: str, timeout_s: float | None) -> tuple[int, OfferList]:
+    """Return the version of the list and the advertisements of all nodes."""
+    pages = await _fetch(link, {"filter": where}, timeout_s)
+    others = sorted(pages[-1].others)
+    found, missing = OfferList(_offers_in(pages)), []
+    for start in range(0, len(others), ASKED_AT_ONCE):
+        nodes = others[start : start + ASKED_AT_ONCE]
+        asked = [_fetch(link, {"filter": where, "to": node}, timeout_s) for node in nodes]
+        for node, answer in zip(nodes, await gather(*asked, return_exceptions=True), strict=True):
+            if isinstance(answer, NOT_ASKED) and link.core.is_up:
+                missing.append(pages[-1].others[node])
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found += _offers_in(answer)
+    found.missing = tuple(sorted(missing))
+    return pages[0].version, found
+
+
+async def _fetch(link: Link, asked: dict[str, str], timeout_s: float | None) -> list[_OffersPage]:
+    return await fetch_pages(link, "advertisements.list", asked, timeout_s, _OffersPage, PLACE)
+
+
+def _offers_in(pages: list[_OffersPage]) -> list[Offered]:
+    return [Offered(one.filter, one.source) for page in pages for one in page.advertisements]
 
 
 class Offers:
@@ -187,17 +220,17 @@ class Offers:
         self._link = link
         self._where = where
         self._version: int | None = None
-        self._offers: list[Offered] | None = None
+        self._offers: OfferList | None = None
 
     def __aiter__(self) -> Offers:
         return self
 
-    async def __anext__(self) -> list[Offered]:
+    async def __anext__(self) -> OfferList:
         while True:
             if self._version is not None:
                 asked = {"version": self._version}
                 read_as(await self._link.call("advertisements.wait", asked, inf, "again"), _Changed, PLACE)
             self._version, offers = await fetch_offers(self._link, self._where, None)
-            if offers != self._offers:
+            if self._offers is None or (offers, offers.missing) != (self._offers, self._offers.missing):
                 self._offers = offers
-                return list(offers)
+                return offers

@@ -31,7 +31,7 @@ from tidings.channels.description import (
 from tidings.client import opening
 from tidings.client.adhoc import PlaceKind
 from tidings.client.advertisements import Interest as AsyncInterest
-from tidings.client.advertisements import Offered
+from tidings.client.advertisements import OfferList
 from tidings.client.advertisements import Offers as AsyncOffers
 from tidings.client.bus import CALL_S, Safety
 from tidings.client.bus import Bus as AsyncBus
@@ -359,8 +359,11 @@ class Bus(Root[AsyncBus]):
         """Advertise the events that this client may publish, and learn of the demand inside `with`."""
         return Interest(self._runner, self._inner.advertise(filter, timeout_s=timeout_s))
 
-    def advertisements(self, where: Filter | str = "", *, timeout_s: float | None = None) -> list[Offered]:
-        """Return others' advertisements that overlap the filter and that this client may subscribe to."""
+    def advertisements(self, where: Filter | str = "", *, timeout_s: float | None = None) -> OfferList:
+        """Return others' advertisements that overlap the filter and that this client may subscribe to.
+
+        They are those of all nodes; a node that could not be asked is in the `missing` of the list.
+        """
         return self._runner.run(self._inner.advertisements(where, timeout_s=timeout_s))
 
     def watch_advertisements(self, where: Filter | str = "") -> Offers:
@@ -1003,10 +1006,10 @@ class Offers(Front[AsyncOffers]):
         super().__init__(runner, inner)
         self._following = Following(runner, inner)
 
-    def __iter__(self) -> Iterator[list[Offered]]:
+    def __iter__(self) -> Iterator[OfferList]:
         return self
 
-    def __next__(self) -> list[Offered]:
+    def __next__(self) -> OfferList:
         return next(self._following)
 
 

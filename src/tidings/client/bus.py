@@ -26,7 +26,7 @@ from math import inf
 from typing import Any, Literal, Self, Unpack, get_args, overload
 
 from tidings.client.adhoc import BusAdhoc
-from tidings.client.advertisements import Interest, Offered, Offers, fetch_offers
+from tidings.client.advertisements import Interest, OfferList, Offers, fetch_offers
 from tidings.client.bus_administration import BusAdministration
 from tidings.client.bus_groups import BusGroups
 from tidings.client.channels import BusChannels
@@ -404,10 +404,11 @@ class Bus(BusQueues, BusChannels, BusAdhoc, BusGroups, BusAdministration):
         """Advertise the events that this client may publish, and learn of the demand inside `async with`."""
         return Interest(self._link, str(filter), timeout_s)
 
-    async def advertisements(
-        self, where: Filter | str = "", *, timeout_s: float | None = None
-    ) -> list[Offered]:
-        """Return others' advertisements that overlap the filter and that this client may subscribe to."""
+    async def advertisements(self, where: Filter | str = "", *, timeout_s: float | None = None) -> OfferList:
+        """Return others' advertisements that overlap the filter and that this client may subscribe to.
+
+        They are those of all nodes; a node that could not be asked is in the `missing` of the list.
+        """
         return (await fetch_offers(self._link, str(where), timeout_s))[1]
 
     def watch_advertisements(self, where: Filter | str = "") -> Offers:

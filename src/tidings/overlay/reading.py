@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, structs
@@ -61,6 +61,7 @@ HOPS_MAX = 100
 """Links over which a request goes."""
 
 Text = Annotated[str, Meta(max_length=NAME_LENGTH_MAX)]
+Page = TypeVar("Page")
 Place = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 
 
@@ -134,7 +135,7 @@ class NodeReading:
         self._linking = linking
         self._routing = routing
         self._numbers = numbers
-        self._later = later
+        self.later = later
         self._begun = 0  # readings of this node
         self._kept: dict[tuple[Session, str], KeptReading] = {}
         self._under_way: dict[Session, int] = {}
@@ -154,15 +155,32 @@ class NodeReading:
         topology, own = self._topology, self._broker.node
         return {node: topology.name_of(node) or node for node in topology.tree.nodes if node != own}
 
+    @property
+    def own_name(self) -> str:
+        """How other nodes call this one."""
+        return self._broker.name or self._broker.node
+
+    def is_here(self, node: str) -> bool:
+        """Whether a node is this one."""
+        return node == self._broker.node
+
+    def is_source_of(self, node: str, source: str) -> bool:
+        """Whether a source may be one of another node."""
+        return source.rpartition("@")[2] in (node, self._topology.name_of(node))
+
     # Asking
+
+    def way(self, node: str) -> Neighbour | None:
+        """Return the neighbour on the way to a node."""
+        return self._neighbours.get(self._topology.way(node) or "")
 
     def ask(self, node: str, operation: str, arguments: Mapping[str, Any]) -> Deferred[Any]:
         """Pass a request on, on the way to another node; Disconnected if there is none."""
-        neighbour = self._way(node)
+        neighbour = self.way(node)
         if neighbour is None or arguments["hops"] >= HOPS_MAX:
             return failed(Disconnected(f"no way leads to node {self._topology.name_of(node) or node!r}"))
         passed = {**arguments, "hops": arguments["hops"] + 1}
-        about = operation, passed, self._later, self._routing.sides
+        about = operation, passed, self.later, self._routing.sides
         return ask_behind(neighbour, neighbour.announcer, *about, within_s=ANSWER_S)
 
     def last_values(self, filter: Filter, take: TakesValues) -> Deferred[list[str]]:
@@ -179,12 +197,9 @@ class NodeReading:
         return Round(self.others, read, take).reply
 
     def _pass_on(self, wanted: ReadValues, filter: Filter) -> Deferred[ValuesPage]:
-        neighbour = self._way(wanted.to)
+        neighbour = self.way(wanted.to)
         asked = self.ask(wanted.to, "link.values", structs.asdict(wanted))
         return asked.map(partial(self._checked, neighbour, wanted.to, filter))
-
-    def _way(self, node: str) -> Neighbour | None:
-        return self._neighbours.get(self._topology.way(node) or "")
 
     def _checked(self, neighbour: Neighbour | None, node: str, filter: Filter, answer: Any) -> ValuesPage:
         """Return what a neighbour may say of an answer that is a page of a node."""
@@ -226,28 +241,48 @@ class NodeReading:
     def _read_for(self, asked: IncomingRequest, wanted: ReadValues) -> Deferred[Any]:
         """Read for a neighbour: here, or on the way to the node that is meant."""
         session = asked.session
-        neighbour = self._linking.caller(session)
-        self._routing.check_sides(neighbour, wanted.sides)
-        filter = session.narrow("subscribe", Filter(wanted.filter))
-        under_way = self._under_way.get(session, 0)
-        if under_way >= READS_MAX:
-            raise Refused("limit", f"READS_MAX = {READS_MAX} requests of this node are under way already")
-        self._under_way[session] = under_way + 1
-        if wanted.to == self._broker.node:
-            reply: Deferred[ValuesPage] = Deferred()
-            self._broker.background.add(self._reading((session, wanted.reading), filter, wanted.start, reply))
+        filter = self.admit(session, wanted.sides, wanted.filter)
+        if self.is_here(wanted.to):
+            reply = self.work(self._reading((session, wanted.reading), filter, wanted.start))
         else:
             reply = self._pass_on(structs.replace(wanted, filter=str(filter)), filter)
+        return self.count(session, reply).map(partial(msgspec.to_builtins, builtin_types=(bytes,)))
+
+    def caller(self, session: Session) -> Neighbour:
+        """Return the neighbour that has this session; Refused if it is none."""
+        return self._linking.caller(session)
+
+    def admit(self, session: Session, sides: Sides | None, filter: str) -> Filter:
+        """Return what a neighbour may read of what it asks for; Refused if that is too much at a time."""
+        self._routing.check_sides(self.caller(session), sides)
+        if self._under_way.get(session, 0) >= READS_MAX:
+            raise Refused("limit", f"READS_MAX = {READS_MAX} requests of this node are under way already")
+        return session.narrow("subscribe", Filter(filter))
+
+    def count(self, session: Session, reply: Deferred[Page]) -> Deferred[Page]:
+        """Return a reply that counts as under way until it is there."""
+        self._under_way[session] = self._under_way.get(session, 0) + 1
         reply.then(partial(self._ended, session), partial(self._ended, session))
-        return reply.map(partial(msgspec.to_builtins, builtin_types=(bytes,)))
+        return reply
 
     def _ended(self, session: Session, _outcome: object) -> None:
         if session in self._under_way:
             self._under_way[session] -= 1
 
-    def _reading(
-        self, key: tuple[Session, str], filter: Filter, start: int, reply: Deferred[ValuesPage]
-    ) -> Steps[None]:
+    def work(self, steps: Steps[Page]) -> Deferred[Page]:
+        """Have steps taken beside what sessions do; the reply has their result."""
+        reply: Deferred[Page] = Deferred()
+
+        def working() -> Steps[None]:
+            try:
+                reply.resolve((yield from steps))
+            except TidingsError as error:
+                reply.fail(error)
+
+        self._broker.background.add(working())
+        return reply
+
+    def _reading(self, key: tuple[Session, str], filter: Filter, start: int) -> Steps[ValuesPage]:
         """Find last values of this node, or go on with those that were found."""
         kept = self._kept.get(key)
         if start == 0:
@@ -255,13 +290,12 @@ class NodeReading:
             mark = Mark(self._numbers.epoch, self._broker.position, self._numbers.last_volatile)
             kept = KeptReading(mark, (yield from search_values(self._broker, filter, is_own=True)))
         if kept is None or start > len(kept.values):
-            reply.fail(Refused("not-found", "the reading has ended, or was not begun"))
-            return
-        page = kept.page(start, self._broker.name or self._broker.node)
+            raise Refused("not-found", "the reading has ended, or was not begun")
+        page = kept.page(start, self.own_name)
         self._kept.pop(key, None)
         if page.next is not None and not key[0].is_closed:
             self._keep(key, kept)
-        reply.resolve(page)
+        return page
 
     def _keep(self, key: tuple[Session, str], kept: KeptReading) -> None:
         while len(self._kept) >= READINGS_MAX:
@@ -272,7 +306,7 @@ class NodeReading:
             if self._kept.get(key) is kept:
                 del self._kept[key]
 
-        self._later(READING_S, forget)
+        self.later(READING_S, forget)
 
 
 class Round:

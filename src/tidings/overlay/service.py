@@ -20,6 +20,7 @@ from msgspec import Meta, Struct
 from tidings.errors import Refused, UserError
 from tidings.event import Batch
 from tidings.event.wire import check
+from tidings.filters import Filter
 from tidings.overlay.bereaved import Bereavement, LastRequest
 from tidings.overlay.coordinating import Coordinating
 from tidings.overlay.draining import Draining
@@ -29,6 +30,7 @@ from tidings.overlay.liveness import HeardRequest, Liveness
 from tidings.overlay.moving import Sides
 from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.numbers import Numbers
+from tidings.overlay.offered import OfferedElsewhere
 from tidings.overlay.reading import NodeReading
 from tidings.overlay.rebuilding import Rebuilding
 from tidings.overlay.receiving import TableChange
@@ -43,6 +45,7 @@ from tidings.overlay.weighing import PADDING, Weighing, wait_s
 from tidings.peers.peering import Peering
 from tidings.protocol.arguments import InForce, SubscribeRequest
 from tidings.protocol.broker import Broker
+from tidings.protocol.elsewhere import TakesValues
 from tidings.protocol.messages import Reverse
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
@@ -131,7 +134,8 @@ class Overlay(Service):
         self.routing.took = self._bereavement.took
         about_links = self.linking, self.routing, self.numbers
         self.reading = NodeReading(broker, self.topology, self.neighbours, *about_links, self.later)
-        broker.elsewhere = self.reading
+        self.offered = OfferedElsewhere(self.reading, broker.advertised)
+        broker.elsewhere = self
         self.records.on_tree = self._follow_tree
         broker.open_link = self._open_link
         broker.refuges = self._draining.places
@@ -158,6 +162,7 @@ class Overlay(Service):
             "topology.remove": (RemoveRequest, self._remove),
             "topology.trace": (TraceRequest, self._trace),
             **self.reading.operations,
+            **self.offered.operations,
         }
 
     def __iter__(self) -> Iterator[Neighbour]:
@@ -207,6 +212,7 @@ class Overlay(Service):
         elif neighbour.is_in_tree:
             self.routing.join(neighbour)
         self.records.carry_out(effects)
+        self.offered.link_changed(neighbour.node)
         self.on_link(neighbour)
 
     def _down(self, neighbour: Neighbour, link: NeighbourLink) -> None:
@@ -215,6 +221,7 @@ class Overlay(Service):
         if link.is_up:
             is_dead = self.liveness.dying is neighbour
             self.records.carry_out(self.topology.link_down(neighbour.node, self._broker.now, is_dead))
+            self.offered.link_changed(neighbour.node)
             self.on_link(neighbour)
 
     def _lose(self, neighbour: Neighbour) -> None:
@@ -275,6 +282,26 @@ class Overlay(Service):
         weights = {"here": own / 1000, "there": other / 1000}
         self._log("warning", "both ends weigh a link differently", node=neighbour.node, **weights)
 
+    # What other nodes have, for clients: see `Elsewhere`
+
+    @property
+    def others(self) -> dict[str, str]:
+        """The names of the other nodes, or their ids, by their ids."""
+        return self.reading.others
+
+    def last_values(self, filter: Filter, take: TakesValues) -> Deferred[list[str]]:
+        """Have the last values of all other nodes taken; the names of those that are missing."""
+        return self.reading.last_values(filter, take)
+
+    def advertisements(self, node: str, filter: Filter, after: int) -> Deferred[Any]:
+        """Return a page of what is advertised at another node."""
+        return self.offered.page_of(node, filter, after)
+
+    @property
+    def offers_changed(self) -> int:
+        """Number that grows when what is advertised at other nodes changes."""
+        return self.offered.changed()
+
     # Waiting for the network
 
     def _ask_all(self, _asked: IncomingRequest, request: InForceRequest) -> Deferred[Any]:
@@ -334,6 +361,7 @@ class Overlay(Service):
     def _work(self) -> None:
         self.routing.work()
         self.keeping.work()
+        self.offered.work(self.neighbours.in_tree)
         self._flush()
 
     def _flush(self) -> None:

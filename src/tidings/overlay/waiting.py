@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tidings.errors import Disconnected, NoAnswer, Refused, TidingsError
+from tidings.errors import Disconnected, Refused, TidingsError
 from tidings.overlay.announcing import Announcer
 from tidings.overlay.moving import Sides
 from tidings.overlay.neighbours import Later, Neighbour
@@ -85,8 +85,8 @@ def ask_behind(
     reply: Deferred[Any] = Deferred()
     link = neighbour.link
 
-    def cut(_error: object = None) -> None:
-        reply.fail(Disconnected(f"the link to {neighbour.name or neighbour.node!r} is cut"))
+    def cut(problem: str = "is not there") -> None:
+        reply.fail(Disconnected(f"the link to {neighbour.name or neighbour.node!r} {problem}"))
 
     def refused(error: TidingsError) -> None:
         if isinstance(error, Refused) and error.code in ("exists", "limit") and not reply.is_over:
@@ -105,7 +105,7 @@ def ask_behind(
         cut()
     else:
         announcer.barrier().then(known, reply.fail)
-        later(within_s, lambda: reply.fail(NoAnswer(f"no answer to {operation} within {within_s:g} s")))
+        later(within_s, lambda: cut(f"has not answered within {within_s:g} s"))
     return reply
 
 

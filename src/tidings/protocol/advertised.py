@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
 
+from tidings.errors import Refused
 from tidings.filters import Filter
 from tidings.interest import Advertisement
 from tidings.interest.demand import COMPARED_MAX, Weight, comparing, weigh
@@ -37,10 +38,14 @@ PAUSE_S = 0.1
 
 
 class AdvertisementSearch(Struct, frozen=True):
-    """Which advertisements are meant: those that overlap a filter, behind the one of a number."""
+    """Which advertisements are meant: those that overlap a filter, behind the one of a number.
+
+    `to` is the id of another node, if those of that one are meant.
+    """
 
     filter: Annotated[str, Meta(max_length=FILTER_LENGTH_MAX)] = ""
     after: int = 0
+    to: str = ""
 
 
 class Seen(Struct, frozen=True):
@@ -64,17 +69,42 @@ class Advertised(Service):
         }
 
     @property
-    def version(self) -> int:
-        """Changes whenever the list does."""
+    def own_version(self) -> int:
+        """Changes whenever the list of this node does."""
         return self._base + self._broker.exchange.offers_changed
 
-    def _list(self, asked: IncomingRequest, sought: AdvertisementSearch) -> Steps[dict[str, Any]]:
-        session, version = asked.session, self.version
-        wanted = session.narrow("subscribe", Filter(sought.filter))
+    @property
+    def version(self) -> int:
+        """Changes whenever a list of the network does, as far as somebody waits for that."""
+        elsewhere = self._broker.elsewhere
+        return self.own_version + (0 if elsewhere is None else elsewhere.offers_changed)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether clients wait for a change."""
+        return bool(self._waiting)
+
+    def _list(self, asked: IncomingRequest, sought: AdvertisementSearch) -> Any:
+        wanted, elsewhere = asked.session.narrow("subscribe", Filter(sought.filter)), self._broker.elsewhere
+        if sought.to not in ("", self._broker.node):
+            if elsewhere is None:
+                raise Refused("no-way", f"no way leads to node {sought.to!r}")
+            return elsewhere.advertisements(sought.to, wanted, sought.after)
+        return self._list_own(asked.session, wanted, sought.after)
+
+    def _list_own(self, session: Session, wanted: Filter, after: int) -> Steps[dict[str, Any]]:
+        """Return a page, and with the last one the nodes that have lists of their own."""
+        page = yield from self.page(session, wanted, after)
+        others = {} if self._broker.elsewhere is None else self._broker.elsewhere.others
+        return {**page, "others": others} if others and page["next"] is None else page
+
+    def page(self, session: Session, wanted: Filter, after: int) -> Steps[dict[str, Any]]:
+        """Return advertisements of this node that overlap a filter, as a client or neighbour may see them."""
+        version = self.version
         weight, size = weigh(wanted), 0
         listed: list[dict[str, Any]] = []
         for count, (one, theirs) in enumerate(self._broker.exchange.offers(wanted), 1):
-            text = _shown(session, one, theirs, wanted, weight) if one.number > sought.after else None
+            text = _shown(session, one, theirs, wanted, weight) if one.number > after else None
             if text is not None:
                 listed.append({"number": one.number, "filter": text, "source": one.source})
                 size += len(text)

@@ -168,7 +168,8 @@ class Broker:
         """Returns the addresses of other nodes, for clients."""
         self.last_pages = LastPages(self)
         self.add(self.last_pages)
-        self.add(Advertised(self))
+        self.advertised = Advertised(self)
+        self.add(self.advertised)
         self.add(Administration(self))
 
     def add(self, service: Service) -> None:

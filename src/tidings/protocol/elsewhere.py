@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -56,3 +56,10 @@ class Elsewhere(Protocol):
         The subscription for which they are wanted is there already: it gets what a node takes in after the
         mark of its values.
         """
+
+    def advertisements(self, node: str, filter: Filter, after: int) -> Deferred[Any]:
+        """Return a page of what is advertised at another node, as `advertisements.list` does."""
+
+    @property
+    def offers_changed(self) -> int:
+        """Number that grows when what is advertised at another node changes, while somebody waits here."""
