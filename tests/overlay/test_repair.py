@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 from overlay.network import Network
 
@@ -16,9 +18,9 @@ STEP_S = 0.05
 CAUSES = ("link", "node", "alone")
 
 
-def ring() -> Network:
-    """A ring whose last link stands by."""
-    net = Network(*pairwise(NAMES), (NAMES[-1], NAMES[0]), settle_s=0.0)
+def ring(*more: tuple[str, str], **settings: Any) -> Network:
+    """A ring whose last link stands by, and more links."""
+    net = Network(*pairwise(NAMES), (NAMES[-1], NAMES[0]), *more, settle_s=0.0, **settings)
     for one, other in [*pairwise(NAMES), (NAMES[-1], NAMES[0])]:
         net.world.network.link(one, other).conditions = Conditions(delay_s=DELAY_S)
     net.run(20.0)
@@ -45,3 +47,31 @@ def test_events_flow_again_within_three_delays_of_the_tree_after_its_neighbours_
     assert net.world.clock.now - judged <= 3 * hops * DELAY_S
     asking = [name for name in NAMES if net.count(name, "neighbours_suspected")]
     assert asking == ["n2", DEAD, "n4"]  # nobody else, and the dead one of its own neighbours
+
+
+def test_only_nodes_whose_ways_have_changed_are_asked_whether_they_are_whole() -> None:
+    """A ring with a tail, which stays where it is when another link of the ring stands by."""
+    net = ring((NAMES[5], "t"), ("t", "u"), reroute_s=1.0)
+    got = net.app("u").subscribe("x >= 0", durable="all")
+    app = net.app("n1")
+    net.run(10.0)
+    asked: Counter[str] = Counter()
+    for name in net.names:
+        count_questions(net, name, asked)
+    net.cut("n3", "n4")
+    app.publish(1)
+    net.run(20.0)
+    assert got.values == [1]
+    assert asked.keys() <= set(NAMES)
+    assert {"n0", "n7"} <= asked.keys()  # the link between them is in the tree now
+
+
+def count_questions(net: Network, node: str, asked: Counter[str]) -> None:
+    operations = net[node].broker.operations
+    shape, answer = operations["link.whole"]
+
+    def answer_and_count(asking: Any, request: Any) -> Any:
+        asked[node] += 1
+        return answer(asking, request)
+
+    operations["link.whole"] = shape, answer_and_count

@@ -116,8 +116,7 @@ class WholeQuestion:
     def __init__(self, sides: Sides) -> None:
         self.sides = sides  # of the link, as the neighbour has them
         self.reply: Deferred[None] = Deferred()
-        self.asked: set[str] = set()  # other neighbours that are asked the same, and have not answered
-        self.answered: set[str] = set()
+        self.lent: dict[str, bool] = {}  # neighbours that can't answer, and whether they have got all by now
 
 
 class Neighbour:
@@ -139,6 +138,8 @@ class Neighbour:
         self.is_settled = False  # its table here is the one that it has in mind
         self.is_ghost = False  # its link is not in the tree any more, and others have not replaced it yet
         self.questions: list[WholeQuestion] = []  # of it, that are not answered
+        self.asking: object = None  # a question of others that was passed on to it, and is not answered
+        self.is_whole = False  # it has answered one since the sides of its link have changed
 
     @property
     def is_active(self) -> bool:

@@ -121,7 +121,11 @@ class Routing:
                 self._activate(neighbour)
             elif neighbour.is_in_tree and self._is_off_tree(neighbour.node):
                 self._haunt(neighbour)
+        sides = {one.node: self.sides(one.node) for one in self._known}
         moves = self._places.follow(tree, [one.node for one in self._known if one.is_ghost])
+        for neighbour in self._known:
+            if self.sides(neighbour.node) != sides[neighbour.node]:
+                self.wholeness.forget(neighbour)
         for node, before in moves.gained.items():
             self._inherit(self._known.meet(node), before)
         for node in moves.gained.keys() | moves.lost:
@@ -197,6 +201,7 @@ class Routing:
 
     def _begin_anew(self, neighbour: Neighbour) -> None:
         """Begin the streams over a link anew, as its sides have changed, and give it what comes again."""
+        self.wholeness.forget(neighbour)
         if neighbour.cursor is not None:
             self._broker.changed_links.add(neighbour.cursor.subscription)
         neighbour.asks_again = True
@@ -349,6 +354,7 @@ class Routing:
         neighbour.offerer.down()
         neighbour.has_offered = False
         neighbour.questions.clear()
+        self.wholeness.forget(neighbour)
         if neighbour.link is not None:
             neighbour.link.is_anew = True
 
@@ -365,6 +371,7 @@ class Routing:
         """A neighbour begins to take events."""
         node, cursor = neighbour.node, self._active(neighbour)
         self.check_sides(neighbour, wanted.sides)
+        self.wholeness.forget(neighbour)  # it may have seen other sides meanwhile
         if wanted.again:
             cursor.begin_again()
 

@@ -7,6 +7,11 @@ offered and announced to the neighbour, so the answer comes behind the filters t
 the side of the one that asks. It is answered only while both ends see the same sides of the link; so it ends
 by itself where the tree does.
 
+An answer holds as long as the link and its sides are the same: all that has moved behind it since has kept
+what it wants on the ways there, as nodes take nothing back before their own heirs are whole. So a question
+crosses each link once, and after a change only those links whose sides have changed: they form the way from
+where a link has left the tree to where another has come in.
+
 A neighbour whose link is lost can't answer. It is taken to want what the one that asks does, which has
 announced what it stores for nodes that were behind others; when its link is there again, it announces what
 it wants.
@@ -70,6 +75,7 @@ class Wholeness:
             if self.is_waiting():
                 ask_later()
             elif is_same():
+                heir.is_whole = True
                 self._is_whole(heir)
 
         def ask_again() -> None:
@@ -97,6 +103,10 @@ class Wholeness:
 
         neighbour.offerer.barrier().then(offered, reply.fail)
         return reply
+
+    def forget(self, neighbour: Neighbour) -> None:
+        """What a neighbour has answered holds no more."""
+        neighbour.asking, neighbour.is_whole = None, False
 
     # Questions of neighbours
 
@@ -127,17 +137,17 @@ class Wholeness:
     def _have_answered(self, neighbour: Neighbour, question: WholeQuestion) -> bool:
         """Whether all others have answered what a neighbour asks, or can't; those not asked yet are."""
         others = [one for one in self._known.in_tree if one is not neighbour]
-        waiting = [one for one in others if one.node not in question.answered]
+        waiting = [one for one in others if not (one.is_whole or question.lent.get(one.node))]
         lost = [one for one in waiting if self._topology.is_lost(one.node)]
         if len(lost) == len(waiting) and neighbour.announcer.state != "down":
             for one in lost:
-                if one.node not in question.asked:
-                    question.asked.add(one.node)
+                if one.node not in question.lent:
+                    question.lent[one.node] = False
                     self._lend(one, neighbour, partial(self._lent, question, one.node))
             return not lost
         for one in waiting:
-            if one not in lost and one.is_up and one.node not in question.asked:
-                self._pass_on(question, one)
+            if one not in lost and one.is_up and one.asking is None:
+                self._pass_on(one)
         return False
 
     def _lent(self, question: WholeQuestion, node: str) -> None:
@@ -145,23 +155,26 @@ class Wholeness:
 
         If it can by now, it may not have got all, and is asked.
         """
-        noted = question.answered.add if self._topology.is_lost(node) else question.asked.discard
-        self._later(0.0, partial(noted, node))
 
-    def _pass_on(self, question: WholeQuestion, other: Neighbour) -> None:
+        def note() -> None:
+            if self._topology.is_lost(node):
+                question.lent[node] = True
+            else:
+                del question.lent[node]
+
+        self._later(0.0, note)
+
+    def _pass_on(self, other: Neighbour) -> None:
         """Ask another neighbour the same; again a little later, if it does not answer."""
-        sides = self._places.sides(other.node)
+        sides, asking = self._places.sides(other.node), object()
         if sides is None:
             return
-        question.asked.add(other.node)
+        other.asking = asking
 
-        def answered(_none: object) -> None:
-            if self._places.sides(other.node) == sides:
-                question.answered.add(other.node)
-            else:
-                failed(None)
+        def end(is_whole: bool) -> None:
+            if other.asking is asking:  # else its link, or the sides of that, were others meanwhile
+                other.asking, other.is_whole = None, is_whole
 
-        def failed(_error: object) -> None:
-            self._later(ASK_AGAIN_S, partial(question.asked.discard, other.node))
-
-        self._question(other, sides).then(answered, failed)
+        self._question(other, sides).then(
+            lambda _none: end(is_whole=True), lambda _error: self._later(ASK_AGAIN_S, partial(end, False))
+        )
