@@ -9,12 +9,11 @@ import pytest
 from channels.test_trees import create, join, reply, send
 from overlay.network import App, Network
 
-from tidings.channels.description import ChannelOrder, LogPlace
-from tidings.channels.merging import HistoryMerge, TakenEvents
-from tidings.channels.parts import HistoryPage
+from tidings.channels.description import ChannelOrder
 from tidings.errors import NotAllowed
 from tidings.log.chunks import LivePart
 from tidings.protocol.channels import MARK
+from tidings.simulator.channel_history import read_history
 
 TRIANGLE = (("1", "2"), ("2", "3"), ("3", "1"))
 LINE = (("1", "2"), ("2", "3"))
@@ -22,23 +21,11 @@ LINE = (("1", "2"), ("2", "3"))
 
 def history(network: Network, app: App, channel: str, order: ChannelOrder = "fifo") -> list[int]:
     """What a member reads of a channel, as the client does it."""
-    found: Any = reply(network, app.ask("channel.places", channel=channel))
-    assert isinstance(found, dict), found
-    places = msgspec.convert(found["logs"], list[LogPlace])
-    logs = [one.node for one in places if not one.are_copies]
-    merge = HistoryMerge([f"{one.node}{one.are_copies}" for one in places], order)
-    for place in places:
-        start, source = place.first, f"{place.node}{place.are_copies}"
-        while start < place.end:
-            asked = {"to": place.node, "start": start, "end": place.end, "size_max": 100}
-            without = logs if place.are_copies else []
-            told = reply(network, app.ask("channel.read", channel=channel, without=without, **asked))
-            page = msgspec.convert(told, HistoryPage)
-            merge.add(source, page.parts)
-            start = page.next
-        merge.end(source)
-    taken = TakenEvents()
-    return [int(event["x"]) for event in merge.take() if taken.take(event)]
+
+    def ask(operation: str, **arguments: Any) -> Any:
+        return reply(network, app.ask(operation, **arguments))
+
+    return [int(event["x"]) for event in read_history(ask, channel, order)]
 
 
 def persistent(network: Network, app: App, **about: Any) -> str:

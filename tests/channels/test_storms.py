@@ -2,238 +2,68 @@
 
 from __future__ import annotations
 
-import random
-from contextlib import suppress
-from itertools import combinations
-from typing import Any
-
 import pytest
-from channels.test_history import history
 from channels.test_trees import create, join, lists, send
 from effort import SEED, often
 from overlay.network import Network
 
-from tidings.channels.causal import CausalOrder
-from tidings.channels.description import ChannelOrder
-from tidings.channels.sequencer import Sequencer
+from tidings.channels.description import ChannelOrder, ChannelProtocol
+from tidings.simulator.channel_storm import ChannelPlan, Weather, channel_storm
 
-NODES = "123456"
-MEMBERS = "135"
-STEPS = 12
 REROUTE_S = 2.0
-CUTS_MAX = 2
-END_S = 60.0
-"""After which nothing is under way any more."""
+STORM_S = 30.0
+STILL: tuple[Weather, ...] = ("cut", "meet", "crash", "", "")
+"""Weather in which no member moves."""
+LONELY: tuple[Weather, ...] = (*STILL, "isolate", "isolate", "meet")
 
 
-class Storm:
-    """A channel whose members send while links are cut and nodes crash, and what each of them got.
-
-    `past` has all that a sender's member had got before it sent an event, and the past of that.
-    """
-
-    def __init__(self, seed: int, more: tuple[str, ...] = (), **about: str) -> None:
-        """`more`: further weather.
-
-        "isolate" cuts one member off, "meet" ends all cuts, "move" lets a member go on at another node.
-        """
-        self._more = more
-        self.chance = random.Random(seed)
-        self.edges = graph(self.chance)
-        self.network = Network(*self.edges, seed=seed, reroute_s=REROUTE_S)
-        self.apps = {name: self.network.app(name) for name in MEMBERS}
-        self.delivery: Any = about.pop("delivery", "reliable")
-        self.channel = create(self.network, self.apps["1"], delivery=self.delivery, **about)
-        self.members = {
-            name: join(self.network, self.apps[name], self.channel, durable=f"member-{name}")
-            for name in MEMBERS
-        }
-        self.sent: dict[str, list[int]] = {name: [] for name in MEMBERS}
-        self.past: dict[int, set[int]] = {}
-        self._cuts: list[tuple[str, str]] = []
-        self._moving: set[str] = set()
-        self.moves = 0
-
-    def run(self, steps: int, bursts: int = 1) -> None:
-        for _ in range(steps):
-            self._weather()
-            for _ in range(bursts):
-                self._send(self.chance.choice(MEMBERS))
-                self.network.run(self.chance.choice((0.02, 0.1, 0.5)) if bursts > 1 else 0.0)
-            self.network.run(self.chance.choice((0.1, 1.0, 3.0, 6.0)))
-        for edge in self._cuts:
-            self.network.heal(*edge)
-        self.network.run(END_S)
-
-    def _weather(self) -> None:
-        network, chance = self.network, self.chance
-        match chance.choice(("cut", "heal", "crash", "", "", *self._more)):
-            case "move":
-                self._move(chance.choice(MEMBERS), chance.choice(NODES))
-            case "isolate" if not self._cuts:
-                name = chance.choice(MEMBERS)
-                self._cuts = [edge for edge in self.edges if name in edge]
-                for edge in self._cuts:
-                    network.cut(*edge)
-            case "meet":
-                for edge in self._cuts:
-                    network.heal(*edge)
-                self._cuts.clear()
-            case "cut" if len(self._cuts) < CUTS_MAX:
-                self._cuts.append(chance.choice(self.edges))
-                network.cut(*self._cuts[-1])
-            case "heal" if self._cuts:
-                network.heal(*self._cuts.pop(chance.randrange(len(self._cuts))))
-            case "crash":
-                crashed = network[chance.choice(NODES)]
-                crashed.crash()
-                network.run(chance.choice((0.5, 5.0)))
-                crashed.start()
-            case _:
-                pass
-
-    def _move(self, name: str, to: str) -> None:
-        """Let a member go on at another node, if it is not on its way, and has not to stay after all."""
-        if name in self._moving:
-            return
-        app = self.apps[name]
-        self._moving.add(name)
-        app.follows = True
-
-        def arrived(_none: None) -> None:
-            self._moving.discard(name)
-            self.moves += 1
-
-        app.connection.move(to).then(arrived, lambda _error: self._moving.discard(name))
-        app.pump()
-
-    def _send(self, name: str) -> None:
-        number = len(self.past)
-        known = [*self.members[name].values, *self.sent[name]]
-        self.past[number] = {one for near in known for one in (near, *self.past[near])}
-        send(self.apps[name], self.channel, number, delivery=self.delivery)
-        self.sent[name].append(number)
-
-    def check_each_once(self) -> None:
-        """Each member has each event once, in the order of each sender; only nodes take part that must."""
-        for name, member in self.members.items():
-            for sender, numbers in self.sent.items():
-                got = [one for one in member.values if one in numbers]
-                assert got == numbers, (self.edges, name, sender)
-        homes = {app.node.name for app in self.apps.values()}
-        for name, neighbours in (found := lists(self.network, self.channel)).items():
-            assert name in homes or len(neighbours) > 1, (name, found)
-            assert all(name in found[one] for one in neighbours), (name, found)
-
-    def check_history(self, order: ChannelOrder) -> None:
-        """Each member reads each event once from the logs, and none before one that its sender knew."""
-        found = history(self.network, self.apps["3"], self.channel, order)
-        assert sorted(found) == sorted(self.past)
-        for place, number in enumerate(found):
-            known = self.past[number] if order == "causal" else set(self._own(number))
-            assert known <= set(found[:place]), (number, known - set(found[:place]))
-        if order == "total":
-            assert found == self.members["1"].values
-
-    def _own(self, number: int) -> list[int]:
-        """What the sender of an event had sent before."""
-        numbers = next(numbers for numbers in self.sent.values() if number in numbers)
-        return numbers[: numbers.index(number)]
-
-    def check_one_order(self) -> None:
-        """All members have all events, in one order."""
-        first, *others = [member.values for member in self.members.values()]
-        assert sorted(first) == sorted(self.past), self.edges
-        assert all(values == first for values in others), self.edges
-
-    def overtaken(self) -> list[tuple[str, int, set[int]]]:
-        """Events that a member got before others that their senders knew, and which these are."""
-        return [
-            (name, number, self.past[number] - set(member.values[:place]))
-            for name, member in self.members.items()
-            for place, number in enumerate(member.values)
-            if not self.past[number] <= set(member.values[:place])
-        ]
+def seeds(first: int, count: int) -> range:
+    return range(SEED + first, SEED + first + often(count))
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + often(15)))
+def weather(seed: int, plan: ChannelPlan) -> None:
+    verdict = channel_storm(seed, STORM_S, plan)
+    assert verdict.delivered == 3 * verdict.sent > 0
+
+
+@pytest.mark.parametrize("seed", seeds(0, 15))
 def test_members_get_each_reliable_event_once_and_in_order_in_any_weather(seed: int) -> None:
-    storm = Storm(seed)
-    storm.run(STEPS)
-    storm.check_each_once()
+    weather(seed, ChannelPlan(weather=STILL))
 
 
-@pytest.mark.parametrize("seed", range(SEED + 1000, SEED + 1000 + often(10)))
+@pytest.mark.parametrize("seed", seeds(1000, 10))
 def test_no_member_of_a_causal_channel_gets_an_event_before_one_that_its_sender_knew(seed: int) -> None:
-    storm = Storm(seed, order="causal")
-    storm.run(STEPS, bursts=4)
-    storm.check_each_once()
-    assert not storm.overtaken()
+    weather(seed, ChannelPlan("causal", weather=STILL))
 
 
-@pytest.mark.parametrize("seed", range(SEED + 2000, SEED + 2000 + often(10)))
+@pytest.mark.parametrize("seed", seeds(2000, 10))
 def test_all_members_of_a_total_channel_get_all_events_in_one_order_in_any_weather(seed: int) -> None:
-    storm = Storm(seed, ("isolate", "isolate", "meet"), order="total")
-    storm.run(STEPS, bursts=3)
-    storm.check_one_order()
-    storm.check_each_once()
+    weather(seed, ChannelPlan("total", weather=LONELY))
 
 
 @pytest.mark.parametrize("order", ["fifo", "causal", "total"])
-@pytest.mark.parametrize("seed", range(SEED + 4000, SEED + 4000 + often(6)))
-def test_members_that_move_in_any_weather_get_each_event_once_and_in_order(
-    seed: int, order: ChannelOrder
-) -> None:
-    storm = Storm(seed, ("move", "move", "move"), order=order)
-    storm.run(STEPS, bursts=3)
-    storm.check_each_once()
-    if order == "causal":
-        assert not storm.overtaken()
-    if order == "total":
-        storm.check_one_order()
-
-
-@pytest.mark.parametrize("order", ["fifo", "causal", "total"])
-@pytest.mark.parametrize("seed", range(SEED + 3000, SEED + 3000 + often(3)))
+@pytest.mark.parametrize("seed", seeds(3000, 3))
 def test_the_logs_of_a_persistent_channel_have_each_event_once_in_its_order(
     seed: int, order: ChannelOrder
 ) -> None:
-    storm = Storm(seed, order=order, delivery="persistent")
-    storm.run(STEPS, bursts=3)
-    storm.check_each_once()
-    storm.check_history(order)
+    weather(seed, ChannelPlan(order, "persistent", weather=STILL))
 
 
-def test_a_sequencer_that_waits_for_nobody_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def agree(self: Sequencer, _now: float) -> None:
-        self.agreed = self.last
-
-    monkeypatch.setattr(Sequencer, "_count", agree)
-    for seed in range(7016, 7028):  # the first of these finds it, as the nodes are now
-        storm = Storm(seed, ("isolate", "isolate", "meet"), order="total")
-        storm.run(STEPS, bursts=3)
-        with suppress(AssertionError):
-            storm.check_one_order()
-            continue
-        return
-    raise AssertionError("all members had one order")
+@pytest.mark.parametrize("order", ["fifo", "causal", "total"])
+@pytest.mark.parametrize("seed", seeds(4000, 8))
+def test_members_that_move_in_any_weather_get_each_event_once_and_in_order(
+    seed: int, order: ChannelOrder
+) -> None:
+    weather(seed, ChannelPlan(order))
 
 
-def test_a_channel_whose_events_name_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CausalOrder, "send", lambda _self: {})
-    for seed in (5004, 5005, 5011, 5017):
-        storm = Storm(seed, order="causal")
-        storm.run(STEPS, bursts=4)
-        if storm.overtaken():
-            return
-    raise AssertionError("nothing was overtaken")
-
-
-def graph(chance: random.Random) -> list[tuple[str, str]]:
-    """A connected graph with some links more than a tree has."""
-    edges = {(chance.choice(NODES[:place]), name) for place, name in enumerate(NODES) if place}
-    others = [edge for edge in combinations(NODES, 2) if edge not in edges]
-    return sorted(edges | set(chance.sample(others, 3)))
+@pytest.mark.parametrize("protocol", ["insertion", "rendezvous"])
+@pytest.mark.parametrize("order", ["fifo", "causal", "total"])
+@pytest.mark.parametrize("seed", seeds(6000, 3))
+def test_channels_keep_their_promises_whatever_their_protocol_and_though_a_node_dies(
+    seed: int, order: ChannelOrder, protocol: ChannelProtocol
+) -> None:
+    weather(seed, ChannelPlan(order, protocol=protocol, deaths=1))
 
 
 @pytest.mark.parametrize("seed", [6, 10])

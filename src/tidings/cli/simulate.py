@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from tidings.channels.description import ChannelOrder
+from tidings.channels.description import PROTOCOLS, ChannelOrder, ChannelProtocol
 from tidings.cli.connection import run_quickly
 from tidings.cli.experiments import OUT, Grid, OnSpark, Out, Seeds, experiment, write_picture
 from tidings.cli.options import (
@@ -43,7 +43,9 @@ from tidings.sensors.simulation import CityTally, Simulation
 from tidings.simulator import overlay_storm, peer_storm, queue_storm, storm
 from tidings.simulator.agent_costs import DetectionCost, detection_costs
 from tidings.simulator.agents import AgentFault, swarm
-from tidings.simulator.channel_storm import ChannelFault, channel_storm
+from tidings.simulator.channel_faults import ChannelFault
+from tidings.simulator.channel_storm import NAMES as CHANNEL_NODES
+from tidings.simulator.channel_storm import ChannelPlan, channel_storm
 from tidings.simulator.city import city
 from tidings.simulator.overlay_costs import overlay_costs
 from tidings.simulator.overlay_pictures import overlay_picture
@@ -86,6 +88,10 @@ Fault = Annotated[AgentFault, option("NAME", "A mistake to build in, which is fo
 OneOrder = Annotated[
     ChannelOrder | None, option("--order", "ORDER", "That of the channels; without it, each.")
 ]
+OneProtocol = Annotated[
+    ChannelProtocol | None, option("--protocol", "NAME", "That of the channels; without it, they take turns.")
+]
+Deaths = Annotated[int, option("N", "Nodes without members that die.", min=0, max=len(CHANNEL_NODES) - 4)]
 ChannelMistake = Annotated[ChannelFault, option("NAME", "A mistake to build in, which is found.")]
 LOAD = {
     "networks": (int, option("N", "The number of networks.", min=1)),
@@ -175,6 +181,8 @@ def run_channel_storms(
     runs: Runs = 10,
     duration_s: Duration = 15.0,
     order: OneOrder = None,
+    protocol: OneProtocol = None,
+    deaths: Deaths = 0,
     fault: ChannelMistake = "",
     json: Json = False,
 ) -> None:
@@ -183,19 +191,30 @@ def run_channel_storms(
     Each member gets each event once and in the order of its sender; in a causal channel none before one that
     its sender knew, in a total channel all in one order. With --fault that fails, and the exit code is 1.
     """
-    for one in (order,) if order else get_args(ChannelOrder):
-        _run(partial(channel_storm, order=one, fault=fault), seed, runs, duration_s, json)
+
+    def storm(order: ChannelOrder, seed: int, duration_s: float) -> object:
+        found = protocol or PROTOCOLS[seed % len(PROTOCOLS)]
+        return channel_storm(seed, duration_s, ChannelPlan(order, protocol=found, deaths=deaths), fault)
+
+    orders = (order,) if order else get_args(ChannelOrder)
+    if sum(_failed(partial(storm, one), seed, runs, duration_s, json) for one in orders):
+        raise typer.Exit(1)
 
 
 def _run(run: Callable[[int, float], object], first: int, runs: int, duration_s: float, json: bool) -> None:
-    """Run storms one after the other, and print what came of each."""
+    """Run storms one after the other, and print what came of each; Exit if one fails."""
+    if _failed(run, first, runs, duration_s, json):
+        raise typer.Exit(1)
+
+
+def _failed(run: Callable[[int, float], object], first: int, runs: int, duration_s: float, json: bool) -> int:
+    """The same, but return how many have failed."""
 
     def show(seed: int) -> None:
         verdict = run(seed, duration_s)
         print_result(verdict, f"seed {seed}: {verdict}", json)
 
-    if _count_failed(show, first, runs):
-        raise typer.Exit(1)
+    return _count_failed(show, first, runs)
 
 
 def _count_failed(run: Callable[[int], None], first: int, runs: int) -> int:

@@ -2,32 +2,28 @@
 
 When all is healed, each member has each event once and in the order of its sender; in a causal channel none
 before one that its sender had got or sent, and in a total one all members have them in one order. The oracle
-knows only what applications sent and got. Mistakes can be built in, and are found.
+knows only what applications sent and got. What is in the logs of a persistent channel is each event once, in
+the same order; and only nodes take part that have members, lie between them, or have to by the protocol.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from tidings.channels import service
-from tidings.channels.causal import CausalOrder
-from tidings.channels.description import ChannelOrder
-from tidings.channels.ordering import Ordering
-from tidings.channels.sequencer import Sequencer
+from tidings.channels.description import ChannelDelivery, ChannelOrder, ChannelProtocol
 from tidings.errors import TidingsError
 from tidings.event import Batch, Event
 from tidings.node.assembly import CoreSettings
 from tidings.peers.registry import Neighbours
 from tidings.protocol.channels import MARK
-from tidings.protocol.relays import Relays
 from tidings.protocol.subscriber import ClientSubscription, MissedNumbers, Wanted
-from tidings.replies import resolved
+from tidings.simulator.channel_faults import ChannelFault, built_in
+from tidings.simulator.channel_history import read_history
 from tidings.simulator.client import SimulatedClient, must_not
 from tidings.simulator.node import SimulatedNode, address_of
 from tidings.simulator.world import World
@@ -47,17 +43,19 @@ BURST = 3
 CALM_S = 90.0
 """Time for everything to arrive."""
 
-ChannelFault = Literal[
-    "", "twice", "had-again", "unnamed", "lone-sequencer", "early-arrival", "early-release"
-]
-CHANNEL_FAULTS: tuple[ChannelFault, ...] = get_args(ChannelFault)
-"""Mistakes that can be built in, and are found.
+Weather = Literal["cut", "isolate", "meet", "crash", "move", ""]
+WEATHER: tuple[Weather, ...] = ("cut", "isolate", "meet", "crash", "move", "move", "")
+"""What may befall, some of it more often than other things. isolate: all links of a member's node are cut."""
 
-twice: events that come over two ways are not recognised. had-again: a member that has moved gets what it had
-(causal, total). unnamed: events of a causal channel name no predecessors. lone-sequencer: a sequencer waits
-for nobody (total). early-arrival: a member arrives before its new node is as far as it was (total).
-early-release: a node hands events on to members as they come (causal).
-"""
+
+class ChannelPlan(Struct, frozen=True):
+    """A channel and what befalls it: `weather` is chosen from, and so many nodes without members die."""
+
+    order: ChannelOrder = "fifo"
+    delivery: ChannelDelivery = "reliable"
+    protocol: ChannelProtocol = "broadcast"
+    weather: Sequence[Weather] = WEATHER
+    deaths: int = 0
 
 
 class ChannelVerdict(Struct, frozen=True):
@@ -65,6 +63,7 @@ class ChannelVerdict(Struct, frozen=True):
 
     seed: int
     order: ChannelOrder
+    protocol: ChannelProtocol
     sent: int
     delivered: int
     moves: int
@@ -73,8 +72,8 @@ class ChannelVerdict(Struct, frozen=True):
 
     def __str__(self) -> str:
         return (
-            f"{self.order}: {self.sent} events sent, {self.delivered} delivered, {self.moves} moves, "
-            f"{self.refused} refused, {self.faults} faults"
+            f"{self.order}, {self.protocol}: {self.sent} events sent, {self.delivered} delivered, "
+            f"{self.moves} moves, {self.refused} refused, {self.faults} faults"
         )
 
 
@@ -102,10 +101,10 @@ class Member(SimulatedClient):
         self._subscription.begun.then(lambda _told: None, must_not)
         self.pump()
 
-    def send(self, channel: str, number: int) -> None:
-        """Send a reliable event."""
+    def send(self, channel: str, number: int, delivery: ChannelDelivery) -> None:
+        """Send an event."""
         self.sent.append(number)
-        event = Event("step", {"n": number}, channel=MARK + channel, delivery="reliable")
+        event = Event("step", {"x": number}, channel=MARK + channel, delivery=delivery)
         self.connection.publish(event)
         self.pump()
 
@@ -113,7 +112,7 @@ class Member(SimulatedClient):
 
     def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:  # noqa: ARG002
         """Take and acknowledge events."""
-        self.got += [event["n"] for event in batch.events]
+        self.got += [event["x"] for event in batch.events]
         self.connection.consume(self._subscription, len(batch))
         if positions is not None:
             self.connection.acknowledge(self._subscription, positions[-1])
@@ -129,8 +128,8 @@ class Member(SimulatedClient):
 class ChannelStorm:
     """Run of a storm: `rage`, then `calm`."""
 
-    def __init__(self, seed: int, order: ChannelOrder) -> None:
-        self._seed, self._order = seed, order
+    def __init__(self, seed: int, plan: ChannelPlan) -> None:
+        self._seed, self._plan = seed, plan
         self._chance = random.Random(seed)
         self.world = World(seed)
         self._edges = self._links()
@@ -142,6 +141,7 @@ class ChannelStorm:
         self._run(JOIN_S)
         self._members = [Member(self.world, f"at-{name}", self.world.nodes[name]) for name in NAMES[::2]]
         self._cuts: list[tuple[str, str]] = []
+        self._dead: list[SimulatedNode] = []
         self._past: dict[int, set[int]] = {}  # what the sender of an event knew, and all before that
         self._moves = self._refused = self._faults = 0
         self._channel = self._join()
@@ -154,8 +154,9 @@ class ChannelStorm:
 
     def _join(self) -> str:
         self._run(1.0)
-        about = {"name": "trip", "order": self._order, "delivery": "reliable"}
-        told = self._members[0].ask("channel.create", **about)
+        plan = self._plan
+        about = {"order": plan.order, "delivery": plan.delivery, "protocol": plan.protocol}
+        told = self._members[0].ask("channel.create", name="trip", **about)
         self._run(JOIN_S)
         channel = str(told[0]["id"])
         for member in self._members:
@@ -179,14 +180,14 @@ class ChannelStorm:
             self._run(self._chance.choice((0.1, 1.0, 3.0, 6.0)))
 
     def _change_weather(self) -> None:
-        acts: Mapping[str, Callable[[], None]] = {
+        acts: Mapping[Weather, Callable[[], None]] = {
             "cut": self._cut,
             "isolate": self._isolate,
             "meet": self._meet,
             "crash": self._crash,
             "move": self._move,
         }
-        what = self._chance.choice((*acts, "move", ""))
+        what = self._chance.choice(self._plan.weather)
         if what:
             acts[what]()
 
@@ -215,14 +216,24 @@ class ChannelStorm:
 
     def _crash(self) -> None:
         node = self.world.nodes[self._chance.choice(NAMES)]
+        self._faults += 1
+        if node.is_dead:
+            return
+        if len(self._dead) < self._plan.deaths and self._is_free(node):
+            self._dead.append(node)
+            node.die()
+            return
         node.crash()
         self._run(self._chance.choice((0.5, 5.0)))
         node.start()
-        self._faults += 1
+
+    def _is_free(self, node: SimulatedNode) -> bool:
+        """Whether no member is at a node, or may be on its way to or from it."""
+        return not any(member.is_moving or member.node is node for member in self._members)
 
     def _move(self) -> None:
         member, to = self._chance.choice(self._members), self._chance.choice(NAMES)
-        if member.is_moving:
+        if member.is_moving or self.world.nodes[to].is_dead:
             return
         member.is_moving = True
 
@@ -241,70 +252,96 @@ class ChannelStorm:
         number = len(self._past)
         known = [*member.got, *member.sent]
         self._past[number] = {one for near in known for one in (near, *self._past[near])}
-        member.send(self._channel, number)
+        member.send(self._channel, number, self._plan.delivery)
 
     # Calm
 
     def calm(self) -> ChannelVerdict:
         """Heal all, let everything arrive, and check what members got."""
+        order = self._plan.order
         self._meet()
         self._run(CALM_S)
+        self._bury()
         for member in self._members:
-            self._check_each_once(member)
-            if self._order == "causal":
-                self._check_causes(member)
-            if self._order == "total":
+            self._check_each_once(member.name, member.got)
+            if order == "causal":
+                self._check_causes(member.name, member.got)
+            if order == "total":
                 assert member.got == self._members[0].got, f"{member.name} has another order"
+        self._check_places()
+        if self._plan.delivery == "persistent":
+            self._check_history()
         delivered = sum(len(member.got) for member in self._members)
         counts = self._moves, self._refused, self._faults
-        return ChannelVerdict(self._seed, self._order, len(self._past), delivered, *counts)
+        about = self._seed, order, self._plan.protocol, len(self._past), delivered
+        return ChannelVerdict(*about, *counts)
 
-    def _check_each_once(self, member: Member) -> None:
+    def _bury(self) -> None:
+        """Have members remove the nodes that have died from the network, as an operator does."""
+        for dead in self._dead:
+            for node in self._living:
+                if any(neighbour.node == dead.broker.node for neighbour in node.core.overlay):
+                    operator = Member(self.world, f"operator-{node.name}-{dead.name}", node)
+                    self._run(1.0)
+                    operator.ask("topology.remove", node=dead.broker.node)
+        if self._dead:
+            self._run(CALM_S)
+
+    @property
+    def _living(self) -> list[SimulatedNode]:
+        return [node for node in self.world.nodes.values() if not node.is_dead]
+
+    def _check_each_once(self, reader: str, found: Sequence[int]) -> None:
         for sender in self._members:
             numbers = set(sender.sent)
-            got = [one for one in member.got if one in numbers]
-            assert got == sender.sent, f"{member.name} got {got} of {sender.name}, who sent {sender.sent}"
+            got = [one for one in found if one in numbers]
+            assert got == sender.sent, f"{reader} got {got} of {sender.name}, who sent {sender.sent}"
 
-    def _check_causes(self, member: Member) -> None:
+    def _check_causes(self, reader: str, found: Sequence[int]) -> None:
         had: set[int] = set()
-        for number in member.got:
+        for number in found:
             lacked = sorted(self._past[number] - had)
-            assert not lacked, f"{member.name} got {number} before {lacked}, which its sender knew"
+            assert not lacked, f"{reader} got {number} before {lacked}, which its sender knew"
             had.add(number)
 
+    def _check_places(self) -> None:
+        """Check that only nodes take part that must, and that those beside each other agree on that."""
+        trees = {node.broker.node: node.core.channels.trees for node in self._living}
+        parts = {node: part for node, one in trees.items() if (part := one.get(self._channel)) is not None}
+        needed = {member.node.broker.node for member in self._members}
+        for node, part in parts.items():
+            name = self._name_of(node)
+            is_needed = node in needed or node in part.homes or len(part.neighbours) > 1
+            assert is_needed, f"{name} got no members, and takes part"
+            for other in part.neighbours:
+                agrees = other in parts and node in parts[other].neighbours
+                assert agrees, f"{name} got {self._name_of(other)} as a neighbour, which does not agree"
 
-@contextmanager
-def built_in(fault: ChannelFault) -> Iterator[None]:
-    """Build a mistake in, until the end of the block."""
-    where: dict[ChannelFault, tuple[Any, str, Any]] = {
-        "twice": (Relays, "_had", lambda _self, _batch: 0),
-        "had-again": (service, "beyond", lambda _told, batch: list(range(len(batch)))),
-        "unnamed": (CausalOrder, "send", lambda _self: {}),
-        "lone-sequencer": (Sequencer, "_count", _agree_alone),
-        "early-arrival": (Ordering, "reach", lambda _self, _channel, _told, is_coming: resolved(None)),  # noqa: ARG005
-        "early-release": (CausalOrder, "_missing", lambda _self, _arrival: []),
-    }
-    if not fault:
-        yield
-        return
-    place, name, wrong = where[fault]
-    right = getattr(place, name)
-    setattr(place, name, wrong)
-    try:
-        yield
-    finally:
-        setattr(place, name, right)
+    def _name_of(self, node: str) -> str:
+        return next(name for name, one in self.world.nodes.items() if one.broker.node == node)
 
+    def _check_history(self) -> None:
+        """Check that the logs have each event once, in the order of the channel."""
+        reader = self._members[1]
 
-def _agree_alone(sequencer: Sequencer, _now: float) -> None:
-    sequencer.agreed = sequencer.last
+        def ask(operation: str, **arguments: Any) -> Any:
+            told = reader.ask(operation, **arguments)
+            self._run(2.0)
+            return told[0]
+
+        found = [event["x"] for event in read_history(ask, self._channel, self._plan.order)]
+        self._check_each_once("a reader of logs", found)
+        if self._plan.order == "causal":
+            self._check_causes("a reader of logs", found)
+        if self._plan.order == "total":
+            assert found == self._members[0].got, "a reader of logs has another order"
 
 
 def channel_storm(
-    seed: int, duration_s: float, order: ChannelOrder, fault: ChannelFault = ""
+    seed: int, duration_s: float, plan: ChannelPlan, fault: ChannelFault = ""
 ) -> ChannelVerdict:
-    """Run a storm over a channel of this order; AssertionError if a promise is broken."""
+    """Run a storm over a channel; AssertionError if a promise is broken."""
     with built_in(fault):
-        storm = ChannelStorm(seed, order)
+        storm = ChannelStorm(seed, plan)
         storm.rage(duration_s)
         return storm.calm()
