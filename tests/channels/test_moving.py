@@ -129,6 +129,29 @@ def test_two_movers_and_one_who_stays(star: Star) -> None:
     assert [one.values for one in others] == [[1, 3]] * 2
 
 
+@pytest.mark.parametrize("cut_s", [5.0, 100.0])
+def test_a_node_that_could_not_say_that_it_has_a_client_forgets_it_when_it_can_be_reached(
+    order: ChannelOrder, cut_s: float
+) -> None:
+    star = Star(order, durable=True)
+    told = star.move("a", "b")
+    while not any(one["name"] == "a" for one in star.net["b"].broker.status()["durables"]):
+        star.net.run(0.1)
+    arrival = next(iter(star.net["b"].broker.arrivals._arrivals.values()))
+    while not arrival.is_finished:
+        star.net.run(0.1)
+    star.net.cut("a", "d")
+    star.net.run(cut_s)
+    star.net.heal("a", "d")
+    star.net.run(60.0 + cut_s)
+    assert isinstance(told[0], TidingsError)
+    assert star.apps["a"].node is star.net["a"]
+    assert [one["name"] for one in star.net["b"].broker.status()["durables"]] == ["b"]
+    star.send("c", 1)
+    star.net.run(20.0)
+    assert star.got == [[1]] * 3
+
+
 @pytest.mark.parametrize("seed", range(SEED, SEED + often(20, at_least=4)))
 def test_members_that_move_get_each_event_once_and_in_order(seed: int, order: ChannelOrder) -> None:
     chance = random.Random(seed)

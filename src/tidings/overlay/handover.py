@@ -17,7 +17,8 @@ delivers it; from there on the other one has. What both have is told apart by th
 client has said all that it had to say before it asks, so its counter is all that is left to hand over.
 
 The messages go from node to node along the tree. If any step fails, this node has the other forget the
-client, and the client stays.
+client, and the client stays. So it does if the answer to `finish` is lost: the other node has everything
+then, but the client has no cookie to go there.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.protocol.subscriptions import SUBSCRIPTIONS_MAX
-from tidings.replies import Deferred, all_of, failed
+from tidings.replies import Deferred, all_of, failed, ignore
 
 TOKEN_SIZE = 20
 """Random bytes in a cookie: none can be guessed."""
@@ -51,6 +52,10 @@ HOPS_MAX = 64
 """Nodes that a message of a move passes: the tree may be changing its shape."""
 STEP_S = 30.0
 """How long the other node may take to answer one message; then the client stays."""
+FORGET_S = 1.0
+"""How long to wait before a node that can't be reached is asked again to forget a client; then twice that."""
+FORGET_S_MAX = 43_200.0
+"""The longest of these times."""
 
 Step = Literal["announce", "bring", "finish", "forget", "arrived"]
 
@@ -97,9 +102,11 @@ class Expected(Struct, frozen=True):
 
 
 class Forget(Struct, frozen=True):
-    """A client does not come."""
+    """A client does not come, nor do its durable subscriptions of these names."""
 
     token: str
+    source: str = ""
+    names: tuple[str, ...] = ()
 
 
 class ClientArrived(Struct, frozen=True):
@@ -246,7 +253,16 @@ class Handover(Service):
         return arrival.reach(finish.marks).map(lambda _none: arrival.finish(finish.had, finish.marks))
 
     def _forgotten(self, forget: Forget) -> None:
-        self._broker.arrivals.end(forget.token)
+        self._broker.arrivals.forget(forget.token, forget.source, forget.names)
+
+    def take_back(self, to: str, forget: Forget, again_s: float = FORGET_S) -> None:
+        """Have another node forget a client, however long it can't be reached; a day is the most."""
+
+        def again(error: TidingsError) -> None:
+            if isinstance(error, Disconnected) and again_s <= FORGET_S_MAX:
+                self._overlay.later(again_s, lambda: self.take_back(to, forget, 2 * again_s))
+
+        self.send(to, "forget", forget).then(ignore, again)
 
     def _redeemed(self, about: ClientAnnouncement) -> None:
         self._broker.departed.forget(about.origin)  # it has come back
@@ -281,13 +297,14 @@ class Departure:
         self._ordered: dict[str, Channels] = {}  # of which it is a member
         self._held_back: list[HeldBack] = []  # for those that are not durable
         self._marks: dict[str, bytes] = {}
+        self._names: list[str] = []  # of its durable subscriptions
 
     def begin(self, wanted: Sequence[SubscribeRequest]) -> Deferred[str]:
         """Begin; the reply is the cookie."""
         session = self._session
         live = tuple(one for one in wanted if is_gathered(one))
-        names = [one.durable for one in wanted if one.durable is not None and is_moved(one)]
-        reading = [found for name in names if (found := session.reading(name)) is not None]
+        self._names = [one.durable for one in wanted if one.durable is not None and is_moved(one)]
+        reading = [found for name in self._names if (found := session.reading(name)) is not None]
         cursors = [consumer.cursor for _, consumer in reading]
         self._left = reading
         members = {one.channel or "" for one in wanted}
@@ -314,7 +331,8 @@ class Departure:
         """The client stays: let its subscriptions go on."""
         if self._reply.is_over:
             return
-        self._handover.send(self._node, "forget", Forget(self._token))
+        source, names = self._session.origin.source or "", tuple(self._names)
+        self._handover.take_back(self._node, Forget(self._token, source, names))
         for _, consumer in (*self._left, *self._moved):
             if consumer.is_paused and not consumer.is_over:
                 consumer.go_on()

@@ -11,7 +11,8 @@ the cursor keeps up to which number of each first node it has had everything. Fr
 this node stores for all.
 
 The rule kept: until `finish` nothing is promised. If it does not come, the former node goes on as before, and
-an arrival that is not finished leaves nothing behind.
+an arrival that is not finished leaves nothing behind. If the former node does not hear that it was finished,
+it goes on as well, and has this node forget the client as soon as it can be reached.
 """
 
 from __future__ import annotations
@@ -200,7 +201,7 @@ class _WaitingCursor(_Gatherer):
         stored = structs.replace(options, arriving=token).encode()
         position = broker.position
         record = Durable(moved.name, owner, moved.filter, position, position, stored)
-        self._options = options
+        self._options = structs.replace(options, came=token)
         self.cursor = _Reserved(broker, record, asked)
         self.cursor.allow(principal.reach(asked), principal.bound)
         broker.cursors.open(self.cursor)
@@ -459,6 +460,14 @@ class Arrivals:
         arrival = self._arrivals.pop(token, None)
         if arrival is not None:
             arrival.close()
+
+    def forget(self, token: str, owner: str, names: Sequence[str]) -> None:
+        """Keep nothing of a client that stays: not even what its former node does not know to have come."""
+        self.end(token)
+        for name in names:
+            cursor = self._broker.cursors.find(owner, name)
+            if cursor is not None and cursor.consumer is None and options_in(cursor.options).came == token:
+                self._broker.cursors.end(cursor)
 
     def redeem(self, cookie: str, origin: Origin, user: str) -> ClientArrival:
         """Return the arrival of a client that is here; MoveRefused for a cookie that is not its own.

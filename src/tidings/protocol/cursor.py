@@ -46,6 +46,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     home: str = ""  # the node at which it was made, if not this one
     moves: int = 0  # how often it has moved since
     arriving: str = ""  # the move by which it is on its way here, and of which a restart leaves nothing
+    came: str = ""  # the move by which it came, which its former node takes back if it has not heard of that
 
     def encode(self) -> bytes:
         """The options as they are stored; nothing for those of most."""
@@ -54,7 +55,7 @@ class Options(Struct, frozen=True, omit_defaults=True):
     @property
     def asked(self) -> bytes:
         """What of them a client has asked for, as it would be stored."""
-        return structs.replace(self, cut=0, had={}, home="", moves=0, arriving="").encode()
+        return structs.replace(self, cut=0, had={}, home="", moves=0, arriving="", came="").encode()
 
 
 def options_of(record: Durable) -> Options:
