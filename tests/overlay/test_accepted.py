@@ -8,8 +8,8 @@ from overlay.network import App, Network
 
 from tidings.event import Event
 from tidings.overlay.link import BULK_ROOM
-from tidings.protocol.connection import BULK_SIZE
 from tidings.protocol.messages import DONE
+from tidings.protocol.outgoing_streams import BULK_SIZE
 from tidings.protocol.session import SILENT_S_MAX
 from tidings.simulator.world import Conditions
 

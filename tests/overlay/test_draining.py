@@ -151,7 +151,7 @@ def test_a_client_leaves_a_node_that_is_drained_and_knows_where_to_go() -> None:
     connection.receive(DRAIN, 1.0)
     assert [type(one) for one in talk(connection)] == [Bye]
     assert connection.is_given_up
-    assert connection.places == ["tidings://b:1"]
+    assert connection.leaving.places == ["tidings://b:1"]
 
 
 def test_a_client_leaves_when_what_it_has_sent_is_accepted_and_sends_the_rest_elsewhere() -> None:
@@ -186,7 +186,7 @@ def test_a_client_with_a_durable_subscription_stays() -> None:
     assert talk(connection) == []
     assert not connection.is_given_up
     connection.lost(2.0)
-    assert connection.places == []  # also when the node has stopped
+    assert connection.leaving.places == []  # also when the node has stopped
 
 
 @pytest.mark.parametrize("places", [[], [7, None]])

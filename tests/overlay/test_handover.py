@@ -203,7 +203,7 @@ def hello(net: Network, name: str, cookie: str, system: str = "s") -> tuple[list
     """Say HELLO to a node with a cookie; what it answers."""
     session = net[name].broker.connect(net[name].time())
     connection = Connection(StoredIds(system, 1), system)
-    connection.cookie = cookie
+    connection.leaving.cookie = cookie
     connection.connect(0.0)
     session.receive(b"".join(connection.output()), net[name].time())
     net[name].broker.finish_tick()
@@ -221,10 +221,10 @@ def test_a_cookie_is_taken_once_and_only_from_the_client_it_was_made_for() -> No
     app.connection.move("b").then(told.append, told.append)
     app.pump()
     for _ in range(1_000):
-        if app.connection.cookie:
+        if app.connection.leaving.cookie:
             break
         net.run(0.001)
-    cookie = app.connection.cookie
+    cookie = app.connection.leaving.cookie
     app.crash()
     net.run()
     assert len(net["b"].broker.arrivals) == 1
@@ -247,10 +247,10 @@ def test_a_cookie_is_given_up_when_its_client_does_not_come() -> None:
     app.connection.move("b").then(lambda _none: None, lambda _error: None)
     app.pump()
     for _ in range(1_000):
-        if app.connection.cookie:
+        if app.connection.leaving.cookie:
             break
         net.run(0.001)
-    cookie = app.connection.cookie
+    cookie = app.connection.leaving.cookie
     app.crash()
     net.run(ARRIVAL_S + 5.0)
     answers, _ = hello(net, "b", cookie)

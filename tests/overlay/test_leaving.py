@@ -73,7 +73,7 @@ def test_a_publisher_waits_for_a_node_that_stops_as_soon_as_it_is_drained(seed: 
     net.run(0.5)
     operator = App(net.world, "operator", net["b"])
     operator.ask("node.drain")
-    while not publisher.connection.elsewhere:
+    while not publisher.connection.leaving.elsewhere:
         net.run(0.0005)
     net["b"].crash()
     publisher.publish(2)

@@ -12,7 +12,7 @@ from tidings.event import Batch, Event
 from tidings.event.wire import encode_events
 from tidings.ids import Origin, StoredIds
 from tidings.peers.outbound_stream import EARLIER, OutboundStream, SharedConnection
-from tidings.protocol.connection import BULK_SIZE, Connection
+from tidings.protocol.connection import Connection
 from tidings.protocol.frames import FRAME_MAX, FrameReader, encode
 from tidings.protocol.messages import (
     Accepted,
@@ -27,6 +27,7 @@ from tidings.protocol.messages import (
     Request,
     Welcome,
 )
+from tidings.protocol.outgoing_streams import BULK_SIZE
 
 RAW = Batch(encode_events([Event("t", {"n": 1})])).raws[0]
 LONG = Batch(encode_events([Event("t", {"n": 1}, body=bytes(BULK_SIZE // 3))])).raws[0]

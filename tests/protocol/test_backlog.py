@@ -53,8 +53,8 @@ def test_a_publisher_is_through_before_such_a_filter_is_tried() -> None:
     ann.publish(rising(1))
     rig.let_out()
     assert (bob.counters(1), bob.counters(2)) == ([], [1])
-    assert rig.broker.turns._shares.keys() == {bob.session._subscriptions._backlog}
-    assert bob.session._subscriptions._backlog in bob.session.share.workers
+    assert rig.broker.turns._shares.keys() == {bob.session.subscriptions._backlog}
+    assert bob.session.subscriptions._backlog in bob.session.share.workers
     rig.run()
     assert bob.counters(1) == [1]
 
@@ -126,10 +126,10 @@ def test_who_subscribed_after_what_was_lost_is_not_told_of_it() -> None:
     bob = rig.peer("b")
     bob.subscribe(1, UNINDEXED)
     rig.broker.announce(Event("t", n=1, m=2))
-    bob.session._subscriptions.subscribe(
+    bob.session.subscriptions.subscribe(
         SubscribeRequest(UNINDEXED, number=2, credit=1_000)
     )  # before it is matched
-    waiting = bob.session._subscriptions._backlog
+    waiting = bob.session.subscriptions._backlog
     assert waiting is not None
     assert waiting.lose_oldest()
     rig.broker.announce(Event("t", n=1, m=2))
@@ -165,7 +165,7 @@ def test_what_depends_on_a_commit_is_delivered_after_it_and_lost_with_it() -> No
     rig.sync()
     assert bob.counters(1) == [1]
     ann.publish(reliable(2, n=1, m=2))
-    assert bob.session._subscriptions.depends_on(rig.broker.promise)
+    assert bob.session.subscriptions.depends_on(rig.broker.promise)
     rig.tick()
     rig.fail()
     assert bob.counters(1) == [1]

@@ -205,7 +205,7 @@ def test_where_memory_is_short_the_older_half_of_what_waits_goes(how: dict[str, 
     for counter in range(1, 9):
         ann.publish(event(counter, n=counter))
         rig.run()
-    waiting = bob.session._subscriptions._consumers[1]
+    waiting = bob.session.subscriptions._consumers[1]
     assert isinstance(waiting, consumer.WaitingConsumer)
     assert waiting.lose_oldest()
     bob.grant(1, 100)
@@ -220,7 +220,7 @@ def test_nothing_is_counted_of_what_waits_no_longer(monkeypatch: pytest.MonkeyPa
     rig = Rig()
     ann, bob = pair(rig, credit=0)
     free = bob.session.holdings.size
-    waiting = bob.session._subscriptions._consumers[1]
+    waiting = bob.session.subscriptions._consumers[1]
     assert isinstance(waiting, consumer.DroppingConsumer)
     for counter in range(1, 60, 3):
         ann.publish(*(event(counter + more) for more in range(3)))

@@ -341,7 +341,7 @@ class ChannelService(Service):
         """End the subscription of a member, and tell its client."""
         sink = member.sink
         if isinstance(sink, Consumer):
-            sink.session.end(sink.number, "the channel was deleted")
+            sink.session.subscriptions.end(sink.number, "the channel was deleted")
         cursor = sink.cursor if isinstance(sink, StoredConsumer) else sink
         if isinstance(cursor, Cursor):
             self._broker.cursors.end(cursor)

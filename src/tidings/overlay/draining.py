@@ -76,7 +76,7 @@ class Draining:
         self._clear_since = (now if self._clear_since is None else self._clear_since) if is_clear else None
         if self._clear_since is not None and now >= self._clear_since + LEAVE_S:
             return 0  # they wait for something else, or do not understand the notice
-        return sum(not one.has_place for one in self._notified)
+        return sum(not one.subscriptions.has_place for one in self._notified)
 
     def places(self) -> list[str]:
         """Return the addresses of neighbours, at which clients may go on: those in the tree first."""

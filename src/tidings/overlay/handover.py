@@ -168,7 +168,7 @@ class Handover(Service):
         def handed_over(cookie: str) -> Any:
             to = HandedOver(node, [address], cookie)
             self._broker.departed.add(session.origin, to)
-            return msgspec.to_builtins(structs.replace(to, dropped=session.unsent))
+            return msgspec.to_builtins(structs.replace(to, dropped=session.subscriptions.unsent))
 
         return reply.map(handed_over)
 
@@ -304,7 +304,9 @@ class Departure:
         session = self._session
         live = tuple(one for one in wanted if is_gathered(one))
         self._names = [one.durable for one in wanted if one.durable is not None and is_moved(one)]
-        reading = [found for name in self._names if (found := session.reading(name)) is not None]
+        reading = [
+            found for name in self._names if (found := session.subscriptions.reading(name)) is not None
+        ]
         cursors = [consumer.cursor for _, consumer in reading]
         self._left = reading
         members = {one.channel or "" for one in wanted}
@@ -410,7 +412,7 @@ class Departure:
         for number, consumer in self._moved:
             cursor = consumer.cursor
             if not consumer.is_over:
-                self._session.take_away(number)
+                self._session.subscriptions.take_away(number)
             if self._broker.cursors.find(*cursor.key) is cursor:
                 self._broker.cursors.end(cursor)
         self._reply.resolve(self._token)

@@ -146,7 +146,7 @@ class CopyRelay:
         """End the watch."""
         sink = self._subscription.sink
         if isinstance(sink, Consumer) and not (self._is_over or sink.session.is_closed):
-            sink.session.end(sink.number, f"node {self._relay.peer.name}: {reason}")
+            sink.session.subscriptions.end(sink.number, f"node {self._relay.peer.name}: {reason}")
 
     def end(self) -> None:
         """End a watch that is not wanted any more."""

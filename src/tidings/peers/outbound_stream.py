@@ -74,7 +74,7 @@ class SharedConnection:
 
     def _open(self, stream: OutboundStream) -> None:
         if self._connection.failure is None:
-            stream.place = self._connection, self._connection.open_stream(stream)
+            stream.place = self._connection, self._connection.streams.open(stream)
             self.flush()
 
     def detach(self, stream: OutboundStream) -> None:
@@ -82,7 +82,7 @@ class SharedConnection:
         self._streams.pop(stream, None)
         if stream.place is not None:
             connection, number = stream.place
-            connection.close_stream(number)
+            connection.streams.close(number)
             stream.place = None
             self.flush()
 
@@ -206,7 +206,7 @@ class OutboundStream:
         passed = origin.passed if isinstance(origin, ForwardedOrigin) and not queue else ()
         message = Forward(queue, packed, *sender, self.seen, number, passed)
         frames.append(encode(message, array_head(len(raws)) + b"".join(raws)))
-        connection.forward(number, frames)
+        connection.streams.forward(number, frames)
         self.stream.send(numbers, items, sum(map(len, frames)))
 
     def give_back(self) -> None:

@@ -203,7 +203,9 @@ class SharedQueues(QueueBackend):
                     del self._names[name]
             for subscription in self._watchers.pop(known.key, {}):
                 if isinstance(subscription.sink, Consumer):
-                    subscription.sink.session.end(subscription.sink.number, "the queue was deleted")
+                    subscription.sink.session.subscriptions.end(
+                        subscription.sink.number, "the queue was deleted"
+                    )
         for known in come:
             self._names[known.name] = self._names[known.description.id] = known
 

@@ -125,6 +125,6 @@ def _described(session: Session, now: float) -> dict[str, Any]:
         "user": session.principal.user,
         "address": session.caller.peer,
         "for_s": round(now - session.connected_at, 3),
-        "subscriptions": session.subscription_count,
+        "subscriptions": session.subscriptions.count,
         "waiting_bytes": session.outbox.size,
     }

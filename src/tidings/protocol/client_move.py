@@ -59,7 +59,7 @@ class ClientMove:
         except msgspec.ValidationError as error:
             raise CodecError("$.move", str(error)) from None
         self.node = answer.node
-        self._connection.go_to(answer.addresses, answer.cookie)
+        self._connection.leaving.go_to(answer.addresses, answer.cookie)
         for number, dropped in answer.dropped.items():
             self._connection.report_gap(number, dropped, "moved")
         self.go_on()
@@ -67,7 +67,7 @@ class ClientMove:
     def fail(self, error: TidingsError) -> None:
         """The client stays where it is, or has come to another node than it wanted to."""
         self._connection.publications.is_held = False
-        self._connection.stay()
+        self._connection.leaving.stay()
         self.reply.fail(error)
 
     def arrived(self, node: str) -> None:

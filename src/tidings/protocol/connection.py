@@ -19,7 +19,6 @@ then there is no use in connecting again.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -29,7 +28,6 @@ from tidings.errors import CodecError, Disconnected, TidingsError, UserError
 from tidings.event import Event
 from tidings.ids import Ids, Origin
 from tidings.protocol.calls import Call, Calls, OnCut, ended_anyway
-from tidings.protocol.client_move import ClientMove
 from tidings.protocol.frames import encode, read_frame
 from tidings.protocol.keepalive import KeepAlive
 from tidings.protocol.leaving import Leaving
@@ -51,6 +49,7 @@ from tidings.protocol.messages import (
     Welcome,
     error_of,
 )
+from tidings.protocol.outgoing_streams import OutgoingStreams
 from tidings.protocol.publications import Publications, UnsureEvents
 from tidings.protocol.subscriber import (
     ClientAdvertisement,
@@ -67,8 +66,6 @@ T = TypeVar("T")
 OLDER = "the store is older than it was"
 """The reason of a gap, if the node's store is an older copy: what came after that is lost."""
 _FATAL = {"protocol", "version", "too-large", "event", "not-allowed"}
-BULK_SIZE = 64 << 10
-"""Bytes of forwarded events in one output, save one frame that is larger: so nothing else waits for more."""
 
 
 class ReverseEnd(Protocol):
@@ -79,28 +76,6 @@ class ReverseEnd(Protocol):
 
     def output(self) -> list[bytes]:
         """The frames that may be sent now, wrapped."""
-
-
-class OutgoingStream(Protocol):
-    """Sending end of a numbered stream that shares a connection with all else that a node says on it."""
-
-    def opening(self) -> dict[str, Any]:
-        """Return the arguments of `forward.open`, save the number of the stream."""
-
-    def opened(self, node: str, reply: Any) -> None:
-        """The node of this id has opened the stream, and says how far it has come."""
-
-    def denied(self, error: TidingsError) -> None:
-        """The node will not open the stream on this connection."""
-
-    def accepted(self, counter: int) -> None:
-        """Everything up to this number is safe there."""
-
-    def refused(self, refusal: Refusal) -> None:
-        """Some items were not taken; it is followed by the acceptance that covers them."""
-
-    def cut(self) -> None:
-        """The stream is not open any more: the connection is lost."""
 
 
 class Connection(KeepAlive):
@@ -123,27 +98,17 @@ class Connection(KeepAlive):
         self.older = 0  # how often the node turned out to have an older store than it had before
         self.held_epoch = 0  # changes when the node has taken back what this client held
         self.failure: TidingsError | None = None
-        self.elsewhere: list[str] = []  # where the node, which is to stop, sends its clients
-        self.others: list[str] = []  # addresses of other nodes, where it may go on if its own is gone
-        self.cookie = ""  # by which the node to which it moves knows it
-        self._move: ClientMove | None = None
-        self._was_sent_back = False  # the node to which it was handed over will not have it
         self.parting = ""  # why the node has ended the last connection, until it has done something for us
         self._origin = ids.origin
         self._name = name
         self._says = says or (lambda: ("", ""))  # for nodes that do not ask who a client is
         self._calls = Calls()
-        held = {"by_all": True}
-        self._leaving = Leaving(
-            self.publications, lambda: self._ask("held", held, "fail"), self._go_behind_published
-        )
+        self.leaving = Leaving(self)
         self._numbers = 0  # of subscriptions and advertisements
-        self._streams_made = 0
         self._subscriptions: dict[int, ClientSubscription] = {}
         self._due: dict[ClientSubscription, None] = {}  # those that may have frames to send
         self._offers: dict[int, ClientAdvertisement] = {}
-        self._streams: dict[int, OutgoingStream] = {}
-        self._bulk: dict[int, deque[bytes]] = {}  # frames of streams that wait, the next one first
+        self.streams = OutgoingStreams(self)
         self.reverse: ReverseEnd | None = None
         """The end of the connection that runs the other way; see `Reverse`."""
         self.unpack: Callable[[bytes], bytes] | None = None
@@ -158,7 +123,7 @@ class Connection(KeepAlive):
         user, secret = self._says()
         known = self.node, self.boot or 0, self.position
         about = self._name, self.session, seen, user, secret
-        hello = Hello([VERSION], system, epoch, *about, *known, self.cookie, self.publications.sent)
+        hello = Hello([VERSION], system, epoch, *about, *known, self.leaving.cookie, self.publications.sent)
         self._begin(hello, now)
 
     def lost(self, _now: float) -> None:
@@ -166,18 +131,12 @@ class Connection(KeepAlive):
         self._due = {}
         if self._end():
             self._calls.cut()
-        self._cut_streams()
-
-    def _cut_streams(self) -> None:
-        self._bulk = {}
-        for number, stream in list(self._streams.items()):
-            if self._streams.get(number) is stream:
-                stream.cut()
+        self.streams.cut()
 
     def close(self, error: TidingsError | None = None) -> None:
         """Close for good: say goodbye, and fail what still waits."""
         if self.is_up and error is None:
-            self._go_behind_published()  # nothing is heard that follows a goodbye
+            self.send_published()  # nothing is heard that follows a goodbye
             self._frames.append(encode(Bye()))
         self.failure = self.failure or error or Disconnected("the connection was closed")
         subscriptions, self._subscriptions = self._subscriptions, {}
@@ -187,8 +146,7 @@ class Connection(KeepAlive):
             subscription.fail(self.failure)
         for offer in offers.values():
             offer.fail(self.failure)
-        self._cut_streams()
-        self._streams = {}
+        self.streams.end()
 
     def output(self, with_bulk: bool = True) -> list[bytes]:
         """The frames that may be sent now; the last are some forwarded events, unless these are to wait."""
@@ -200,27 +158,14 @@ class Connection(KeepAlive):
             for subscription in due:
                 frames += subscription.output()
             frames += self.publications.take()
-            if with_bulk and self._bulk:
-                frames += self._take_bulk()
+            if with_bulk and self.streams.has_frames:
+                frames += self.streams.take()
         return frames
 
     @property
     def has_bulk(self) -> bool:
         """Whether `output` has left forwarded events that may be sent if the transport takes more."""
-        return self.is_up and bool(self._bulk)
-
-    def _take_bulk(self) -> list[bytes]:
-        """Some frames of the streams, in turn."""
-        frames: list[bytes] = []
-        size = 0
-        while self._bulk and size < BULK_SIZE:
-            number = next(iter(self._bulk))
-            waiting = self._bulk.pop(number)
-            frames.append(waiting.popleft())
-            size += len(frames[-1])
-            if waiting:
-                self._bulk[number] = waiting
-        return frames
+        return self.is_up and self.streams.has_frames
 
     # What the application calls
 
@@ -253,18 +198,19 @@ class Connection(KeepAlive):
 
     def request(self, operation: str, arguments: dict[str, Any], on_cut: OnCut = "fail") -> Call:
         """Have something done, now or when there is a connection."""
-        self._go_behind_published()
-        return self._ask(operation, arguments, on_cut)
+        self.send_published()
+        return self.ask_on(operation, arguments, on_cut)
 
-    def _ask(self, operation: str, arguments: dict[str, Any], on_cut: OnCut) -> Call:
+    def ask_on(self, operation: str, arguments: dict[str, Any], on_cut: OnCut = "fail") -> Call:
+        """Have something done without waiting for what was published before."""
         self.check()
         call = self._calls.add(operation, arguments, on_cut)
         if self.is_up:
             self._frames.append(call.send())
         return call
 
-    def _go_behind_published(self) -> None:
-        """Have what is said next follow what was published before it, as far as the window goes."""
+    def send_published(self) -> None:
+        """Send what is published, as far as the window goes: what is said next follows it."""
         if self.is_up:
             self._frames += self.publications.take()
 
@@ -285,7 +231,7 @@ class Connection(KeepAlive):
             self._numbers, wanted, subscriber, prefetch
         )
         if self.is_up:
-            self._go_behind_published()
+            self.send_published()
             self._begin_subscription(subscription)
         return subscription
 
@@ -323,7 +269,7 @@ class Connection(KeepAlive):
         self._numbers += 1
         offer = self._offers[self._numbers] = ClientAdvertisement(self._numbers, filter, interest)
         if self.is_up:
-            self._go_behind_published()
+            self.send_published()
             self._offer(offer)
         return offer
 
@@ -339,38 +285,18 @@ class Connection(KeepAlive):
     def move(self, to: str) -> Deferred[None]:
         """Move to the node of this name or id; the reply comes when the client is there."""
         self.check()
-        if self._move is not None:
-            raise UserError(f"the client is on its way to {self._move.to!r}")
-        self._move = move = ClientMove(self, to)
-        move.reply.then(self._moved, self._moved)
-        move.go_on()
-        return move.reply
-
-    def _moved(self, _outcome: object) -> None:
-        self._move = None
+        return self.leaving.move(to)
 
     @property
     def waits(self) -> bool:
         """Whether any request waits for its answer."""
         return len(self._calls) > 0
 
-    def ask_on(self, operation: str, arguments: dict[str, Any]) -> Call:
-        """Have something done on this connection, and on no other."""
-        return self._ask(operation, arguments, "fail")
-
     def subscriptions_made(self) -> list[dict[str, Any]]:
         """The subscriptions, as they are made."""
         return [
             {**msgspec.to_builtins(one.wanted), "number": one.number} for one in self._subscriptions.values()
         ]
-
-    def go_to(self, addresses: list[str], cookie: str) -> None:
-        """Go on at one of these addresses, with a cookie."""
-        self.elsewhere, self.cookie = addresses, cookie
-
-    def stay(self) -> None:
-        """Go nowhere."""
-        self.elsewhere, self.cookie = [], ""
 
     def report_gap(self, number: int, dropped: int, reason: str) -> None:
         """Report events that a subscription will not get."""
@@ -382,38 +308,6 @@ class Connection(KeepAlive):
         if not self.is_given_up:
             self._frames.append(encode(Bye()))
             self.is_given_up, self.parting = True, parting
-
-    # Streams of a node that forwards
-
-    def open_stream(self, stream: OutgoingStream) -> int:
-        """Open a stream, now and on each further transport; the number that it has on this connection."""
-        self.check()
-        self._streams_made += 1
-        self._streams[self._streams_made] = stream
-        if self.is_up:
-            self._open_stream(self._streams_made, stream)
-        return self._streams_made
-
-    def close_stream(self, number: int) -> None:
-        """Close a stream; what of it has not left is not sent."""
-        self._bulk.pop(number, None)
-        if self._streams.pop(number, None) is not None and self.is_up and self.failure is None:
-            self._ask("forward.close", {"stream": number}, "forget")
-
-    def forward(self, number: int, frames: list[bytes]) -> None:
-        """Send frames of a stream that is open, when nothing else is to be sent."""
-        self._bulk.setdefault(number, deque()).extend(frames)
-
-    def _open_stream(self, number: int, stream: OutgoingStream) -> None:
-        def opened(reply: Any) -> None:
-            if self._streams.get(number) is stream:
-                stream.opened(self.node, reply)
-
-        def denied(error: TidingsError) -> None:
-            if self._streams.get(number) is stream:
-                stream.denied(error)
-
-        self._ask("forward.open", {"stream": number, **stream.opening()}, "forget").then(opened, denied)
 
     def check(self) -> None:
         """Raise `failure` if there is one."""
@@ -435,7 +329,7 @@ class Connection(KeepAlive):
             if self._subscriptions.pop(subscription.number, None) is not None:
                 subscription.fail(error)
 
-        self._ask("subscribe", subscription.arguments(), "forget").then(begun, refused)
+        self.ask_on("subscribe", subscription.arguments(), "forget").then(begun, refused)
 
     def _offer(self, offer: ClientAdvertisement) -> None:
         """Make an advertisement on this connection."""
@@ -450,7 +344,7 @@ class Connection(KeepAlive):
                 offer.fail(error)
 
         arguments = {"number": offer.number, "filter": offer.filter}
-        self._ask("advertise", arguments, "forget").then(begun, refused)
+        self.ask_on("advertise", arguments, "forget").then(begun, refused)
 
     # What the node says
 
@@ -469,14 +363,12 @@ class Connection(KeepAlive):
         self.publications.resume(welcome.counter, welcome.window, is_same_node and welcome.boot == self.boot)
         for refusal in welcome.refused:  # beyond the counter, which something before it may hold up
             self.publications.refuse(refusal)
-        is_here, self._was_sent_back = self._was_sent_back, False
-        self.stay()
+        is_handed_over = self.leaving.greeted(welcome)
         self.node, self.boot, self.session = welcome.node, welcome.boot, welcome.session
         self.user, self.inbox = welcome.user, welcome.inbox
-        self.node_name, self.others = welcome.name, welcome.others
+        self.node_name = welcome.name
         self.held_epoch += not welcome.kept
-        if welcome.moved is not None and not is_here:  # it was handed over, and has not heard it
-            self.go_to(welcome.moved.addresses, welcome.moved.cookie)
+        if is_handed_over:
             self.leave("the client was handed over to another node")
             return
         self.is_up = True
@@ -491,31 +383,29 @@ class Connection(KeepAlive):
             self._begin_subscription(subscription)
         for offer in self._offers.values():
             self._offer(offer)
-        for number, stream in self._streams.items():
-            self._open_stream(number, stream)
+        self.streams.open_again()
         # After the subscriptions, as they may be about these, and after what they may ask about.
-        self._go_behind_published()
+        self.send_published()
         self._frames += waiting
-        if self._move is not None:
-            self._move.arrived(welcome.node)
+        self.leaving.arrived(welcome.node)
 
     def _accepted(self, message: Accepted, _events: bytes) -> None:
         self.parting = ""
         if not message.stream:
             self.publications.accept(message.counter)
-            self._go_on_leaving()
-        elif message.stream in self._streams:
-            self._streams[message.stream].accepted(message.counter)
+            self.leaving.go_on()
+        else:
+            self.streams.accepted(message)
 
     def _refused(self, message: Refusal, _events: bytes) -> None:
         if not message.stream:
             self.publications.refuse(message)
-        elif message.stream in self._streams:
-            self._streams[message.stream].refused(message)
+        else:
+            self.streams.refused(message)
 
     def _replied(self, reply: Reply, _events: bytes) -> None:
         self._calls.take(reply)
-        self._go_on_leaving()
+        self.leaving.go_on()
         if self.publications.is_empty:
             self.parting = ""
 
@@ -548,46 +438,13 @@ class Connection(KeepAlive):
             self._due.pop(subscription := self._subscriptions.pop(notice.number), None)
             subscription.subscriber.ended(_member(details, "reason", str))
         elif notice.kind == "drain":
-            self.elsewhere = [one for one in _member(details, "places", list) if isinstance(one, str)]
-            self._go_elsewhere()
+            self.leaving.elsewhere = [one for one in _member(details, "places", list) if isinstance(one, str)]
+            self.leaving.go_elsewhere()
 
     @property
-    def places(self) -> list[str]:
-        """Addresses of other nodes at which it may go on, as its own is to stop, or has handed it over.
-
-        A client that is bound and was not handed over stays.
-        """
-        return [] if self.is_bound else self.elsewhere
-
-    @property
-    def refuges(self) -> list[str]:
-        """Addresses of other nodes at which it may go on while its own can't be reached."""
-        return [] if self._has_place else self.others
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether it waits for its node if that is gone.
-
-        Its place in a durable subscription is stored there, or other nodes may lack what it has sent.
-        """
-        return not self.cookie and (self._has_place or self._leaving.is_bound)
-
-    @property
-    def _has_place(self) -> bool:
+    def has_place(self) -> bool:
+        """Whether the node stores a place of this client: that of a durable subscription."""
         return any(one.wanted.durable for one in self._subscriptions.values())
-
-    def _go_on_leaving(self) -> None:
-        """Leave the node if it is to stop, or for another one, when it has answered for everything."""
-        if self._move is not None:
-            self._move.go_on()
-        elif self.elsewhere:
-            self._go_elsewhere()
-
-    def _go_elsewhere(self) -> None:
-        """Part from a node that is to stop, when other nodes have what was sent to it."""
-        may_leave = self.is_up and not len(self._calls) and not self.is_given_up
-        if self.elsewhere and may_leave and not self._has_place and self._leaving.go_on():
-            self.leave("the node is to stop")
 
     def _reversed(self, message: Reverse, _events: bytes) -> None:
         if self.reverse is None:
@@ -597,11 +454,7 @@ class Connection(KeepAlive):
     def _parted(self, message: Bye, _events: bytes) -> None:
         self.is_given_up = True
         self.parting = message.text
-        if message.code == "move":
-            self.cookie = ""  # it is connected without: what the node has stored for it is there
-            self._was_sent_back = True
-            if self._move is not None:
-                self._move.fail(error_of(Failure("move", message.text)))
+        self.leaving.parted(message)
         if message.code in _FATAL:
             self.close(error_of(Failure(message.code, message.text)))
 

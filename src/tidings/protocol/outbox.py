@@ -10,11 +10,19 @@ it. So who acknowledges one message and asks for the next does not wait for the 
 from __future__ import annotations
 
 import sys
+from typing import Protocol
 
 ROOM = 4 << 20
 """Bytes that may wait to be read by a client before its events wait where they can be dropped."""
 SIZE_ANY = sys.maxsize
 """Bytes to be taken, where it does not matter how many."""
+
+
+class AwaitsRoom(Protocol):
+    """Has events to send when the outbox of a session has room for them."""
+
+    def release(self) -> None:
+        """Some of what was in the outbox has left."""
 
 
 class Outbox:

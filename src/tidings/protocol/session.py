@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Generator
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -45,9 +45,8 @@ from tidings.protocol.messages import (
     Publish,
     RawRequest,
 )
-from tidings.protocol.outbox import ROOM, Outbox
+from tidings.protocol.outbox import ROOM, AwaitsRoom, Outbox
 from tidings.protocol.service import LATER, IncomingRequest
-from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.protocol.subscriptions import Subscriptions
 from tidings.protocol.worker import SessionWorker
 from tidings.replies import Deferred
@@ -72,13 +71,6 @@ SILENT_S_MAX = 60.0
 READ_S_MAX = 120.0
 """How long a client may take nothing of what waits for it before it is given up."""
 INTERNAL = "internal error; see the node's log"
-
-
-class AwaitsRoom(Protocol):
-    """Has events to send when the outbox of a session has room for them."""
-
-    def release(self) -> None:
-        """Some of what was in the outbox has left."""
 
 
 class Session(SessionWorker, IncomingStream):
@@ -108,14 +100,14 @@ class Session(SessionWorker, IncomingStream):
         self._silent_since = now  # or since it was asked
         self._is_asked = False
         self.received_at = now  # when bytes have come, be it a part of a frame only
-        self._subscriptions: Subscriptions = Subscriptions(self)
+        self.subscriptions: Subscriptions = Subscriptions(self)
         self.repeated = 0  # up to this counter its client may have sent events to another node
         self.arrival: ClientArrival | None = None  # what waits for it here, if it has moved to this node
 
     @property
     def channels(self) -> Collection[str]:
         """The channels of which the client is a member."""
-        return self._subscriptions.channels.values()
+        return self.subscriptions.channels.values()
 
     # What the driver calls
 
@@ -234,14 +226,14 @@ class Session(SessionWorker, IncomingStream):
         self._is_heavier = False
         waiting = self.holdings.size + self._reader.held + self.outbox.size
         self.is_swollen = waiting > 0  # it may leave without being weighed again
-        size = waiting + self._subscriptions.filter_size
+        size = waiting + self.subscriptions.filter_size
         if size != self._weight:
             self.broker.memory.charge(self.account, size - self._weight)
             self._weight = size
 
     def shrink(self, excess: int, limit_name: str) -> None:
         """Have the largest subscriptions lose their oldest events; part from a client that has none."""
-        if not self._subscriptions.lose_oldest(self.holdings.size - excess):
+        if not self.subscriptions.lose_oldest(self.holdings.size - excess):
             self.outbox = Outbox()
             self.close("limit", f"more waits for this client than {limit_name} allows")
         self.weigh()
@@ -275,7 +267,7 @@ class Session(SessionWorker, IncomingStream):
 
     def depends_on(self, mark: int) -> bool:
         """Whether anything it has to say, now or with more credit, waits for this commit or a later one."""
-        if self.accept_mark >= mark or self.outbox.waits_for(mark) or self._subscriptions.depends_on(mark):
+        if self.accept_mark >= mark or self.outbox.waits_for(mark) or self.subscriptions.depends_on(mark):
             return True
         return any(stream.accept_mark >= mark for stream in self.streams.values())
 
@@ -304,7 +296,7 @@ class Session(SessionWorker, IncomingStream):
         self.broker.touch(self)  # whoever drives it closes the connection when all has left
         if not self._is_working:  # otherwise that ends with the step that is under way
             self._drop_task()
-        self.do(self._subscriptions.close())
+        self.do(self.subscriptions.close())
         if self.arrival is not None:
             self.arrival.close()
         if self.is_let_in:
@@ -457,7 +449,7 @@ class Session(SessionWorker, IncomingStream):
             return operation(asked, decode_arguments(arguments, kind))
         if name in _OPERATIONS:
             kind, method = _OPERATIONS[name]
-            return method(self._subscriptions, decode_arguments(arguments, kind))
+            return method(self.subscriptions, decode_arguments(arguments, kind))
         if name == "status":
             self.principal.check_manage()
             return self.broker.status()
@@ -469,36 +461,9 @@ class Session(SessionWorker, IncomingStream):
         return self.is_let_in and not self.is_closed
 
     @property
-    def subscription_count(self) -> int:
-        """Number of its subscriptions."""
-        return self._subscriptions.count
-
-    @property
     def owner(self) -> str:
         """To whom durable subscriptions belong."""
         return self.origin.source or ""
-
-    def reading(self, name: str) -> tuple[int, StoredConsumer] | None:
-        """Return the consumer of a durable subscription of this session, and its number."""
-        return self._subscriptions.reading(name)
-
-    @property
-    def has_place(self) -> bool:
-        """Whether a place of the client is stored here: that of a durable subscription."""
-        return self._subscriptions.has_place
-
-    @property
-    def unsent(self) -> dict[int, int]:
-        """Events that wait for the client's credit, by the number of its subscription."""
-        return self._subscriptions.unsent
-
-    def take_away(self, number: int) -> None:
-        """End a subscription without notifying the client, which goes elsewhere with it."""
-        self._subscriptions.take_away(number)
-
-    def end(self, number: int, reason: str) -> None:
-        """End a subscription of this session from outside, and notify the client."""
-        self._subscriptions.end(number, reason)
 
 
 def _code_of(error: CodecError) -> str:
@@ -510,9 +475,9 @@ def _code_of(error: CodecError) -> str:
 _HANDLERS: dict[type[ProtocolMessage], Callable[[Session, Any], Steps[None] | None]] = {
     Hello: lambda session, message: session.login.greet(message),
     RawRequest: Session._answer,
-    Acknowledge: lambda session, message: session._subscriptions.acknowledge(message),
-    Confirm: lambda session, message: session._subscriptions.confirm(message),
-    Credit: lambda session, message: session._subscriptions.give_credit(message),
+    Acknowledge: lambda session, message: session.subscriptions.acknowledge(message),
+    Confirm: lambda session, message: session.subscriptions.confirm(message),
+    Credit: lambda session, message: session.subscriptions.give_credit(message),
     Ping: lambda session, message: session.post(encode(Pong(message.number))),
     Pong: lambda _session, _message: None,  # being heard is all that was wanted
     Bye: lambda session, _message: session._leave(is_clean=True),

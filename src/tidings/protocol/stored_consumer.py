@@ -138,7 +138,7 @@ class StoredConsumer(Consumer):
 
     def part(self, reason: str) -> None:
         """End it and report the reason to its client."""
-        self.session.end(self.number, reason)
+        self.session.subscriptions.end(self.number, reason)
 
     def grant(self, total: int) -> None:
         """Read on with more credit."""

@@ -183,7 +183,7 @@ class LocalQueue:
         yield from self._readers.close(queue, QueueNotFound(queue.name, "it was deleted"))
         for count, watcher in enumerate(list(queue.waiting.watching), 1):
             if isinstance(watcher.sink, Consumer):
-                watcher.sink.session.end(watcher.sink.number, "the queue was deleted")
+                watcher.sink.session.subscriptions.end(watcher.sink.number, "the queue was deleted")
             if not count % AT_ONCE:
                 yield
 

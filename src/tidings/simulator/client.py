@@ -91,8 +91,8 @@ class SimulatedClient:
             self.world.note(self.name, "lost")
             self._end = None
             self.connection.lost(self.world.clock.now)
-            if self.follows and self.connection.places:
-                self.node = self.world.nodes[parse(self.connection.places[0]).host]
+            if self.follows and self.connection.leaving.places:
+                self.node = self.world.nodes[parse(self.connection.leaving.places[0]).host]
             self._retry()
 
     def resume(self, end: End) -> None:
@@ -113,8 +113,8 @@ class SimulatedClient:
             if end is not None:
                 end.close()
         elif end is None:
-            if self.roams and self.connection.refuges:
-                self.node = self.world.nodes[parse(self.connection.refuges[0]).host]
+            if self.roams and self.connection.leaving.refuges:
+                self.node = self.world.nodes[parse(self.connection.leaving.refuges[0]).host]
             self._retry()
         else:
             self._end = end

@@ -108,16 +108,16 @@ class Link(Carrier):
                 await ways[0](self)
             except (Hopeless, OSError, TidingsError) as error:
                 self._note_trouble(error)
-                if has_refuges or not self.core.is_bound:
+                if has_refuges or not self.core.leaving.is_bound:
                     ways.rotate(-1)
                 if reach is not None and self._is_due_elsewhere():
-                    has_refuges = bool(self.core.refuges)
-                    ways = deque([*_reached(reach, self.core.refuges), *ways])
+                    has_refuges = bool(self.core.leaving.refuges)
+                    ways = deque([*_reached(reach, self.core.leaving.refuges), *ways])
             else:
                 await self._is_gone.wait()
                 has_refuges = False
-                if reach is not None and self.core.places:
-                    ways = deque([*_reached(reach, self.core.places), dial])
+                if reach is not None and self.core.leaving.places:
+                    ways = deque([*_reached(reach, self.core.leaving.places), dial])
             if self._has_failed():
                 break
             if not self._reconnect:
