@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+import tidings
+from tidings.log.arguments import CollapseTerms
+from tidings.log.chunks import CollapsedPart
 from tidings.node import memory
 from tidings.node.config import NodeConfig
 from tidings.node.memory import GivingBack, budgets_of, machine_memory
 from tidings.protocol.memory import Budgets
+from tidings.testing import NodeProcess
 
 
 def test_what_is_not_said_is_a_share_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,3 +55,21 @@ def test_the_c_library_is_asked_and_nothing_happens_where_it_can_not() -> None:
     giving = GivingBack()
     giving.look(1 << 40)
     assert giving.look(0)
+
+
+def test_a_node_that_collapses_events_does_without_pandas(tmp_path: Path) -> None:
+    terms = CollapseTerms(
+        columns={"n": "int", "value": "double"}, by=("n",), rules={"high": "highest(value)"}
+    )
+
+    async def collapse(address: str) -> list[object]:
+        async with tidings.connect(address) as bus:
+            await bus.publish("t", n=1, value=1.5, delivery="persistent")
+            return [one async for parts, _ in bus.log.collapsed(1, None, "", terms) for one in parts]
+
+    with NodeProcess(tmp_path) as node:
+        found = asyncio.run(collapse(node.address))
+        modules = Path(f"/proc/{node.pid}/maps").read_text()
+    assert [type(one) for one in found] == [CollapsedPart]
+    assert "/pyarrow/" in modules
+    assert "/pandas/" not in modules

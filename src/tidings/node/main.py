@@ -23,6 +23,7 @@ from tidings.locks import check_locks
 from tidings.node import logs
 from tidings.node.config import NodeConfig
 from tidings.node.local import RunningNode, pid_file
+from tidings.node.memory import withhold_pandas
 from tidings.node.server import Node
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -48,6 +49,7 @@ def run(config: NodeConfig, json: bool = False) -> None:
     logs.show(config.log_level, config.log_form)
     sys.setswitchinterval(SWITCH_S)
     gc.set_threshold(GARBAGE)
+    withhold_pandas()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_run(config, json))
 

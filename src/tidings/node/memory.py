@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Callable
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 from tidings.node.config import NodeConfig
@@ -67,3 +69,17 @@ def _trim() -> None:
     library = ctypes.CDLL(None)
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
+
+
+class _PandasWithheld(MetaPathFinder):
+    """Finder of modules that says that there is no pandas."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        """Raise ModuleNotFoundError for pandas; find nothing else."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("a node does without pandas", name=fullname)
+
+
+def withhold_pandas() -> None:
+    """Save this process the 40 MB of pandas, which Arrow imports for the first value that it is given."""
+    sys.meta_path.insert(0, _PandasWithheld())

@@ -37,6 +37,7 @@ from tidings.node import logs
 from tidings.node.child import ChildProcess, done_before, watch_parent
 from tidings.node.config import NodeConfig
 from tidings.node.logs import Lasting, Level, LogForm
+from tidings.node.memory import withhold_pandas
 from tidings.protocol.connection import Connection
 from tidings.timers import Backoff
 from tidings.transport.credentials import Credentials
@@ -271,6 +272,7 @@ def main() -> None:
     config = msgspec.json.decode(sys.argv[1], type=SealingConfig)
     logs.show(config.log_level, config.log_form)
     os.nice(NICE)
+    withhold_pandas()
     try:
         asyncio.run(run(config))
     except Disconnected:  # the node is gone, or has cut us off: another is started if it is there

@@ -84,6 +84,19 @@ if TYPE_CHECKING:
 class Broker:
     """All sessions of a node around one exchange and one stream of stored events."""
 
+    # Set by the driver and by services, where there is one for it.
+    shift = 0.0  # wall clock minus `now`; set by the driver
+    before_publishing: Callable[[Batch], bool] | None = None  # whether it has changed who wants it
+    routes: Routes | None = None  # the ways to inboxes at other nodes
+    channels: Channels | None = None  # the channels, and their members
+    published: PublishedEvents | None = None  # what is being delivered
+    watch: QueueWatch | None = None  # the queues that can be watched
+    open_link: LinkOpening | None = None  # opens a link to another node
+    elsewhere: Elsewhere | None = None  # asks other nodes
+    patterns: PatternHost | None = None  # finds matches of patterns
+    is_linked = False  # whether there are other nodes, at which clients may go on
+    size_logged = 0  # bytes that went into the log since the start
+
     def __init__(
         self,
         state: StoreState,
@@ -104,14 +117,9 @@ class Broker:
         self.life = state.boot << 20  # sent to clients as `boot`: it changes with failed commits too
         self.epoch = state.boot  # of this start, in the names of inboxes
         self.now = now  # steady: it never jumps, and deadlines go by it
-        self.shift = 0.0  # wall clock minus `now`; set by the driver
         self.authenticator: Authenticator = OpenAuthenticator()
         self.exchange = Exchange()
         self.answers = Answers(self.node)
-        self.before_publishing: Callable[[Batch], bool] | None = None  # whether it has changed who wants it
-        self.routes: Routes | None = None  # who knows the ways to inboxes at other nodes
-        self.channels: Channels | None = None  # who knows the members of channels
-        self.published: PublishedEvents | None = None  # what is being delivered
         self.timers = Alarms()  # what is to be done at a time, by whichever part of the broker or service
         self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
         self._names: dict[str, Session] = {}
@@ -120,7 +128,6 @@ class Broker:
         self.position = self.position_durable = state.position
         self.position_logged = state.position  # of the last event in the log, or of one behind it
         self.end_logged = state.position + 1  # of what is in the log and on disk
-        self.size_logged = 0  # bytes that went into the log since the start
         self.reads: list[StoreReader] = []  # see `take_reads`, and so on
         self.offloaded: list[BlockingCall] = []  # what is to be run in threads: see `take_offloaded`
         self.tallies: Tally[tuple[str, str]] = Tally()  # (what, reason) → how often
@@ -136,10 +143,6 @@ class Broker:
         self._noting_durable: list[Callable[[int], None]] = []
         self.operations: dict[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]] = {}
         self.frames: dict[type[ProtocolMessage], FrameHandler] = {}
-        self.watch: QueueWatch | None = None  # who has queues that can be watched
-        self.open_link: LinkOpening | None = None  # who has links to other nodes
-        self.elsewhere: Elsewhere | None = None  # and can ask those
-        self.patterns: PatternHost | None = None  # who finds matches of patterns
         self.changed_links: set[NodeSubscription] = set()
         """Of neighbours beyond which nodes may lack what was had here: events go other ways than before."""
         self.crowded_links: set[object] = set()
@@ -163,7 +166,6 @@ class Broker:
         self.arrivals = Arrivals(self)
         self.departed = Departed(self)
         self.repeats = Repeats(self)
-        self.is_linked = False  # there are other nodes, at which clients may go on
         self.refuges: Callable[[], list[str]] = list
         """Returns the addresses of other nodes, for clients."""
         self.last_pages = LastPages(self)
