@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from overlay.network import Network
 
 from tidings.errors import FilterError, Refused
 from tidings.event.relayed import FirstNode
-from tidings.overlay import pruning, relaying, table
+from tidings.overlay import keeping, linking, pruning, relaying, table
+from tidings.overlay.intake import Intake
 from tidings.overlay.numbers import Numbers
 
 
@@ -113,3 +115,80 @@ def test_a_neighbour_that_confirms_what_it_was_not_sent_frees_nothing() -> None:
     consumer.acknowledge(1_000)
     assert neighbour.cursor.levels == [0, 0, 0]
     assert net["b"].broker.cursors.trimmed == 0
+
+
+def test_a_neighbour_that_never_confirms_counts_as_away_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So what is kept for it has limits; others are not concerned, and it gets the rest when it confirms."""
+    monkeypatch.setattr(keeping, "CONFIRM_S", 10.0)
+    monkeypatch.setattr(keeping, "STALLED_S", 4.0)
+    net = Network(("liar", "b"), ("b", "c"), away_bytes=200, reroute_s=inf)
+    lied, other = (net.app(name).subscribe("x > 0") for name in ("liar", "c"))
+    net.run()
+    liar, durable = net["liar"].broker, Intake.durable
+    monkeypatch.setattr(
+        Intake, "durable", lambda self, mark: None if self._broker is liar else durable(self, mark)
+    )
+    source = net.app("b")
+    for value in range(1, 41):
+        source.publish(value)
+        net.run(0.5)
+    assert other.values == list(range(1, 41))
+    assert net.count("b", "neighbours_stalled") == 1
+    assert net.count("b", "away_dropped") > 10
+    cursor = net.neighbour("b", "liar").cursor
+    assert cursor is not None
+    assert cursor.released > 10, "the store need not keep them"
+    net.run(keeping.CONFIRM_S + 2 * keeping.STALLED_S)
+    assert net.count("b", "neighbours_stalled") == 2, "it has another try"
+    monkeypatch.undo()
+    net.run(10)
+    source.publish(41)
+    net.run(10)
+    assert lied.values == list(range(1, 42)), "it had them, and did not say so"
+    assert net.neighbour("b", "liar").is_up
+
+
+def test_a_neighbour_that_speaks_another_version_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = Network(("b", "c"))
+    monkeypatch.setattr(linking, "VERSION", linking.VERSION + 1)
+    link = net.neighbour("b", "c").link
+    assert link is not None
+    told: list[Any] = []
+    greeting = {"version": linking.VERSION - 1, "node": net["b"].broker.node, "name": "b"}
+    link.connection.request("link.hello", greeting).then(told.append, told.append)
+    link.flush()
+    net.run()
+    assert isinstance(told[0], Refused)
+    assert told[0].code == "version"
+
+
+def test_a_flood_of_requests_of_a_neighbour_holds_up_no_others() -> None:
+    """They are done in its share of the time, one after the other."""
+    net = line()
+    got = net.app("c").subscribe("x > 0")
+    net.run()
+    link = net.neighbour("liar", "b").link
+    assert link is not None
+    to, sides = net["c"].broker.node, net["liar"].core.overlay.routing.sides(net["b"].broker.node)
+    told: list[Any] = []
+    for number in range(300):
+        for operation, arguments in (
+            ("link.probe", {"padding": bytes(100)}),
+            ("link.topology", {"records": []}),
+            ("link.in_force", {}),
+            ("link.table", {"add": [(f"x = {number}", False)], "done": True}),
+            ("link.values", {"to": to, "reading": str(number), "sides": sides}),
+        ):
+            link.connection.request(operation, arguments).then(told.append, told.append)
+    link.flush()
+    source = net.app("b")
+    source.publish(1, 2)
+    net.run(0.2)
+    assert got.values == [1, 2]
+    net.run(60)
+    assert len(told) == 1_500, "each is answered"
+    assert works(net)

@@ -52,6 +52,7 @@ HELP = {
     "neighbours_suspected": "Neighbour nodes that were silent, so that others were asked about them.",
     "neighbours_slow": "Neighbour nodes that were suspected, and heard again.",
     "neighbours_dead": "Neighbour nodes that were given up for their silence, by what is dead.",
+    "neighbours_stalled": "Neighbour nodes that confirmed nothing for too long, so they count as away.",
     "away_dropped": "Events that were given up for neighbour nodes that are away.",
     "gaps": "Gaps in the events of other nodes that were reported to subscriptions.",
     "late": "Events that came after they were reported as missed.",

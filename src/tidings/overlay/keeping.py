@@ -18,7 +18,7 @@ from tidings.errors import Refused, TidingsError
 from tidings.filters import Filter
 from tidings.overlay.neighbours import KnownNeighbours, Neighbour, NeighbourLink
 from tidings.overlay.numbers import Numbers
-from tidings.overlay.relaying import LinkCursor
+from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.settings import OverlaySettings
 from tidings.overlay.table import NeighbourTable
 from tidings.overlay.topology import Topology
@@ -31,6 +31,10 @@ LOOK_S = 1.0
 """How often what is kept for neighbours that are away is looked at."""
 PIECES = 64
 """Parts of the bytes, and of the time, that are given up at once."""
+CONFIRM_S = 300.0
+"""How long a neighbour may confirm nothing of what it was sent; then it counts as away for a while."""
+STALLED_S = 60.0
+"""How long that is: it is looked at what is kept for it, and it is sent nothing."""
 REPORTED_AT_ONCE = 500
 """Gaps in one request."""
 FILTERS_MAX = 1_000
@@ -198,6 +202,7 @@ class Keeping:
         self.settings = settings
         self._readers: dict[LinkCursor, AwayReader] = {}
         self._reporting: dict[LinkCursor, NeighbourLink] = {}  # on which link gaps are being reported
+        self._owing: dict[LinkCursor, tuple[int, float]] = {}  # what was confirmed last, and since when
 
     def leads_to(self, neighbour: str) -> Callable[[str], bool]:
         """Return what tells whether a neighbour is the way to a node."""
@@ -233,16 +238,41 @@ class Keeping:
             if cursor.consumer is None:
                 if cursor.released < self._broker.position:
                     self._broker.timers.by(self._broker.now + LOOK_S, self._look)
-            elif len(cursor.gaps):
+                continue
+            if isinstance(cursor.consumer, LinkConsumer) and cursor.consumer.is_owed:
+                self._broker.timers.by(self._broker.now + LOOK_S, self._look)
+            if len(cursor.gaps):
                 self._report(neighbour, cursor)
 
     def _look(self, now: float) -> None:
+        self._look_for_stalled(now)
         away = [one for one in self._neighbours.cursors if one.consumer is None]
         self._readers = {one: self._readers.get(one) or AwayReader(self, one) for one in away}
         for reader in self._readers.values():
             self.enforce(reader)
             reader.read_on()
         if any(reader.pieces for reader in self._readers.values()):
+            self._broker.timers.by(now + LOOK_S, self._look)
+
+    def _look_for_stalled(self, now: float) -> None:
+        """Take those for away that take events and confirm none: the limits hold for them, too."""
+        owing = {}
+        for cursor in self._neighbours.cursors:
+            consumer = cursor.consumer
+            if not (isinstance(consumer, LinkConsumer) and consumer.is_owed):
+                continue
+            position, since = self._owing.get(cursor, (cursor.acknowledged, now))
+            owing[cursor] = (
+                (position, since) if position == cursor.acknowledged else (cursor.acknowledged, now)
+            )
+            if now - owing[cursor][1] >= CONFIRM_S:
+                del owing[cursor]
+                cursor.stalled_until = now + STALLED_S
+                self._broker.count("neighbours_stalled")
+                self._log("error", "a neighbour confirms nothing of what it is sent", node=cursor.name)
+                consumer.part("nothing was confirmed")
+        self._owing = owing
+        if owing:
             self._broker.timers.by(now + LOOK_S, self._look)
 
     def enforce(self, reader: AwayReader) -> None:

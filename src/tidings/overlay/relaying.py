@@ -86,6 +86,7 @@ class LinkCursor(Cursor):
         self._reviews = 0  # of its table, under way: its rights have changed
         self.is_expected_to_want = False  # more than it has announced: see `new_offers.py`
         self.gaps = LinkGaps(broker, record.name)  # what is not kept for it any more
+        self.stalled_until = 0.0  # it confirms nothing, and counts as away
 
     @staticmethod
     def begun(node: str, position: int) -> Durable:
@@ -303,6 +304,11 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
     def confirm(self, positions: Sequence[int]) -> None:
         """All beyond the neighbour have come so far."""
         self.cursor.confirm(positions)
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether the neighbour has been sent what it has not confirmed."""
+        return self._last > self.cursor.acknowledged and not self.session.outbox.size
 
     # What is sent
 

@@ -372,6 +372,8 @@ class Routing:
         node, cursor = neighbour.node, self._active(neighbour)
         self.check_sides(neighbour, wanted.sides)
         self.wholeness.forget(neighbour)  # it may have seen other sides meanwhile
+        if self._broker.now < cursor.stalled_until:
+            raise Refused("limit", "this node has confirmed nothing for too long; it may ask again later")
         if wanted.again:
             cursor.begin_again()
 
