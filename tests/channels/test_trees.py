@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from overlay.network import App, Listening, Network
 
 from tidings.channels.causal import HOLD_S, mark_of
@@ -88,6 +89,24 @@ def test_a_channel_lives_without_members_and_two_that_join_at_once_find_each_oth
     there.end()
     line.run()
     assert lists(line, channel) == {"1": set()}
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.02, 0.05, 0.1])
+def test_a_member_joins_though_the_link_is_cut_over_which_it_was_to_join(delay_s: float) -> None:
+    ring = Network(("1", "2"), ("2", "3"), ("3", "1"), reroute_s=2.0)
+    far = next(name for name in "23" if ring.neighbour(name, "1").is_in_tree)
+    first, second = ring.app("1"), ring.app(far)
+    channel = create(ring, first)
+    here = join(ring, first, channel)
+    link = ring.world.network.link("1", far)
+    link.conditions = replace(link.conditions, delay_s=0.03)
+    there = second.subscribe(channel=channel)
+    ring.run(delay_s)
+    ring.cut("1", far)
+    ring.run(20.0)
+    send(second, channel, 1, delivery="transient")
+    ring.run()
+    assert here.values == there.values == [1]
 
 
 def test_an_event_of_a_channel_is_for_its_members_alone(line: Network) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from tidings.channels.calls import ChannelCalls
+from tidings.channels.calls import FIND_S, ChannelCalls
 from tidings.channels.clients import ChannelRequests
 from tidings.channels.description import (
     CHANNELS,
@@ -31,6 +31,7 @@ from tidings.channels.rereading import ChannelReading
 from tidings.channels.trees import AGAIN_S, ChannelTrees, Participation
 from tidings.errors import (
     ChannelNotFound,
+    Disconnected,
     Refused,
     TidingsError,
 )
@@ -174,9 +175,13 @@ class ChannelService(Service):
     def join(self, client: JoiningClient, channel: str) -> Deferred[None]:
         """Return a reply that comes when events of a channel come to this node; a member follows."""
         reply: Deferred[None] = Deferred()
+        until = self._broker.now + FIND_S
 
         def found(channels: FoundChannels) -> None:
             part = self.trees.get(channel)
+            if part is None and not channels.places and channels.missing and self._broker.now < until:
+                self._overlay.later(AGAIN_S, search)
+                return
             if part is None and not channels.places:
                 reply.fail(ChannelNotFound(channel, "there is no such channel"))
                 return
@@ -197,7 +202,8 @@ class ChannelService(Service):
             self.trees.arrived(channel)
 
         def again(error: TidingsError) -> None:
-            if isinstance(error, Refused) and error.code in ("busy", "no-way") and not client.is_closed:
+            is_changing = isinstance(error, Refused) and error.code in ("busy", "no-way")
+            if (is_changing or isinstance(error, Disconnected)) and not client.is_closed:
                 self._overlay.later(AGAIN_S, search)  # channel or network change their shape just now
             else:
                 reply.fail(error)
