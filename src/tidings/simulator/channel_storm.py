@@ -280,7 +280,10 @@ class ChannelStorm:
         """Have members remove the nodes that have died from the network, as an operator does."""
         for dead in self._dead:
             for node in self._living:
-                if any(neighbour.node == dead.broker.node for neighbour in node.core.overlay):
+                overlay = node.core.overlay
+                known = {neighbour.node for neighbour in overlay}
+                known |= {link.neighbour for link in overlay.topology.own.links}
+                if dead.broker.node in known:
                     operator = Member(self.world, f"operator-{node.name}-{dead.name}", node)
                     self._run(1.0)
                     operator.ask("topology.remove", node=dead.broker.node)
