@@ -52,6 +52,14 @@ ben paints door 2, begun 1 time before
 ben paints door 3
 ben has nothing left to do
 """,
+    "trip": """\
+ann hears: where are you?
+ben hears: where are you?, at the border, at the hotel, room 7
+ben hears: and ben?
+cleo has heard: in room 8
+ann has heard: in room 8
+members: {'hotel': 2}
+""",
     "space": """\
 5 squared is 25
 4 squared is 16
