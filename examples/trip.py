@@ -1,9 +1,9 @@
-"""A trip: travellers talk in a channel while they change from node to node, and no reply comes before its question.
+"""A trip: travellers talk in a channel while they change nodes, and no reply comes before its question.
 
     python examples/trip.py [ADDRESS]
 
-Without an address three nodes are started in this process, and end with it; with one, the other two are linked
-to the node there.
+Without an address three nodes are started in this process, and end with it; with one, the other two are
+linked to the node there.
 """
 
 # ruff: noqa: T201 - an example prints
@@ -39,7 +39,7 @@ async def main(address: str | None = None) -> None:
     async with AsyncExitStack() as held:
         home = address or await started(held, "home")
         train = await started(held, "train", home=home)
-        hotel = await started(held, "hotel", home=home, train=train)
+        await started(held, "hotel", home=home, train=train)
         names = {"ann": train, "ben": train, "cleo": home}
         ann, ben, cleo = [
             await held.enter_async_context(tidings.connect(at, name=name)) for name, at in names.items()
