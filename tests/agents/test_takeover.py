@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from agents.test_groups import forever
 from agents.test_ledger import Desk
 from agents.test_many import ask, open_group
 from agents.test_mobile import nodes_of, reaches
+from cli.commands import run_command
 from client.nodes import run
 from protocol.rig import Rig
 
@@ -22,7 +23,7 @@ from tidings.agents.conditions import any_of
 from tidings.agents.views import published
 from tidings.client import Bus
 from tidings.client.agent import Agent
-from tidings.errors import AgentError
+from tidings.errors import AgentError, TidingsError
 from tidings.node.assembly import CoreSettings
 from tidings.peers.registry import Neighbours
 from tidings.transport.credentials import Credentials
@@ -99,6 +100,63 @@ def test_another_node_goes_on_with_a_group_whose_home_is_killed_and_its_money_ad
             again = await held.enter_async_context(tidings.connect(nodes["a"].address))
             while (await again.group_info(group.id)).phase == "open":
                 await asyncio.sleep(0.05)
+
+    run(work())
+
+
+@pytest.mark.slow
+def test_a_node_that_keeps_a_group_takes_it_over_by_a_command_when_its_home_is_killed(tmp_path: Path) -> None:
+    async def worker(agent: Agent, goes_on: asyncio.Event) -> str:
+        await agent.spend(usd=12)
+        await goes_on.wait()
+        await agent.spend(usd=5)
+        return "done at the second home"
+
+    async def work() -> None:
+        async with AsyncExitStack() as held:
+            nodes = nodes_of(tmp_path, "a", "b", "c", group_keepers="b,c")
+            await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes.values()))
+            for node in nodes.values():
+                held.callback(node.stop)
+            buses = {
+                name: await held.enter_async_context(tidings.connect(node.address))
+                for name, node in nodes.items()
+            }
+            for name, bus in buses.items():
+                for other in set("abc") - {name}:
+                    while not await reaches(bus, other):
+                        await asyncio.sleep(0.02)
+            group = buses["a"].group("trip", any_of(), budget={"usd": 100})
+            await group.listen()
+            goes_on = asyncio.Event()
+            for name in "bc":
+                members = await held.enter_async_context(buses[name].join_group("trip@a", lease_s=60))
+                await members.spawn(worker, goes_on, name=name, budget={"usd": 30})
+            while (await buses["a"].group_info("trip")).spent != {"usd": 24}:
+                await asyncio.sleep(0.02)
+            at_b = "--node", nodes["b"].address
+            code, _, errors = await asyncio.to_thread(run_command, "agent", "takeover", "trip", *at_b)
+            assert (code, "its home lives: a" in errors) == (2, True), errors
+            await asyncio.to_thread(nodes["a"].kill)
+            code, output, errors = 2, "", ""
+            while code:  # it takes a moment until both see that it is gone
+                code, output, errors = await asyncio.to_thread(
+                    run_command, "agent", "takeover", "trip", *at_b
+                )
+            assert "this node is the home of trip" in output
+            goes_on.set()
+            while (info := await buses["b"].group_info("trip")).phase != "ended":
+                await asyncio.sleep(0.02)
+            assert "done at the second home" in [one.result for one in info.agents]
+            await asyncio.to_thread(nodes["a"].start)
+            again = await held.enter_async_context(tidings.connect(nodes["a"].address))
+            while True:
+                with suppress(TidingsError):
+                    info = await again.group_info(group.id)
+                    break
+                await asyncio.sleep(0.05)
+            assert sums(info) == {**sums(info), "given": 100, "held": 0, "written_off": 0}
+            assert sums(info)["spent"] in (29, 34)  # the second may have spent before it was ended
 
     run(work())
 

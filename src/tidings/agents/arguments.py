@@ -18,6 +18,8 @@ GRACE_S_MAX = 3_600.0
 COOKIE_LENGTH_MAX = 64
 EVENTS_MAX = 100_000
 """Events of a group that is taken over."""
+KEEPERS_MAX = 6
+"""Nodes that keep a group beside its home."""
 PARTNERS_MAX = 100
 """Partners that an agent declares."""
 
@@ -41,6 +43,8 @@ class OpenGroup(Struct, frozen=True):
     soft: Annotated[float, Meta(ge=0, le=1)] = 0.2
     alive: AliveTimes | None = None
     """The times of active detection; without them there is none."""
+    keepers: Annotated[list[Name], Meta(max_length=KEEPERS_MAX)] | None = None
+    """Other nodes that keep the group; None: those of the node's settings."""
     parent: MaybeName = ""
     """Agent as which the group is a member of another one; it was entered with the kind `group`."""
     parent_cookie: Annotated[str, Meta(max_length=COOKIE_LENGTH_MAX)] = ""
@@ -133,10 +137,21 @@ class WatchGroup(Struct, frozen=True):
 
 
 class TakeGroup(Struct, frozen=True):
-    """The arguments of `agent.take`: the node that was the home, and the bodies of all events of a group."""
+    """The arguments of `agent.take`: the node that was the home, and the bodies of all events of a group.
 
-    home: Name
-    events: Annotated[list[bytes], Meta(max_length=EVENTS_MAX)]
+    A group that this node keeps is named alone.
+    """
+
+    home: MaybeName = ""
+    events: Annotated[list[bytes], Meta(max_length=EVENTS_MAX)] = []
+    group: MaybeName = ""
+
+
+class AskHome(Struct, frozen=True):
+    """The arguments of `agent.at-home`: another operation, for a node that is asked as the home."""
+
+    operation: Name
+    arguments: dict[str, Any]
 
 
 class LeaseTerms(Struct, frozen=True):
@@ -205,6 +220,8 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     ended_us: int | None
     grace_s: float
     parent: str
+    keepers: list[str] = []
+    """The nodes that keep it, its home among them, if several do."""
     running: int
     members: int
     version: int

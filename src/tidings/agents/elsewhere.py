@@ -8,7 +8,7 @@ checked twice: here by the rules of the user, there by those of this node.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -22,15 +22,15 @@ from tidings.agents.arguments import (
     WatchGroup,
     WhichGroup,
 )
+from tidings.agents.keeping import GroupHome, Keeping
 from tidings.agents.news import WATCH_S
 from tidings.agents.rights import check_may, check_may_see
 from tidings.agents.takeover import Takeovers
 from tidings.errors import AgentError, Disconnected, TidingsError
 from tidings.peers.backend import Peers
 from tidings.peers.peer_client import AWAY_S, PeerClient
-from tidings.peers.registry import Peer
 from tidings.protocol.access import Principal
-from tidings.replies import Deferred
+from tidings.replies import Deferred, gathered, resolved
 from tidings.steps import Steps
 
 _FIELDS: dict[type, str] = {
@@ -53,68 +53,104 @@ _RIGHTS = {
 }
 """The events that one must be allowed to publish for it; with other operations, one has a cookie or sees."""
 _SEES = "agent.show", "agent.watch"
+MOVED_MAX = 10_000
+"""Groups of other nodes of which another home is remembered."""
+
+
+class Route(NamedTuple):
+    """Where a request is done: here, or by the client of another node.
+
+    The answer has names that end in `label`, if that is given. `is_home`: the other node is asked as the home
+    of a group that several nodes keep.
+    """
+
+    request: Any
+    relay: PeerClient | None = None
+    label: str = ""
+    is_home: bool = False
 
 
 class Elsewhere:
     """Asks the homes of groups that are elsewhere."""
 
-    def __init__(self, peers: Peers, takeovers: Takeovers) -> None:
+    def __init__(self, peers: Peers, takeovers: Takeovers, keeping: Keeping) -> None:
         self._peers = peers
         self._takeovers = takeovers
+        self._keeping = keeping
         self._asked: dict[Deferred[Any], str] = {}  # what is under way, with the group or agent
-        takeovers.on_taken = self._moved
+        self._moved: dict[tuple[str, str], str] = {}  # homes of groups of others, by their first one and id
+        takeovers.on_taken = self._taken
 
-    def of(self, request: Any) -> tuple[Any, PeerClient | None, str] | None:
-        """The request without the node that it names, and the client of that, unless it is to be done here.
+    def of(self, request: Any) -> Route:
+        """Where a request is done; Disconnected if the group has no home just now.
 
-        None if it names no node that is known: then a name may have an `@` of its own. Last is the node that
-        names in the answer have to end with: the old home of a group that was taken over from it.
+        One that names no node that is known may have an `@` of its own.
         """
-        field = "agent" if isinstance(request, AgentLife) else _FIELDS.get(type(request), "")
-        name, _, node = (getattr(request, field) if field else "").rpartition("@")
-        if not name:
-            return None
+        field = _field(request)
+        named = getattr(request, field) if field else ""
+        name, _, node = named.rpartition("@")
         registry = self._peers.registry
-        peer = registry.find(node)
-        is_own = node in (registry.name, registry.node)
-        if peer is None and not is_own:
-            return None
+        peer, is_own = registry.find(node), node in (registry.name, registry.node)
+        is_kept = self._keeping.is_keeper(name, node)
+        if not (name and (peer is not None or is_own or is_kept)):
+            return self._kept(Route(request), named)
         parts = {field: name}
         if isinstance(request, EnterAgent):
-            parts["parent"] = self._own_name(request.parent, peer)
+            parts["parent"] = self._own_name(request.parent, node)
         own = structs.replace(request, **parts)
-        if peer is None or is_own:
-            return own, None, ""
+        if is_own:
+            return self._kept(Route(own), name)
+        label = node if peer is None else peer.name
+        if peer is None or is_kept:
+            return self._kept(Route(own, None, label), name)
         if self._takeovers.is_here(name, peer):
-            return own, None, peer.name
-        return own, self._peers.relays[peer], ""
+            return Route(own, None, label)
+        moved = registry.find(self._moved.get((label, _group_of(name)), ""))
+        return Route(own, self._peers.relays[moved or peer], label, moved is not None)
 
-    def _own_name(self, agent: str, peer: Peer | None) -> str:
+    def _kept(self, route: Route, name: str) -> Route:
+        """Send a request to the home of a group that is kept here, if that is another node."""
+        home = self._keeping.home_of(name)
+        if home is None or home == self._peers.registry.node:
+            return route
+        relay = self._keeping.relay_of(name) if home else None
+        if relay is None:
+            raise Disconnected(f"group {_group_of(name)} has no home just now")
+        return route._replace(relay=relay, is_home=True)
+
+    def is_home(self, request: Any) -> bool:
+        """Whether this node is the home of the group of a request, which several nodes keep."""
+        return self._keeping.is_home(getattr(request, _field(request)))
+
+    def _own_name(self, agent: str, node: str) -> str:
         """Return the id that an agent has at its home, which may be named by its name or by its id."""
-        name, _, node = agent.rpartition("@")
+        name, _, other = agent.rpartition("@")
         registry = self._peers.registry
-        is_there = node in (registry.name, registry.node) if peer is None else registry.find(node) is peer
-        return name if name and is_there else agent
+        is_same = other == node or {other, node} == {registry.name, registry.node}
+        peer = registry.find(node)
+        return name if name and (is_same or (peer is not None and registry.find(other) is peer)) else agent
 
-    def ask(self, principal: Principal, operation: str, request: Any, relay: PeerClient) -> Deferred[Any]:
+    def ask(self, principal: Principal, operation: str, route: Route) -> Deferred[Any]:
         """Have the home do it; Disconnected if it is away."""
-        node = relay.peer.name
-        field = "agent" if isinstance(request, AgentLife) else _FIELDS[type(request)]
-        address = f"{getattr(request, field)}@{node}"
+        assert route.relay is not None
+        request, node = route.request, route.label
+        name = getattr(request, _field(request))
+        address = f"{name}@{node or route.relay.peer.name}"
         if operation in _RIGHTS:
             check_may(principal, _RIGHTS[operation], address, address)
         elif operation in _SEES:
             check_may_see(principal, address, address)
-        arguments = msgspec.to_builtins(request, builtin_types=(bytes,))
-        wait_s = AWAY_S + WATCH_S if operation == "agent.watch" else AWAY_S
 
-        def named(error: TidingsError) -> TidingsError:
-            if isinstance(error, AgentError):
+        def labelled(error: TidingsError) -> TidingsError:
+            if isinstance(error, AgentError) and node:
                 return type(error)(f"{error.agent}@{node}", error.problem)
             return error
 
-        asked = relay.ask(operation, arguments, wait_s).map(lambda reply: qualified(reply, node), named)
-        self._asked[asked] = getattr(request, field)
+        reply = _sent(operation, route)
+        if not route.is_home:
+            reply = self._or_elsewhere(reply, operation, route, name)
+        asked = reply.map(lambda found: qualified(found, node) if node else found, labelled)
+        self._asked[asked] = name
 
         def over(_outcome: object) -> None:
             self._asked.pop(asked, None)
@@ -122,11 +158,81 @@ class Elsewhere:
         asked.then(over, over)
         return asked
 
-    def _moved(self, group: str) -> None:
+    def _or_elsewhere(self, reply: Deferred[Any], operation: str, route: Route, name: str) -> Deferred[Any]:
+        """Have another node do it that is the home now, if the first home is away."""
+        outcome: Deferred[Any] = Deferred(reply.cancel)
+
+        def failed(error: TidingsError) -> None:
+            if not isinstance(error, Disconnected):
+                outcome.fail(error)
+                return
+            found = self._find_home(route, name)
+            found.map(lambda relay: _sent(operation, route._replace(relay=relay, is_home=True))).then(
+                lambda again: again.then(outcome.resolve, outcome.fail), lambda _none: outcome.fail(error)
+            )
+
+        reply.then(outcome.resolve, failed)
+        return outcome
+
+    def _find_home(self, route: Route, name: str) -> Deferred[PeerClient]:
+        """Ask the other nodes for the home of a group: those that keep it know."""
+        group = _group_of(name)
+        relays = [one for one in self._peers.relays.values() if one.is_up and one is not route.relay]
+        asked = [one.ask("agent.home", {"group": group}, AWAY_S) for one in relays]
+
+        def newest(replies: list[Any]) -> PeerClient:
+            known = [msgspec.convert(reply, GroupHome) for reply in replies]
+            best = max(known, key=lambda one: one.generation, default=None)
+            peer = None if best is None else self._peers.registry.find(best.home)
+            if best is None or peer is None or self._peers.relays[peer] is route.relay:
+                raise Disconnected("no other home is known")
+            while len(self._moved) >= MOVED_MAX:
+                del self._moved[next(iter(self._moved))]
+            self._moved[route.label, group] = best.home
+            return self._peers.relays[peer]
+
+        return gathered(asked).map(newest)
+
+    def _taken(self, group: str) -> None:
         """What a home was asked that is gone is to be asked again, here."""
         for asked, name in list(self._asked.items()):
-            if group in (name, name.rpartition(".")[0]):
+            if group in (name, _group_of(name)):
                 asked.fail(Disconnected(f"group {group} has moved to this node"))
+
+
+def _sent(operation: str, route: Route) -> Deferred[Any]:
+    assert route.relay is not None
+    arguments = msgspec.to_builtins(route.request, builtin_types=(bytes,))
+    wait_s = AWAY_S + WATCH_S if operation == "agent.watch" else AWAY_S
+    if route.is_home:
+        operation, arguments = "agent.at-home", {"operation": operation, "arguments": arguments}
+    return route.relay.ask(operation, arguments, wait_s)
+
+
+def _field(request: Any) -> str:
+    return "agent" if isinstance(request, AgentLife) else _FIELDS.get(type(request), "")
+
+
+def _group_of(name: str) -> str:
+    """Return the group of an agent's id; a group has no dot."""
+    return name.rpartition(".")[0] or name
+
+
+def named_in(request: Any) -> str:
+    """Return the agent or group that a request is about; one that is opened is its own."""
+    return request.group if isinstance(request, OpenGroup) else str(getattr(request, _field(request)))
+
+
+def then_answer(settled: Deferred[None], answer: Any) -> Any:
+    """Return an answer, now or later, that waits for something else, too."""
+    if isinstance(answer, Generator):
+        return _then_later(settled, answer)
+    return settled.chain(lambda _none: answer if isinstance(answer, Deferred) else resolved(answer))
+
+
+def _then_later(settled: Deferred[None], steps: Steps[Any]) -> Steps[Any]:
+    answer = yield from steps
+    return then_answer(settled, answer)
 
 
 def known_as(answer: Any, node: str) -> Any:

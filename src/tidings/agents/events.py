@@ -48,6 +48,7 @@ class Opened(Happening, frozen=True, tag="opened"):
     alive: AliveTimes | None = None
     parent_group: str = ""
     parent: str = ""
+    keepers: list[str] = []
 
 
 class Sealed(Happening, frozen=True, tag="sealed"):

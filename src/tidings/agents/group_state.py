@@ -66,6 +66,7 @@ class GroupState:
             alive=event.alive,
             parent_group=event.parent_group,
             parent=event.parent,
+            keepers=event.keepers,
         )
         group.account.fund(event.budget)
         return cls(group)

@@ -19,13 +19,14 @@ from typing import Any
 import msgspec
 
 from tidings.agents.events import AnyHappening, Closed, Ended, Ending, Entered, Ordered, Reason
+from tidings.agents.kept_tree import changed_by
 from tidings.agents.lease_watch import LeaseWatch
 from tidings.agents.ledger import RESULT_SIZE_MAX, GroupLedger
 from tidings.agents.news import GroupNews
 from tidings.agents.notices import NoticeWatch
 from tidings.agents.records import AgentRecord, GroupRecord
 from tidings.agents.views import TYPE, published, type_of
-from tidings.errors import AgentError, GroupNotFound
+from tidings.errors import AgentError, Disconnected, GroupNotFound
 from tidings.event import Batch
 from tidings.exchange import EventSink, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
@@ -64,6 +65,7 @@ class HomeGroup:
         self.sights: list[NodeSubscription] = []
         self.cookies = {one.cookie: one.agent for one in ledger.members.values()}
         self.untold: dict[str, Ordered] = {}  # orders that are neither kept nor published yet, by agent
+        self.is_kept = False  # other nodes keep it, too: what happens counts once they agree
 
     @property
     def group(self) -> GroupRecord:
@@ -95,36 +97,69 @@ class GroupHomes:
         self._members: dict[LifeKey, HomeGroup] = {}  # groups by what they are members as
         self._line: deque[tuple[HomeGroup, AnyHappening]] = deque()  # events from which something follows
         self._is_working = self._is_in_line = False
+        self.on_kept: Callable[[HomeGroup, list[AnyHappening], Callable[[], None]], None] | None = None
+        """Called with what has happened in a group that others keep, and what to call when it is agreed."""
+        self.on_forgotten: Callable[[str], None] = lambda _group: None
+        """Called with each group that has ended and is shown no more."""
 
     @property
     def now_us(self) -> int:
         """The time of day, in microseconds."""
         return int(self.broker.wall * 1e6)
 
-    def restore(self) -> None:
-        """Begin with what was kept: each lease begins anew, as nobody could be heard meanwhile."""
+    def restored(self) -> dict[str, GroupLedger]:
+        """Return the groups that were kept, by id."""
         members: dict[str, list[AgentRecord]] = {}
         for (group, _agent), member in MEMBERS.taken(self.broker.state).items():
             members.setdefault(group, []).append(member)
-        for (group,), record in GROUPS.taken(self.broker.state).items():
-            mine = sorted(members.get(group, []), key=lambda one: int(one.agent.rpartition(".")[2]))
-            self.begin(HomeGroup(GroupLedger(record, mine)))
-        for home in self.groups.values():
+        for mine in members.values():
+            mine.sort(key=lambda one: int(one.agent.rpartition(".")[2]))
+        groups = GROUPS.taken(self.broker.state).items()
+        return {group: GroupLedger(record, members.get(group, [])) for (group,), record in groups}
+
+    def begin_all(self, ledgers: Iterable[GroupLedger], is_kept: bool = False) -> list[HomeGroup]:
+        """Be the home of groups: each lease begins anew, as nobody could be heard meanwhile."""
+        homes = [HomeGroup(ledger) for ledger in ledgers]
+        for home in homes:
+            home.is_kept = is_kept
+            self.begin(home)
+        for home in homes:
             for member in home.ledger.running:
                 self.leases.begin(home, member)
-        if self.groups:
-            self.broker.background.add(self._resume(list(self.groups.values())))
+        if homes:
+            self.broker.background.add(self._resume(homes))
+        return homes
 
     def adopt(self, ledger: GroupLedger, happened: list[AnyHappening]) -> None:
-        """Be the home of a group that had another one: its leases begin anew, and all of it is kept."""
-        home = HomeGroup(ledger)
-        self.begin(home)
+        """Be the home of a group that had another one, and keep all of it."""
+        (home,) = self.begin_all([ledger])
         for member in ledger.members.values():
             self.broker.store(MEMBERS.set((ledger.group.group, member.agent), member))
-        for member in ledger.running:
-            self.leases.begin(home, member)
         self.took(home, happened)
-        self.broker.background.add(self._resume([home]))
+
+    def adopt_kept(self, ledgers: Iterable[GroupLedger], is_new: bool) -> None:
+        """Be the home of groups that other nodes keep, too; `is_new`: another node was their home."""
+        for home in self.begin_all(ledgers, is_kept=True):
+            if is_new and home.group.phase != "ended":
+                self.took(home, home.ledger.move(self.broker.node, self.now_us))
+
+    def let_go(self, groups: Iterable[str]) -> None:
+        """Be the home of groups no longer, and do nothing more for them: another node is."""
+        for group in groups:
+            home = self.groups.pop(group, None)
+            if home is None:
+                continue
+            for agent in ["", *home.ledger.members]:
+                key = group, agent
+                self.leases.forget(key)
+                self.broker.timers.cancel(self._forcing.pop(key, None))
+            self._members.pop((home.group.parent_group, home.group.parent), None)
+            self.ended.pop(group, None)
+            self._end_watching(home)
+            self._line = deque(one for one in self._line if one[0] is not home)
+            watches, home.watches = home.watches, {}
+            for watch in watches:
+                watch.fail(Disconnected(f"group {group} has another home"))
 
     def _resume(self, homes: list[HomeGroup]) -> Steps[None]:
         """See to what the node may not have come to before it stopped."""
@@ -208,15 +243,21 @@ class GroupHomes:
     def took(self, home: HomeGroup, happened: Iterable[AnyHappening]) -> None:
         """Keep, publish and report what has happened, and see to what follows from it."""
         events = list(happened)
-        if not events:
-            return
+        if not events or self.groups.get(home.group.group) is not home:
+            return  # nothing, or another node is its home meanwhile
+        self._keep(home, [event for event in events if not isinstance(event, Ordered)])
+        if home.is_kept and self.on_kept is not None:
+            self.on_kept(home, events, partial(self._tell, home, events))
+        else:
+            self._tell(home, events)
+
+    def _tell(self, home: HomeGroup, events: list[AnyHappening]) -> None:
         for event in events:
             if isinstance(event, Ordered):
                 home.untold[event.agent] = event
             else:
                 self._keep_order(home, _agent_of(event))
                 self._publish(home, event)
-        self._keep(home, [event for event in events if not isinstance(event, Ordered)])
         self._line.extend((home, event) for event in events)
         self._report(home, any(isinstance(event, Ending | Closed) for event in events))
         self._begin_work()
@@ -233,14 +274,9 @@ class GroupHomes:
     def _keep(self, home: HomeGroup, events: list[AnyHappening]) -> None:
         changed: dict[str, None] = {}
         for event in events:
-            agent = _agent_of(event)
             if isinstance(event, Entered):
-                home.cookies[event.cookie] = agent
-            if agent:
-                changed[agent] = None
-                paid_by = home.ledger.living_parent(home.ledger.members[agent])
-                changed[paid_by] = None
-        changed.pop("", None)
+                home.cookies[event.cookie] = event.agent
+            changed |= dict.fromkeys(changed_by(home.ledger, event))
         for agent in changed:
             self._keep_member(home, agent)
         self.broker.store(GROUPS.set((home.group.group,), home.group))
@@ -332,13 +368,8 @@ class GroupHomes:
 
     def _closed(self, home: HomeGroup) -> None:
         group = home.group
-        if home.timeout is not None:
-            self.broker.timers.cancel(home.timeout)
-        for sight in home.sights:
-            self.broker.exchange.unsubscribe(sight)
-        home.sights.clear()
+        self._end_watching(home)
         self.leases.forget((group.group, ""))
-        self.notices.end_group(home)
         self.ended[group.group] = None
         while len(self.ended) > KEPT_MAX:
             oldest = next(iter(self.ended))
@@ -348,6 +379,15 @@ class GroupHomes:
         member = None if above is None else above.ledger.members.get(group.parent)
         if above is not None and member is not None and member.state != "ended":
             self._end_member(home, above, member)
+
+    def _end_watching(self, home: HomeGroup) -> None:
+        """Wait no more for the time-out of a group, events that its condition needs, and notices."""
+        self.broker.timers.cancel(home.timeout)
+        self.broker.timers.cancel(home.report)
+        for sight in home.sights:
+            self.broker.exchange.unsubscribe(sight)
+        home.sights.clear()
+        self.notices.end_group(home)
 
     def _end_member(self, home: HomeGroup, above: HomeGroup, member: AgentRecord) -> None:
         """End the member that a group has been of another one, with its results and its money."""
@@ -367,6 +407,7 @@ class GroupHomes:
         self.broker.store(GROUPS.drop((group,)))
         self._members.pop((home.group.parent_group, home.group.parent), None)
         del self.groups[group]
+        self.on_forgotten(group)
 
 
 def _agent_of(event: AnyHappening) -> str:

@@ -6,7 +6,7 @@ answered when its group has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from tidings.agents.amounts import amounts_of
 from tidings.agents.arguments import (
     AgentLife,
+    AskHome,
     DeclarePartners,
     EnterAgent,
     GiveResult,
@@ -29,26 +30,27 @@ from tidings.agents.arguments import (
     WhichGroup,
 )
 from tidings.agents.conditions import decode_condition
-from tidings.agents.elsewhere import Elsewhere, known_as
+from tidings.agents.elsewhere import Elsewhere, known_as, named_in, then_answer
 from tidings.agents.events import (
     Entered,
     Opened,
 )
 from tidings.agents.homes import AT_ONCE, GroupHomes, HomeGroup
+from tidings.agents.keeping import Keeping
 from tidings.agents.ledger import GroupLedger
 from tidings.agents.news import built
 from tidings.agents.records import AgentRecord, digest
 from tidings.agents.rights import check_may, check_owner, check_sees, sees
 from tidings.agents.takeover import Takeovers
 from tidings.agents.views import group_info, lease_terms
-from tidings.errors import AgentError, LifeEnded, Refused
+from tidings.errors import AgentError, Disconnected, GroupNotFound, LifeEnded, Refused
 from tidings.log.arguments import Nothing
 from tidings.peers.backend import Peers
 from tidings.protocol.access import Principal
 from tidings.protocol.arguments import check_readable
 from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest, Service
-from tidings.replies import Deferred
+from tidings.replies import Deferred, failed
 from tidings.steps import Steps
 
 GROUPS_MAX = 10_000
@@ -56,6 +58,8 @@ GROUPS_MAX = 10_000
 CONDITION_SIZE_MAX = 16 << 10
 """Bytes of a condition, which is part of the record of its group."""
 
+_LOOKS = "agent.show", "agent.watch"
+"""Operations that decide nothing, and are answered at once."""
 
 Asked = Callable[[IncomingRequest, Any], Any]
 
@@ -63,11 +67,16 @@ Asked = Callable[[IncomingRequest, Any], Any]
 class AgentService(Service):
     """The groups of a node."""
 
-    def __init__(self, broker: Broker, peers: Peers) -> None:
+    def __init__(
+        self, broker: Broker, peers: Peers, chance: Callable[[], float], keepers: Sequence[str] = ()
+    ) -> None:
+        """`chance` returns a number from 0 to 1; `keepers` are nodes that keep each group opened here."""
         self._broker = broker
+        self._keepers = keepers
         self._homes = GroupHomes(broker)
+        self.keeping = Keeping(self._homes, peers, chance)
         self._takeovers = Takeovers(self._homes, peers)
-        self._elsewhere = Elsewhere(peers, self._takeovers)
+        self._elsewhere = Elsewhere(peers, self._takeovers, self.keeping)
         own: dict[str, tuple[Any, Asked]] = {
             "agent.open": (OpenGroup, self._open),
             "agent.seal": (WhichGroup, self._seal),
@@ -88,25 +97,52 @@ class AgentService(Service):
             "agent.watch": (WatchGroup, self._watch),
             "agent.show": (ShowGroup, self._show),
         }
+        self._done_here = own
         routed = {name: (kind, self._routed(name, do)) for name, (kind, do) in own.items()}
-        self.operations = {**routed, "agent.list": (Nothing, self._list)}
+        self.operations = {**routed, **self.keeping.operations, "agent.list": (Nothing, self._list)}
         self.operations["agent.take"] = (TakeGroup, self._take)
-        self._homes.restore()
+        self.operations["agent.at-home"] = (AskHome, self._at_home)
+        ledgers = self._homes.restored()
+        self.keeping.restore(ledgers)
+        self._homes.begin_all(ledgers.values())
         self._takeovers.restore()
 
     def _routed(self, operation: str, do: Asked) -> Asked:
         """Do something here, or have another node do it, if the request names that: `trip@node`."""
 
         def routed(asked: IncomingRequest, request: Any) -> Any:
-            elsewhere = self._elsewhere.of(request)
-            if elsewhere is None:
-                return do(asked, request)
-            own, relay, node = elsewhere
-            if relay is None:
-                return known_as(do(asked, own), node) if node else do(asked, own)
-            return self._elsewhere.ask(asked.session.principal, operation, own, relay)
+            try:
+                route = self._elsewhere.of(request)
+            except Disconnected as error:
+                return failed(error)
+            if route.relay is None:
+                answer = self._decided(operation, asked, route.request, do)
+                return known_as(answer, route.label) if route.label else answer
+            return self._elsewhere.ask(asked.session.principal, operation, route)
 
         return routed
+
+    def _at_home(self, asked: IncomingRequest, request: AskHome) -> Any:
+        """Do something as the home of a group that several nodes keep; Disconnected if another node is."""
+        if request.operation not in self._done_here:
+            raise AgentError(request.operation, "there is no such operation of a home")
+        kind, do = self._done_here[request.operation]
+        wanted = msgspec.convert(request.arguments, kind, builtin_types=(bytes,))
+        if not self._elsewhere.is_home(wanted):
+            return failed(Disconnected("this node is not the home of the group"))
+        return self._decided(request.operation, asked, wanted, do)
+
+    def _decided(self, operation: str, asked: IncomingRequest, request: Any, do: Asked) -> Any:
+        """Do something here; if others keep the group, it is answered once they agree."""
+        if operation in _LOOKS:
+            return do(asked, request)
+        answer: Any
+        try:
+            answer = do(asked, request)
+        except AgentError as error:
+            answer = failed(error)
+        settled = self.keeping.settled(named_in(request))
+        return then_answer(settled, answer)
 
     def status(self) -> dict[str, Any]:
         """Return the number of groups and agents that have not ended."""
@@ -141,6 +177,8 @@ class AgentService(Service):
         condition = decode_condition(request.condition)
         if len(msgspec.msgpack.encode(condition)) > CONDITION_SIZE_MAX:
             raise Refused("limit", f"a condition has at most {CONDITION_SIZE_MAX} bytes")
+        names = self._keepers if request.keepers is None else request.keepers
+        voters = self.keeping.voters(names) if names and not request.parent else {}
         now_us = self._homes.now_us
         opened = Opened(
             group=request.group,
@@ -156,16 +194,27 @@ class AgentService(Service):
             alive=request.alive,
             parent_group=parent_group,
             parent=request.parent,
+            keepers=sorted(voters.values()),
             at_us=now_us,
         )
         home = HomeGroup(GroupLedger.opened(opened))
         self._homes.begin(home)
+        if voters:
+            self.keeping.begin(home, voters)
+        else:
+            self.keeping.include(home)
         self._homes.leases.cancel((parent_group, request.parent))  # it lives as long as its group
         self._homes.took(home, [opened])
         return built(self._homes.news.about(home))
 
     def _take(self, asked: IncomingRequest, request: TakeGroup) -> Steps[Any]:
         """Take a group over whose home is gone for good."""
+        if request.group:
+            check_may(asked.session.principal, "moved", request.group, request.group)
+            taken = self.keeping.take(request.group)
+            if taken is None:
+                raise GroupNotFound(request.group, "this node does not keep it; take it over by its events")
+            return taken.map(lambda ledger: built(group_info(ledger, 0)))
         taking = yield from self._takeovers.take(asked.session.principal, request)
         return taking.map(lambda ledger: built(group_info(ledger, 0)))
 
@@ -215,7 +264,7 @@ class AgentService(Service):
         home = self._homes.of_agent(request.agent)
         member = home.ledger.find(request.agent)
         life = member.agent, request.life, request.cookie, request.where
-        user = _user_of(asked.session.principal, member)
+        user = _user_of(asked.session.principal, home, member)
         happened = home.ledger.arrive(*life, self._homes.now_us, user)
         self._homes.leases.hear((home.group.group, member.agent))
         self._homes.took(home, happened)
@@ -300,7 +349,7 @@ class AgentService(Service):
     ) -> tuple[HomeGroup, AgentRecord]:
         home = self._homes.of_agent(agent)
         number = home.ledger.find(agent).life if life is None else life
-        user = _user_of(principal, home.ledger.find(agent))
+        user = _user_of(principal, home, home.ledger.find(agent))
         return home, home.ledger.living(agent, number, cookie, user)
 
     # Ends
@@ -340,6 +389,10 @@ class AgentService(Service):
         self._homes.leases.cancel((home.group.group, member.agent))
         self._homes.took(home, home.ledger.exempt(member, self._homes.now_us))
 
+    def durable(self, mark: int) -> None:
+        """Go on with what waited for the disk."""
+        self.keeping.durable(mark)
+
     def finish_tick(self) -> None:
         """Answer those who watch groups that have changed in this tick."""
         self._homes.news.finish_tick()
@@ -370,6 +423,10 @@ class AgentService(Service):
         return lease_terms(home.group, member, self._homes.now_us)
 
 
-def _user_of(principal: Principal, member: AgentRecord) -> str | None:
-    """The user that must have entered an agent; None for nodes, which are trusted with those that move."""
-    return principal.bound if member.kind == "mobile" else principal.user
+def _user_of(principal: Principal, home: HomeGroup, member: AgentRecord) -> str | None:
+    """The user that must have entered an agent; None for nodes, which are trusted with those that move.
+
+    A group that has moved has members that were entered by way of other nodes, as users of these.
+    """
+    is_free = member.kind == "mobile" or home.group.home
+    return principal.bound if is_free else principal.user

@@ -19,6 +19,7 @@ from tidings.cli.printing import add_row, new_table, print_found, print_json, pr
 from tidings.client.agents import LEASE_S, AgentGroup
 from tidings.errors import GroupNotFound, UserError
 from tidings.event import Event
+from tidings.event.json import from_json
 from tidings.filters import Filter
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ Budget = Annotated[
     list[str] | None, option("--budget", "UNIT=AMOUNT", "Its share of the budget; may be repeated.")
 ]
 Svg = Annotated[Path | None, option("--svg", "FILE", "Write a picture of the run instead.")]
+Kept = Annotated[
+    Path | None,
+    option("--events", "FILE", "Its events, as `tidings log read` prints them at a node that kept them."),
+]
 All = Annotated[bool, option("--all", "Show also groups that have ended.")]
 
 
@@ -183,6 +188,36 @@ async def stop(target: Target, json: Json = False) -> None:
     async with bus_of() as bus:
         await bus.stop_agents(target)
     print_result({"stopped": target}, f"ordered {shown(target)} to end", json)
+
+
+@app.command()
+@connects
+async def takeover(group: Which, events: Kept = None, json: Json = False) -> None:
+    """Have this node be the home of a group whose home is gone.
+
+    A node that keeps the group asks the other keepers. Any other node needs all events of the group: from a
+    file, or from its own log, which has them if `tidings log keep "type LIKE 'agent.%'"` was asked for there.
+    """
+    async with bus_of() as bus:
+        if events is None:
+            taken = await _take_over(bus, group)
+        else:
+            lines = filter(bytes.strip, events.read_bytes().splitlines())
+            taken = await bus.take_over([from_json(line) for line in lines])
+    print_result(taken, f"this node is the home of {headline(taken).removeprefix('group ')}", json)
+
+
+async def _take_over(bus: Bus, group: str) -> GroupInfo:
+    """Take over a group that the node keeps, or else one that it has in its log."""
+    try:
+        return await bus.take_over(group)
+    except GroupNotFound:
+        where = Filter("type LIKE 'agent.%' AND (group = :group OR group_name = :group)", group=group)
+        kept = [event async for _, event in bus.log.read(where=where, skip_pruned=True)]
+        newest = next((one["group"] for one in reversed(kept) if one.type == "agent.opened"), None)
+        if newest is None:
+            raise
+        return await bus.take_over(event for event in kept if event["group"] == newest)
 
 
 @app.command()

@@ -686,14 +686,15 @@ class Bus(Root[AsyncBus]):
         """
         return self._runner.run(self._inner.draw_group(group))
 
-    def take_over(self, events: Iterable[Event]) -> GroupInfo:
-        """Have this node be the home of a group whose own home is gone for good; return the group.
+    def take_over(self, what: str | Iterable[Event]) -> GroupInfo:
+        """Have this node be the home of a group whose own home is gone; return the group.
 
-        `events` are all events `agent.…` of the group from its opening on, in the order in which its home has
-        published them: a durable subscription at another node has them. Raises AgentError if some are
-        missing, if the home lives, or if a node that this one knows has the group already or can't be asked.
+        A group that this node keeps is named, by id or name. Otherwise it takes all events `agent.…` of the
+        group from its opening on, in the order in which its home has published them, and the home must be
+        gone for good: a durable subscription at another node has them. Raises AgentError if some are missing,
+        if the home lives, or if a node that this one knows has the group already or can't be asked.
         """
-        return self._runner.run(self._inner.take_over(list(events)))
+        return self._runner.run(self._inner.take_over(what))
 
     def stop_agents(self, which: str) -> None:
         """End a group, by id or name, or an agent, by id, with those below it."""

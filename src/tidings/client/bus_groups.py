@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -59,6 +59,7 @@ class BusGroups(BusPart):
         step_rates: Amount | None = None,
         soft: float = 0.2,
         alive: AliveTimes | None = None,
+        keepers: Sequence[str] | None = None,
     ) -> AgentGroup:
         """Return a new group of agents, to be entered with `async with`.
 
@@ -69,11 +70,14 @@ class BusGroups(BusPart):
         the part `soft` of its budget, an agent's `agent.low` is published. A member that has to end has
         `grace_s` for a last step; one whose location is not heard of for `lease_s` is lost, and one whose
         location can't ask ends itself. With `alive` each location also gives notice, one that was not heard
-        of for the check is an orphan, and members may declare partners.
+        of for the check is an orphan, and members may declare partners. `keepers` are two or more other nodes
+        that keep the group: if its home is gone, one of them stands in by itself. None means those of the
+        node's settings.
         """
         limits = {"timeout_s": timeout_s, "grace_s": grace_s, "rates": rates, "soft": soft, "alive": alive}
         money = {"budget": budget, "step_rates": step_rates}
         asked, until = group_request(name, condition, {**limits, **money})
+        asked["keepers"] = None if keepers is None else list(keepers)
         return AgentGroup(self._link, self._renewing, asked, lease_s, until)
 
     def join_group(self, which: str, *, lease_s: float = LEASE_S) -> AgentGroup:
@@ -113,21 +117,16 @@ class BusGroups(BusPart):
         read = [event async for _, event in self._bus().log.read(since=since, where=where, skip_pruned=True)]
         return group_svg(happenings_of(event for event in read if event.source == read[0].source))
 
-    async def take_over(self, events: Iterable[Event]) -> GroupInfo:
-        """Have this node be the home of a group whose own home is gone for good; return the group.
+    async def take_over(self, what: str | Iterable[Event]) -> GroupInfo:
+        """Have this node be the home of a group whose own home is gone; return the group.
 
-        `events` are all events `agent.…` of the group from its opening on, in the order in which its home has
-        published them: a durable subscription at another node has them. Raises AgentError if some are
-        missing, if the home lives, or if a node that this one knows has the group already or can't be asked.
+        A group that this node keeps is named, by id or name. Otherwise it takes all events `agent.…` of the
+        group from its opening on, in the order in which its home has published them, and the home must be
+        gone for good: a durable subscription at another node has them. Raises AgentError if some are missing,
+        if the home lives, or if a node that this one knows has the group already or can't be asked.
         """
-        happened, home = list[bytes](), ""
-        for event in events:
-            if event.type == "agent.moved" or not home:
-                home = event.source or ""
-            if event.source == home and event.type != "agent.alive":
-                happened.append(event.body or b"")
-        reply = await self._link.call("agent.take", {"home": home, "events": happened}, None, "again")
-        return read_as(reply, GroupInfo, "$.group")
+        asked = {"group": what} if isinstance(what, str) else _taken(what)
+        return read_as(await self._link.call("agent.take", asked, None, "again"), GroupInfo, "$.group")
 
     async def stop_agents(self, which: str) -> None:
         """End a group, by id or name, or an agent, by id, with those below it."""
@@ -140,3 +139,14 @@ class BusGroups(BusPart):
     async def release_agent(self, which: str) -> None:
         """Let an agent, or all members of a group, live without leases, for as long as the group does."""
         await self._link.call("agent.exempt", {"which": which}, None, "again")
+
+
+def _taken(events: Iterable[Event]) -> dict[str, object]:
+    """Return the arguments that take a group over by its events, of which only those of its homes count."""
+    happened, home = list[bytes](), ""
+    for event in events:
+        if event.type == "agent.moved" or not home:
+            home = event.source or ""
+        if event.source == home and event.type != "agent.alive":
+            happened.append(event.body or b"")
+    return {"home": home, "events": happened}

@@ -127,6 +127,15 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "CLASS,…",
         ),
     ] = None
+    group_keepers: Annotated[
+        Text | None,
+        _about(
+            "two or more other nodes that keep each group of agents opened here, by name, separated by"
+            " commas; see `docs/agents.md`",
+            "kitchen,attic",
+            "NAME,…",
+        ),
+    ] = None
     security: Annotated[
         Text | None,
         _about(

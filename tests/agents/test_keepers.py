@@ -1,0 +1,308 @@
+"""Groups that three nodes keep: whichever dies or is cut off, one is the home, and nothing is spent twice."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from effort import SEED, often
+from overlay.network import Network
+
+from tidings.agents.keeping import Keeping
+from tidings.agents.kept_tree import KeptTree
+from tidings.errors import AgentError, Disconnected, GroupEnded, TidingsError
+
+EDGES = ("a", "b"), ("a", "c"), ("b", "c")
+ALL = {"is": "at_least", "count": None, "parts": []}
+STANDS_IN_S = 20.0
+"""Longer than a keeper waits, finds out and is agreed to."""
+
+
+class Swarm:
+    """Nodes of which a, b and c keep the group `trip`, whose home is a; with an application at each."""
+
+    def __init__(self, *more: tuple[str, str], seed: int = 1, **options: Any) -> None:
+        self.network = Network(*EDGES, *more, seed=seed)
+        self.apps = {name: self.network.app(name) for name in self.network.names}
+        opened = {"condition": ALL, "grace_s": 1.0, "budget": {"usd": 100}, "keepers": ["b", "c"], **options}
+        found = self.ask("a", "agent.open", group="g", name="trip", **opened)
+        assert found["keepers"] == ["a", "b", "c"]
+
+    def ask(self, node: str, operation: str, **arguments: Any) -> Any:
+        """Return the answer; an error is raised."""
+        told = self.apps[node].ask(operation, **arguments)
+        for _ in range(100):
+            if told:
+                break
+            self.network.run(0.2)
+        if isinstance(told[0], TidingsError):
+            raise told[0]
+        return told[0]
+
+    def enter(self, node: str, usd: float = 20) -> dict[str, Any]:
+        """Enter an agent by way of a node; return how it is named in requests."""
+        cookie = f"the very cookie of {node}"
+        made = {"group": "g" if node == "a" else "g@a", "cookie": cookie, "name": node, "lease_s": 3_600.0}
+        terms = self.ask(node, "agent.enter", **made, share={"usd": usd})
+        return {"agent": terms["agent"], "life": 1, "cookie": cookie}
+
+    def spend(self, node: str, life: dict[str, Any], step: int, usd: float = 1) -> float:
+        """Spend something; return what is left."""
+        reply = self.ask(node, "agent.spend", **life, amounts={"usd": usd}, step=step)
+        return float(reply["budget"]["usd"])
+
+    def keeping(self, node: str) -> Keeping:
+        return self.network[node].core.agents.keeping
+
+    def tree(self, node: str) -> KeptTree:
+        return self.keeping(node).trees["g"]
+
+    @property
+    def homes(self) -> list[str]:
+        """The nodes that take themselves for the home."""
+        return [name for name in "abc" if self.network[name].is_up and self.tree(name).is_home]
+
+    def cut_off(self, node: str, undo: bool = False) -> None:
+        """Let nothing through between a node and the others, or all again."""
+        for other in set("abc") - {node}:
+            (self.network.heal if undo else self.network.part)(node, other)
+
+    def money(self, node: str) -> dict[str, float]:
+        info = self.ask(node, "agent.show", group="g" if node in "abc" else "g@a")
+        kinds = "given", "spent", "refunded", "held", "written_off"
+        return {kind: info[kind].get("usd", 0) for kind in kinds}
+
+
+def test_a_keeper_stands_in_for_a_home_that_dies_and_members_anywhere_go_on() -> None:
+    swarm = Swarm(("d", "a"), ("d", "b"), ("d", "c"))
+    lives = {node: swarm.enter(node) for node in "bd"}
+    assert swarm.spend("b", lives["b"], 1, 5) == swarm.spend("d", lives["d"], 1, 5) == 15
+    swarm.network["a"].crash()
+    swarm.network.run(STANDS_IN_S)
+    (home,) = swarm.homes
+    assert home in "bc"
+    assert swarm.spend("b", lives["b"], 1, 5) == 15  # what was spent there counts once here
+    assert swarm.spend("b", lives["b"], 2) == 14
+    assert swarm.spend("d", lives["d"], 2) == 14  # it keeps nothing, and asks those who do
+    swarm.network["a"].start()
+    swarm.network.run(STANDS_IN_S)
+    assert swarm.homes == [home]
+    assert swarm.spend("d", lives["d"], 3) == 13
+    assert swarm.money("a") == {"given": 100, "spent": 13, "refunded": 0, "held": 87, "written_off": 0}
+    assert swarm.tree("a").ledgers["g"].running_count == 2
+
+
+def test_a_home_that_is_cut_off_spends_nothing_and_steps_back() -> None:
+    swarm = Swarm()
+    at_a, at_b = swarm.enter("a"), swarm.enter("b")
+    swarm.cut_off("a")
+    told = swarm.apps["a"].ask("agent.spend", **at_a, amounts={"usd": 7}, step=1)
+    swarm.network.run(2)
+    assert told == []
+    swarm.network.run(60)
+    assert isinstance(told[0], Disconnected)
+    (home,) = set(swarm.homes) - {"a"}
+    assert swarm.spend("b", at_b, 1) == 19
+    assert swarm.tree(home).ledgers["g"].members[at_a["agent"]].account.held == {"usd": 20_000_000}
+    swarm.cut_off("a", undo=True)
+    swarm.network.run(STANDS_IN_S)
+    assert swarm.homes == [home]
+    assert swarm.spend("a", at_a, 1, 7) == 13  # asked for again, at the new home: once
+    assert swarm.money("a") == {"given": 100, "spent": 8, "refunded": 0, "held": 92, "written_off": 0}
+    assert swarm.network.count("a", "agent_homes", "stepped-back") == 1
+
+
+def test_of_two_nodes_that_take_a_group_over_at_once_one_is_its_home() -> None:
+    swarm = Swarm()
+    swarm.network["a"].crash()
+    swarm.network.run(2)
+    told = [swarm.apps[node].ask("agent.take", group="trip") for node in "bc"]
+    swarm.network.run(STANDS_IN_S)
+    (home,) = swarm.homes
+    assert all(isinstance(told["bc".index(one)][0], TidingsError) for one in {"b", "c"} - {home})
+    assert swarm.tree("b").record == swarm.tree("c").record
+
+
+def test_nobody_takes_the_place_of_a_home_that_others_reach() -> None:
+    swarm = Swarm()
+    swarm.network.part("a", "b")
+    swarm.network.run(2 * STANDS_IN_S)
+    assert swarm.homes == ["a"]
+    with pytest.raises(AgentError, match="its home lives: a"):
+        swarm.ask("b", "agent.take", group="g")
+    swarm.spend("a", swarm.enter("a"), 1)
+    swarm.network.heal("a", "b")
+    swarm.network.run(5)
+    assert swarm.money("b")["spent"] == 1
+
+
+def test_what_a_home_decides_last_is_agreed_by_the_next_one_or_never_was() -> None:
+    """A result whose giver was not answered: it is given again, and ends the group once."""
+    swarm = Swarm(condition={"is": "at_least", "count": 1, "parts": []})
+    at_b, idle = swarm.enter("b"), swarm.enter("c")
+    swarm.cut_off("a")
+    swarm.network["a"].crash()
+    swarm.network.run(STANDS_IN_S)
+    swarm.ask("b", "agent.result", **at_b, result=b"42")
+    swarm.network.run(1)
+    assert swarm.ask("c", "agent.show", group="g@a")["phase"] == "ending"
+    for node, life in (("b", at_b), ("c", idle)):
+        swarm.ask(node, "agent.leave", **life)
+    late = {"group": "g@a", "cookie": "the cookie of one that comes late", "lease_s": 60.0}
+    with pytest.raises(GroupEnded):
+        swarm.ask("b", "agent.enter", **late)
+    swarm.cut_off("a", undo=True)
+    swarm.network["a"].start()
+    swarm.network.run(STANDS_IN_S)
+    assert all(swarm.tree(node).has_ended for node in "abc")
+    assert swarm.money("a") == {"given": 100, "spent": 0, "refunded": 100, "held": 0, "written_off": 0}
+
+
+def test_groups_below_a_kept_one_are_kept_with_it() -> None:
+    swarm = Swarm()
+    cookie = "the cookie of a group below"
+    made = {"group": "g", "cookie": cookie, "name": "below", "kind": "group", "lease_s": 3_600.0}
+    agent = swarm.ask("a", "agent.enter", **made, share={"usd": 40})["agent"]
+    about = {"condition": ALL, "parent": agent, "parent_cookie": cookie}
+    swarm.ask("a", "agent.open", group="h", name="below", **about)
+    member = {"group": "h@a", "cookie": "the cookie of a member", "name": "one", "lease_s": 3_600.0}
+    life = swarm.ask("b", "agent.enter", **member, share={"usd": 10})
+    swarm.network["a"].crash()
+    swarm.network.run(STANDS_IN_S)
+    named = {"agent": life["agent"], "life": 1, "cookie": member["cookie"]}
+    assert swarm.ask("b", "agent.spend", **named, amounts={"usd": 4}, step=1)["budget"] == {"usd": 6}
+    swarm.ask("b", "agent.stop", which="g@a")
+    swarm.network.run(1)
+    swarm.ask("b", "agent.leave", **named)
+    swarm.network.run(5)
+    (home,) = swarm.homes
+    assert {one.group.phase for one in swarm.tree(home).ledgers.values()} == {"ended"}
+    assert swarm.money(home) == {"given": 100, "spent": 4, "refunded": 96, "held": 0, "written_off": 0}
+
+
+def test_a_home_that_is_started_again_goes_on_and_all_nodes_at_once_too() -> None:
+    swarm = Swarm()
+    life = swarm.enter("b")
+    swarm.spend("b", life, 1)
+    swarm.network["a"].crash()
+    swarm.network["a"].start()
+    swarm.network.run(5)
+    assert swarm.homes == ["a"]
+    assert swarm.spend("b", life, 2) == 18
+    for node in "abc":
+        swarm.network[node].crash()
+    for node in "abc":
+        swarm.network[node].start()
+    swarm.network.run(STANDS_IN_S)
+    assert len(swarm.homes) == 1
+    assert swarm.spend("b", life, 3) == 17
+
+
+def test_keepers_that_can_not_be_are_refused() -> None:
+    swarm = Swarm()
+    for keepers, problem in (
+        (["b", "x"], "x: it is no other node"),
+        (["a", "b"], "a: it is no other node"),
+        (["b", "b"], "b: it is no other node"),
+        (["b"], "name 2 to 6 others"),
+    ):
+        with pytest.raises(AgentError, match=problem):
+            swarm.ask("a", "agent.open", group="h", name="h", condition=ALL, keepers=keepers)
+
+
+def test_a_keeper_that_was_away_for_long_gets_a_copy_and_can_stand_in() -> None:
+    swarm = Swarm()
+    life = swarm.enter("b", 90)
+    swarm.network["c"].crash()
+    for step in range(1, 40):
+        swarm.spend("b", life, step)
+    swarm.network["c"].start()
+    swarm.network.run(5)
+    swarm.network["b"].crash()
+    assert swarm.tree("c").record.index == swarm.tree("a").record.index
+    swarm.network["b"].start()
+    swarm.network.run(5)
+    swarm.network["a"].crash()
+    swarm.network.run(STANDS_IN_S)
+    assert swarm.spend("b", life, 40) == 50
+
+
+# -- storms
+
+
+class Spender:
+    """An agent at a node that spends 1 usd after the other, each until it is answered, whatever happens."""
+
+    def __init__(self, swarm: Swarm, node: str) -> None:
+        self.swarm = swarm
+        self.node = node
+        self.life = swarm.enter(node, 100)
+        self.step = 0
+        self._told: list[Any] = [None]
+
+    def work(self) -> None:
+        """Ask for the next, or again, if the last was answered."""
+        if not self._told:
+            return
+        answer = self._told.pop()
+        assert isinstance(answer, dict | Disconnected | None), answer
+        if not isinstance(answer, Disconnected):
+            self.step += 1
+        self._told = self.swarm.apps[self.node].ask(
+            "agent.spend", **self.life, amounts={"usd": 1}, step=self.step
+        )
+
+
+def storm(seed: int, rounds: int = 40) -> None:
+    """Cut, crash and heal at random while agents at all nodes spend; then all is whole again."""
+    random = Random(seed)
+    swarm = Swarm(seed=seed, budget={"usd": 300})
+    spenders = [Spender(swarm, node) for node in "abc"]
+    for _ in range(rounds):
+        one, other = random.sample("abc", 2)
+        chance = random.random()
+        if chance < 0.25:
+            (swarm.network.part if chance < 0.1 else swarm.network.cut)(one, other)
+        elif chance < 0.35 and swarm.network[one].is_up:
+            swarm.network[one].crash()
+        elif chance < 0.75:
+            swarm.network.heal(one, other)
+            if not swarm.network[one].is_up:
+                swarm.network[one].start()
+        for spender in spenders:
+            spender.work()
+        swarm.network.run(random.choice((0.05, 0.5, 3.0, 8.0)))
+        check(swarm)
+    for node in "abc":
+        swarm.cut_off(node, undo=True)
+        if not swarm.network[node].is_up:
+            swarm.network[node].start()
+    swarm.network.run(2 * STANDS_IN_S)
+    assert len(swarm.homes) == 1
+    for _ in range(3):
+        for spender in spenders:
+            spender.work()
+        swarm.network.run(10)
+    check(swarm)
+    records = [swarm.tree(node).record for node in "abc"]
+    assert records[0] == records[1] == records[2]
+    for spender in spenders:
+        account = swarm.tree("a").ledgers["g"].members[spender.life["agent"].removesuffix("@a")].account
+        assert account.spent == {"usd": spender.step * 1_000_000}, spender.node
+
+
+def check(swarm: Swarm) -> None:
+    """No generation has two homes, and wherever the group is kept its money adds up."""
+    up = [swarm.tree(node) for node in "abc" if swarm.network[node].is_up]
+    generations = [tree.record.generation for tree in up if tree.is_home]
+    assert len(set(generations)) == len(generations)
+    for tree in up:
+        ledger = tree.ledgers["g"]
+        assert ledger.totals.is_conserved
+        assert all(one.account.is_sound for one in ledger.members.values())
+
+
+def test_in_storms_nothing_is_spent_twice_and_what_was_answered_is_kept() -> None:
+    for number in range(often(10, at_least=3)):
+        storm(SEED + number)
