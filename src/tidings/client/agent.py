@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,14 @@ from tidings.agents.arguments import LeaseTerms, encode_result
 from tidings.agents.events import Reason
 from tidings.client.renewals import HeldLife, OnOrder
 from tidings.client.sessions import read_as
+from tidings.errors import Disconnected
 
 if TYPE_CHECKING:
     from tidings import processes
     from tidings.client.agents import AgentGroup
 
+AGAIN_S = 0.5
+"""How often the home is asked again while nobody can be asked."""
 Amount = Mapping[str, float]
 """Amounts by unit."""
 AgentFunction = Callable[..., Awaitable[Any]]
@@ -105,10 +109,19 @@ class Agent:
     def _below(self, options: dict[str, Any]) -> dict[str, Any]:
         return {"lease_s": self.limits.lease_s, **options, "parent": self.id}
 
-    async def _call(self, operation: str, on_cut: Any = "again", **arguments: Any) -> None:
-        reply = await self._group._link.call(operation, {**self._life.arguments, **arguments}, None, on_cut)
+    async def _call(self, operation: str, **arguments: Any) -> None:
+        """Ask the home; while nobody can be asked, again and again until the lease is used up."""
+        link, life = self._group._link, self._life
+        while True:
+            try:
+                reply = await link.call(operation, {**life.arguments, **arguments}, None, "again")
+                break
+            except Disconnected:
+                if link.core.failure is not None or life.holder.is_over(time.monotonic()):
+                    raise
+                await asyncio.sleep(AGAIN_S)
         if reply is not None:
-            self._life.said(read_as(reply, LeaseTerms, "$.agent"))
+            life.said(read_as(reply, LeaseTerms, "$.agent"))
 
 
 class Member:
