@@ -41,7 +41,7 @@ def test_a_lease_that_is_renewed_again_and_again_leaves_nothing_behind() -> None
     ann.put("jobs", Event("job", n=1, ttl_s=10.0))
     (hand,) = ann.read("jobs")
     for lease_s in range(3 * TIDY_AFTER):
-        ann.rig.queues.find("jobs").renew(hand.number, 100.0 + lease_s)
+        ann.rig.queues.find("jobs").deadlines.renew(hand.number, 100.0 + lease_s)
     assert len(ann.rig.queues.find("jobs").deadlines.expiry._heap) <= TIDY_AFTER + 3
     pass_time(ann.rig, 1_000.0)
     assert numbers(ann.read("jobs")) == [1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queues.rig import DONE, GIVE_BACK, Client, Rig, numbers, pass_time
-from tidings.queues import queue as queue_module
+from tidings.queues import waiting as waiting_module
 
 
 def clients(count: int = 3) -> list[Client]:
@@ -135,7 +135,7 @@ def test_thousands_may_wait_and_each_gets_what_it_waits_for() -> None:
 
 
 def test_no_more_readers_may_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_module, "WAITING_MAX", 2)
+    monkeypatch.setattr(waiting_module, "WAITING_MAX", 2)
     ann, *_ = clients()
     ann.wait("jobs")
     ann.wait("jobs")

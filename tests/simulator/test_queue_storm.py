@@ -118,12 +118,12 @@ def time_by_the_wall_clock(self: SimulatedNode) -> float:
 
 RESUME = Publications.resume
 GIVE_BACK = queue.MessageQueue.give_back
-TAKE_UP = queue.MessageQueue._take_up
+TAKE_UP = queue.MessageQueue.take_up
 FAULTS: dict[str, tuple[Any, str, Any, str]] = {
     "promises too early": (Broker, "promise", property(lambda _self: 0), "is accepted|on disk|is safe"),
     "hands out what is settled": (queue.MessageQueue, "finish", finish_as_if_given_back, "on disk|left"),
     "does not mark": (queue.MessageQueue, "give_back", give_back_unopened, "is not marked"),
-    "hands out twice": (queue.MessageQueue, "_take_up", hand_without_holding, "two hands|left again"),
+    "hands out twice": (queue.MessageQueue, "take_up", hand_without_holding, "two hands|left again"),
     "takes back too early": (inflight, "RESUME_S", -1.0, "in two hands|left again"),
     "keeps no turns": (Groups, "enter", enter_out_of_turn, "of group"),
     "never takes back": (InFlightTable, "_take_back", passing_over, "in flight"),

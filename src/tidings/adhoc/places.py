@@ -316,7 +316,7 @@ class NodePlaces:
         message = queue.shelf[number]
         raw = as_it_leaves(queue, message, self._broker.wall)
         try:
-            sent = None if queue.parts_of(number) else self._send(queue.name, holder, raw, message.origin)
+            sent = None if queue.parts.of(number) else self._send(queue.name, holder, raw, message.origin)
         except UserError:  # its life is over, and the queue lets it go
             return True
         if sent is None:

@@ -42,6 +42,7 @@ from tidings.gateway.message_reader import Said
 from tidings.gateway.messages import Deregister, Error, Register, Sensing, encode
 from tidings.gateway.networks import DatagramAddress, Key
 from tidings.gateway.networks import NetworkCaller as Owner
+from tidings.gateway.pausing import PausedConnections
 from tidings.gateway.peer import (
     ANYONE,
     Act,
@@ -108,13 +109,12 @@ class Hub:
         # Senders of datagrams, with security.
         self._known: OrderedDict[DatagramAddress, NetworkRights] = OrderedDict()
         self._half: dict[Key, float] = {}  # since when half an object is there
-        self._paused: dict[NetworkConnection, None] = {}  # paused because of the node, or until the next turn
+        self._paused = PausedConnections(uplink, soon)
         self._senders = DatagramSenders(self.work)
         self._own = WorkClient()  # the gateway's own work
         self._asking = WorkClient()  # requests on the bus
         self._has_replicas = gateway.replica_filter is not None
         self._is_due = False
-        self._is_long = False  # enough was read in this turn
         self._turn_size = 0
         uplink.on_progress = self._progressed
         uplink.on_demand = self._demanded
@@ -133,7 +133,7 @@ class Hub:
         self, key: Key, caller: PeerInfo, send: Send, close: Act, pause: PauseReading | None = None
     ) -> None:
         """Add a connection; with security, its certificate names the user, if it shows one."""
-        peer = self._peers[key] = NetworkConnection(caller, send, close, pause, self._release)
+        peer = self._peers[key] = NetworkConnection(caller, send, close, pause, self._paused.release)
         if self._entrance is not None:
             peer.standing = self._entrance.by_certificate(caller)
             peer.login = Login()
@@ -169,14 +169,16 @@ class Hub:
             return
         self._sense(key, peer.standing, run)
         self._finish(len(data))
-        self._hold_up(key, peer)
+        if key in self._peers:
+            self._paused.hold_up(peer)
 
     def do(self, key: Key, steps: Steps[None]) -> None:
         """Run steps in the turn of a connection."""
         peer = self._peers.get(key)
         if peer is not None:
             self.work.do(peer, steps)
-            self._hold_up(key, peer)
+            if key in self._peers:
+                self._paused.hold_up(peer)
 
     def reading(self, key: Key, data: bytes) -> Steps[None]:
         """Read bytes of a connection; a step of its work."""
@@ -339,7 +341,7 @@ class Hub:
         self._turn_size += size
         if self._turn_size >= TURN_SIZE:
             self.tick()
-            self._end_turn()
+            self._paused.end_turn()
         elif not self._is_due:
             self._is_due = True
             self._soon(self.tick)
@@ -348,12 +350,6 @@ class Hub:
         """Whether one of these comes from a network that has to be taken over from another gateway first."""
         is_elsewhere = self.gateway.is_elsewhere
         return self._has_replicas and any(is_elsewhere(one.sensing_id) for one in messages)
-
-    def _hold_up(self, key: Key, peer: NetworkConnection) -> None:
-        """Read no more of a connection in this turn, or while the node accepts nothing."""
-        if (self._is_long or self._uplink.is_full) and not peer.is_held and key in self._peers:
-            peer.stop()
-            self._paused[peer] = None
 
     def _hear(
         self, key: Key, standing: NetworkRights | None, one: Register | Deregister | Error, now: float
@@ -473,7 +469,7 @@ class Hub:
 
     def _forget(self, key: Key) -> None:
         self._half.pop(key, None)
-        self._paused.pop(self._peers.pop(key), None)
+        self._paused.forget(self._peers.pop(key))
         self._do(self.gateway.lost(key, self._clock()))
         self._look_behind()
 
@@ -494,29 +490,4 @@ class Hub:
                 self._do(self.gateway.accepted(one.sensing_id, one.seq, one.key))
             else:
                 self.gateway.rejected(one.sensing_id, one.seq)
-        if self._paused and self._uplink.has_room:
-            self._read_on()
-
-    def _end_turn(self) -> None:
-        """Read no more in this turn: output leaves only at its end, and the node waits for it."""
-        if not self._is_long:
-            self._is_long = True
-            self._soon(self._begin_turn)
-
-    def _begin_turn(self) -> None:
-        self._is_long = False
-        if not self._uplink.is_full:
-            self._read_on()
-
-    def _read_on(self) -> None:
-        paused, self._paused = self._paused, {}
-        for peer in paused:
-            if peer.is_idle:
-                peer.go_on()
-
-    def _release(self, peer: NetworkConnection) -> None:
-        """Resume a connection whose input is all processed."""
-        if self._is_long or self._uplink.is_full:
-            self._paused[peer] = None
-        else:
-            peer.go_on()
+        self._paused.progressed()

@@ -230,7 +230,7 @@ class Forwarder:
                 continue
             if fresh.get(number, 0) > durable:
                 break
-            parts = queue.parts_of(number)
+            parts = queue.parts.of(number)
             size += len(message.raw) + sum(map(len, parts))
             if chosen and (message.origin != origin or size > room or parts):
                 break

@@ -183,7 +183,7 @@ class OutboundStream:
         numbers = [self.counter_of(held.message.number) for held in run]
         raws = [as_it_leaves(queue, held.message, wall) for held in run]
         origin = run[0].message.origin or _NO_ORIGIN
-        self.forward(outgoing.target, origin, numbers, raws, run, queue.parts_of(run[0].message.number))
+        self.forward(outgoing.target, origin, numbers, raws, run, queue.parts.of(run[0].message.number))
 
     def forward(
         self,

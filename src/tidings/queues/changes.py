@@ -254,7 +254,7 @@ class Changes:
         if held is None:
             queue = self._manager.doubtful.get(number)
             if queue is not None and _may_get(session, queue, number):
-                held = queue.hold_again(number, delivery, client)
+                held = queue.recovery.hold_again(number, delivery, client)
         return held if held is not None and held.delivery == delivery and not held.is_over else None
 
     def _name_around(self, session: Session, number: int, delivery: int) -> str:

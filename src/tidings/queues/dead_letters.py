@@ -51,7 +51,7 @@ class DeadLetters:
         if queue.name == DEAD:
             return
         letter = letter_of(message, queue.name, reason, deliveries)
-        self._with_room().put(letter, message.origin, queue.parts_of(message.number), undo)
+        self._with_room().put(letter, message.origin, queue.parts.of(message.number), undo)
 
     def bury_alone(self, queue: str, message: QueuedMessage, reason: str) -> None:
         """Put a message among the dead letters that is in no queue, such as one for a queue that is gone."""
@@ -103,8 +103,8 @@ class DeadLetters:
             check(queue)
             values = {name: value for name, value in letter.values.items() if name not in MARKS}
             raw = event_bytes(replace(letter, values=values))
-            queue.check_room_for(raw, dead.parts_of(number))
-            queue.put(raw, letter.origin, dead.parts_of(number), undo=False, plan=queue.schedule.plan(raw))
+            queue.check_room_for(raw, dead.parts.of(number))
+            queue.put(raw, letter.origin, dead.parts.of(number), undo=False, plan=queue.schedule.plan(raw))
             dead.drop(number)
             replayed += 1
         return replayed

@@ -11,10 +11,15 @@ from itertools import islice, takewhile
 from math import inf
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from tidings.errors import MessageNotHeld
+from tidings.event.header import EMPTY_HEADER
 from tidings.queues import serving
-from tidings.queues.message import Expiry
+from tidings.queues.message import Expiry, QueuedMessage, event_bytes
 from tidings.queues.offering import offer_shelf
 from tidings.steps import Steps
+from tidings.timers import granted_s
 
 if TYPE_CHECKING:
     from tidings.queues.inflight import InFlight
@@ -60,6 +65,27 @@ class Deadlines:
         if at < inf:
             self.expiry.at(at, number)
             self.wake_at(at)
+
+    def renew(self, number: int, lease_s: float) -> float:
+        """Let a message on the shelf live for so long from now on; how long it is. 0 ends it."""
+        queue = self._queue
+        if number in queue.locks:
+            raise MessageNotHeld(queue.name, f"message {number} was read in a transaction that is open")
+        granted = granted_s(lease_s, queue.description.lease_s_max)
+        message = queue.shelf[number]
+        if granted <= 0:
+            queue.drop(number)
+            return 0.0
+        ttl_s = max(0.0, self._broker.wall - number / 1e6) + granted
+        event = message.event
+        event = replace(event, header=replace(event.header or EMPTY_HEADER, ttl_s=ttl_s))
+        renewed = QueuedMessage(number, event_bytes(event), message.origin)
+        queue.grow(renewed.size - message.size)
+        queue.shelf.remove(number)
+        queue.shelf.add(number, renewed, queue.kind.place(renewed))
+        self._manager.keep(queue.kind.revise(renewed, queue.returned.get(number, 0)))
+        self.expire_at(number, self._broker.now + granted)
+        return granted
 
     def left_s(self, number: int) -> float:
         """Return the time that a message has left to live."""

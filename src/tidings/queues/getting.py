@@ -100,7 +100,7 @@ class QueueReaders:
         if reader.taken or is_final:
             self._answer(reader)
         else:
-            queue.check_waiting()
+            queue.waiting.check_room(queue.name)
             self._enter(reader)
             self._wait(reader, wanted.wait_s, self._manager.broker.now)
         return LATER
@@ -181,7 +181,7 @@ class QueueReaders:
             self.give_up(reader)
         elif len(queue.waiting) > WAITING_MAX:
             self._dismiss(reader)
-            queue.check_waiting()
+            queue.waiting.check_room(queue.name)
         else:
             self._wait(reader, wait_s, begun_at)
 
@@ -310,7 +310,7 @@ class QueueReaders:
         messages = []
         for message, held in reader.taken:
             mark = max(mark, self._manager.fresh.get(message.number, 0))
-            parts = len(queue.parts_of(message.number))
+            parts = len(queue.parts.of(message.number))
             if held is None and reader.transaction is not None:
                 parts = parts or len(reader.transaction.parts(message.number))
             messages.append(_hand(queue, message, held, parts, reader.has_bodies))

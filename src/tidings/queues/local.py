@@ -125,9 +125,9 @@ class LocalQueue:
         number, queue = wanted.number, self.queue
         held = queue.held.get(number)
         if held is not None and held.delivery == wanted.delivery and _is_with(held, session):
-            return queue.part(number, wanted.index)
+            return _part(queue, number, wanted.index)
         if wanted.delivery == 0 and queue.shows(number, granted):
-            return queue.part(number, wanted.index)
+            return _part(queue, number, wanted.index)
         for transaction in self._transactions.of(session):
             part = transaction.part(number, wanted.index)
             if part is not None:
@@ -145,7 +145,7 @@ class LocalQueue:
             if number is None:
                 yield
             elif not queue.deadlines.is_expired(number):
-                return queue.renew(number, wanted.lease_s)
+                return queue.deadlines.renew(number, wanted.lease_s)
         raise MessageNotHeld(queue.name, f"there is no message {wanted.id}, or it is in flight")
 
     def watch(self, subscription: NodeSubscription) -> tuple[Callable[[], None], None]:
@@ -245,3 +245,12 @@ def _matching(messages: Iterable[QueuedMessage], filter: Filter) -> Steps[int]:
         if not count % AT_ONCE:
             yield
     return found
+
+
+def _part(queue: MessageQueue, number: int, index: int) -> bytes:
+    """Return a further part of the body of a message, counted from 0."""
+    parts = queue.parts.of(number)
+    if not 0 <= index < len(parts):
+        problem = f"message {number} has {len(parts)} further parts, and no part {index}"
+        raise QueueError(queue.name, problem)
+    return parts[index]

@@ -111,7 +111,7 @@ class QueueManager:
         for orphans in parts.values():
             self._give_up(number for number, _ in orphans)
         for queue in queues.values():
-            queue.bury_lost()
+            queue.recovery.bury_lost()
 
     def _restore(
         self,
@@ -126,7 +126,7 @@ class QueueManager:
         origin = origin_of(stored)
         self.broker.ledger.learn(origin, counter_of(stored.raw))
         message = QueuedMessage(stored.number, stored.raw, origins.setdefault(origin, origin))
-        if queue.restore(message, stored.deliveries, parts):
+        if queue.recovery.restore(message, stored.deliveries, parts):
             self.doubtful[message.number] = queue
 
     def _give_up(self, numbers: Iterable[int]) -> None:

@@ -83,6 +83,24 @@ class QueuedMessage(Struct, frozen=True, gc=False):
         return hash(self.number)
 
 
+class BodyParts(dict[int, list[MessagePart]]):
+    """Further parts of bodies that are too long for one frame: kept beside their message, gone with it."""
+
+    def add(self, number: int, parts: list[MessagePart]) -> int:
+        """Keep the parts of a message; how many bytes they have."""
+        if parts:
+            self[number] = parts
+        return sum(len(part) for _, part in parts)
+
+    def of(self, number: int) -> list[bytes]:
+        """Return all further parts of the body of a message."""
+        return [part for _, part in self.get(number, ())]
+
+    def size(self, number: int) -> int:
+        """Return how many bytes these have."""
+        return sum(len(part) for _, part in self.get(number, ()))
+
+
 def sight(message: QueuedMessage) -> Sight:
     """The event of a message, for filters and for a look at its header."""
     seen = _decode_sight(message.raw)

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tidings.errors import MessageNotHeld, QueueError
 from tidings.event import Origin
-from tidings.event.header import EMPTY_HEADER
 from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.matching import Shelf
@@ -31,20 +29,20 @@ from tidings.queues.description import Description, encode
 from tidings.queues.inflight import InFlight, ReaderKey
 from tidings.queues.message import (
     BYTES_EACH,
+    BodyParts,
     MessagePart,
     QueuedMessage,
     completed,
-    event_bytes,
     sight,
 )
 from tidings.queues.offering import notify_watchers, offer
+from tidings.queues.recovery import Recovery
 from tidings.queues.schedule import DeliveryPlan, Schedule, TokenBucket, pause_s
 from tidings.queues.transactions import Locks, OpenTransaction
 from tidings.queues.types import Volatile
-from tidings.queues.waiting import WAITING_MAX, QueueReader, WaitingReaders
+from tidings.queues.waiting import QueueReader, WaitingReaders
 from tidings.steps import Steps
 from tidings.store.interface import Operation, PutQueue, QueueRecord
-from tidings.timers import granted_s
 
 if TYPE_CHECKING:
     from tidings.queues.local import LocalQueue
@@ -83,14 +81,12 @@ class MessageQueue:
         self._broker = manager.broker
         self.schedule = Schedule(self, manager.broker)
         self._doubted: set[int] = set()  # handed out before, though that does not count
-        self._returned: dict[int, int] = {}  # how often those were handed out that have come back
+        self.returned: dict[int, int] = {}  # how often those were handed out that have come back
         self._tokens = None if description.rate is None else TokenBucket(description.rate, self._broker.now)
-        # Further parts of bodies that are too long for one frame: kept beside their message, gone with it.
-        self._parts: dict[int, list[MessagePart]] = {}
+        self.parts = BodyParts()
         self.deadlines = Deadlines(self, manager)
         self._handed = handed
-        self._doubtful = handed  # messages up to this number may have been handed out before a restart
-        self._lost: set[int] = set()  # in flight, as is stored, when the node ended
+        self.recovery = Recovery(self, manager, handed)
 
     @property
     def size(self) -> int:
@@ -160,9 +156,10 @@ class MessageQueue:
 
     def size_of(self, message: QueuedMessage) -> int:
         """About how many bytes a message holds, with the further parts of its body."""
-        return message.size + sum(len(part) for _, part in self._parts.get(message.number, ()))
+        return message.size + self.parts.size(message.number)
 
-    def _grow(self, size: int) -> None:
+    def grow(self, size: int) -> None:
+        """Count bytes that its messages hold more, or less."""
         self.bytes += size
         self._manager.grow(size)
 
@@ -185,42 +182,14 @@ class MessageQueue:
         mark = manager.keep(operations, partial(self._unput, message) if undo else None)
         if undo:
             manager.fresh[message.number] = mark  # a volatile one too: nobody has it before that is certain
-        self._grow(message.size)
+        self.grow(message.size)
         self._add(message, plan)
         return message
 
     def _put_parts(self, message: QueuedMessage, parts: Sequence[bytes]) -> list[Operation]:
         numbered = [(self._manager.numbers.next(self._broker.wall), part) for part in parts]
-        self._grow(self._add_parts(message.number, numbered))
+        self.grow(self.parts.add(message.number, numbered))
         return [one for number, part in numbered for one in self.kind.put_part(message, number, part)]
-
-    def _add_parts(self, number: int, parts: list[MessagePart]) -> int:
-        """Keep the parts of a message; how many bytes they have."""
-        if parts:
-            self._parts[number] = parts
-        return sum(len(part) for _, part in parts)
-
-    def restore(self, message: QueuedMessage, deliveries: int, parts: list[MessagePart]) -> bool:
-        """Take in a message that was stored; whether it may have been in flight."""
-        if deliveries:
-            self._returned[message.number] = abs(deliveries)
-        if deliveries < 0:
-            self._lost.add(message.number)
-        self._grow(message.size + self._add_parts(message.number, parts))
-        self.kind.restored(message)
-        ttl_s = self.deadlines.expiry.ttl_s(message)
-        self.deadlines.expire_at(message.number, self._broker.deadline(message.number / 1e6 + ttl_s, ttl_s))
-        if not self.schedule.restore(message, deliveries):
-            self.shelf.add(message.number, message, self.kind.place(message))
-        return message.number <= self._doubtful
-
-    def bury_lost(self) -> None:
-        """Give up messages that were in flight for the last time when the node ended."""
-        most = self.description.deliveries_max
-        for number in () if most is None else [one for one in self._lost if self._returned[one] >= most]:
-            deliveries = self._returned[number]
-            reason = f"was handed out {deliveries} times; the last time the node ended before it was settled"
-            self.bury(self.pick(number), reason, deliveries)
 
     def _add(self, message: QueuedMessage, plan: DeliveryPlan | None) -> None:
         """A message is new here: notify those who watch, and let it find its reader or its place."""
@@ -296,8 +265,8 @@ class MessageQueue:
         holder = reader.transaction or reader.holder
         due = self._broker.now + wait_s if wait_s is not None and reader.transaction is None else inf
         held = self._give(message, holder, reader.asked.number, due)
-        if message.number <= self._doubtful and not reader.taken:
-            self._note(held)
+        if message.number <= self.recovery.doubtful and not reader.taken:
+            self.recovery.note(held)
         if self.schedule.groups is not None and reader.group_owner is not None:
             self.schedule.groups.own(message.number, reader.group_owner)
         reader.take(message, held)
@@ -309,48 +278,20 @@ class MessageQueue:
     def _give(
         self, message: QueuedMessage, holder: ReaderKey | OpenTransaction, request: int, due: float
     ) -> InFlight:
-        delivery = self._returned.get(message.number, 0) + 1
+        delivery = self.returned.get(message.number, 0) + 1
         self.handed_out += 1
         held = InFlight(self, message, delivery, holder, request, due)
-        self._take_up(held)
+        self.take_up(held)
         if self.kind.persistent and message.number > self._handed:
             self._handed = message.number + HANDED_AHEAD_US
             if self.description.keep:
                 self.handed_mark = self._manager.keep([self.record()])
         return held
 
-    def _note(self, held: InFlight) -> None:
-        """Have it stored, before a message is delivered, that this delivery was begun.
-
-        Only of those that may have been in flight when the node ended: what makes a node end, or
-        comes with what does, is such a message from the next start on. Of what comes with one request only
-        the first is dealt with for sure.
-        """
-        about = self.description
-        if self.kind.persistent and about.keep and about.deliveries_max is not None:
-            held.is_noted = True
-            self.handed_mark = self._manager.keep(self.kind.revise(held.message, -held.delivery))
-
-    def hold_again(self, number: int, delivery: int, holder: ReaderKey) -> InFlight | None:
-        """Put a message in flight again that was so when the node was killed, and to no other reader since.
-
-        So what was settled then, and not stored in time, is settled when that is said again.
-        """
-        before = self._returned.get(number, 0)
-        is_last = delivery == (before if number in self._lost else before + 1)
-        if number > self._doubtful or not is_last or number in self.schedule.delayed:
-            return None
-        if number in self.locks or not self.is_loose(number):
-            return None
-        held = InFlight(self, self.pick(number), delivery, holder, 0, inf)
-        if self.schedule.groups is not None:
-            self.schedule.groups.hold_again(number)
-        self._take_up(held)
-        return held
-
-    def _take_up(self, held: InFlight) -> None:
+    def take_up(self, held: InFlight) -> None:
+        """Put a message, which is in no other place, in flight."""
         self.held[held.message.number] = held
-        self._lost.discard(held.message.number)
+        self.recovery.lost.discard(held.message.number)
         if not isinstance(held.holder, tuple):
             self.in_transactions[held.message.number] = held
         self._manager.in_flight.hold(held.message.number, held)
@@ -371,30 +312,12 @@ class MessageQueue:
         transaction = reader.transaction
         return self.has(message.number) or (transaction is not None and transaction.knows(message.number))
 
-    def check_waiting(self) -> None:
-        """Raise QueueError if as many readers wait as may."""
-        if len(self.waiting) >= WAITING_MAX:
-            raise QueueError(self.name, f"at most {WAITING_MAX} readers can wait")
-
     # Settling
 
     def delivery_of(self, held: InFlight) -> tuple[int, bool]:
         """The how many-eth delivery it is, and whether it may have been handed out before."""
         number = held.message.number
-        return held.delivery, held.delivery > 1 or number <= self._doubtful or number in self._doubted
-
-    def part(self, number: int, index: int) -> bytes:
-        """A further part of the body of a message, counted from 0."""
-        parts = self._parts.get(number, [])
-        if not 0 <= index < len(parts):
-            raise QueueError(
-                self.name, f"message {number} has {len(parts)} further parts, and no part {index}"
-            )
-        return parts[index][1]
-
-    def parts_of(self, number: int) -> list[bytes]:
-        """All further parts of the body of a message."""
-        return [part for _, part in self._parts.get(number, [])]
+        return held.delivery, held.delivery > 1 or number <= self.recovery.doubtful or number in self._doubted
 
     def finish(self, held: InFlight) -> None:
         """Remove an acknowledged message; only a transaction can undo that, as no reader is asked twice."""
@@ -402,9 +325,8 @@ class MessageQueue:
         undo = None
         if not isinstance(held.holder, tuple):
             number = held.message.number
-            undo = partial(
-                self._unfinish, held, self._parts.get(number, []), self.deadlines.expiry.moment(number)
-            )
+            parts = self.parts.get(number, [])
+            undo = partial(self._unfinish, held, parts, self.deadlines.expiry.moment(number))
         self._forget(held.message, undo)
         self._manager.dead_letters.report(self, held.message, "delivered")
 
@@ -440,15 +362,15 @@ class MessageQueue:
             self.bury(message, reason or f"was handed out {held.delivery} times", held.delivery)
         else:
             if counts:
-                self._returned[message.number] = held.delivery
+                self.returned[message.number] = held.delivery
             if delay_s is None and counts and self.description.retry_s:
                 delay_s = pause_s(self.description.retry_s, message.number, held.delivery)
             if delay_s:
                 later = self.schedule.pause(message, delay_s)
-                self._grow(later.size - message.size)
+                self.grow(later.size - message.size)
                 message = later
             if counts or held.is_noted or delay_s:
-                self._manager.keep(self.kind.revise(message, self._returned.get(message.number, 0)))
+                self._manager.keep(self.kind.revise(message, self.returned.get(message.number, 0)))
             if not delay_s:
                 self.schedule.back(message)
 
@@ -472,10 +394,10 @@ class MessageQueue:
 
     def _forget(self, message: QueuedMessage, undo: Undo | None = None) -> None:
         """A message is here no longer, and nowhere."""
-        self._returned.pop(message.number, None)
-        if self._doubted or self._lost:
+        self.returned.pop(message.number, None)
+        if self._doubted or self.recovery.lost:
             self._doubted.discard(message.number)
-            self._lost.discard(message.number)
+            self.recovery.lost.discard(message.number)
         if self.description.expiry:
             self.deadlines.expiry.cancel(message.number)
         self._manager.keep(self._gone(message), undo)
@@ -489,8 +411,8 @@ class MessageQueue:
 
     def _numbers_of(self, message: QueuedMessage) -> list[int]:
         """The numbers of a message that goes, and of its further parts, which go with it."""
-        parts = self._parts.pop(message.number, [])
-        self._grow(-message.size - sum(len(part) for _, part in parts))
+        parts = self.parts.pop(message.number, [])
+        self.grow(-message.size - sum(len(part) for _, part in parts))
         return [message.number, *(number for number, _ in parts)]
 
     def is_loose(self, number: int) -> bool:
@@ -524,7 +446,7 @@ class MessageQueue:
     def _unfinish(self, held: InFlight, parts: list[MessagePart], expires_at: float) -> None:
         """Undo a removal: the transaction that held the message is undone, and it is in its place."""
         message = held.message
-        self._grow(message.size + self._add_parts(message.number, parts))
+        self.grow(message.size + self.parts.add(message.number, parts))
         self.kind.restored(message)
         self.deadlines.expire_at(message.number, expires_at)
         self.schedule.rejoin(message)
@@ -545,26 +467,6 @@ class MessageQueue:
             self.place(message)
 
     # Time
-
-    def renew(self, number: int, lease_s: float) -> float:
-        """Let a message on the shelf live for so long from now on; how long it is. 0 ends it."""
-        if number in self.locks:
-            raise MessageNotHeld(self.name, f"message {number} was read in a transaction that is open")
-        granted = granted_s(lease_s, self.description.lease_s_max)
-        message = self.shelf[number]
-        if granted <= 0:
-            self.drop(number)
-            return 0.0
-        ttl_s = max(0.0, self._broker.wall - number / 1e6) + granted
-        event = message.event
-        event = replace(event, header=replace(event.header or EMPTY_HEADER, ttl_s=ttl_s))
-        renewed = QueuedMessage(number, event_bytes(event), message.origin)
-        self._grow(renewed.size - message.size)
-        self.shelf.remove(number)
-        self.shelf.add(number, renewed, self.kind.place(renewed))
-        self._manager.keep(self.kind.revise(renewed, self._returned.get(number, 0)))
-        self.deadlines.expire_at(number, self._broker.now + granted)
-        return granted
 
     def expire(self, message: QueuedMessage) -> None:
         """Let go of a message whose time is over, which is neither in flight nor on the shelf."""

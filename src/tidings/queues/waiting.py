@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from tidings.errors import QueueError
 from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.matching import Index
@@ -159,6 +160,11 @@ class WaitingReaders:
     def __len__(self) -> int:
         """Number of waiting readers."""
         return self._count
+
+    def check_room(self, queue: str) -> None:
+        """Raise QueueError, with the queue's name, if as many readers wait as may."""
+        if self._count >= WAITING_MAX:
+            raise QueueError(queue, f"at most {WAITING_MAX} readers can wait")
 
     def add(self, reader: QueueReader) -> None:
         """Put a reader at the end of the line."""
