@@ -109,6 +109,24 @@ def test_a_member_joins_though_the_link_is_cut_over_which_it_was_to_join(delay_s
     assert here.values == there.values == [1]
 
 
+@pytest.mark.parametrize("leaves_at_s", [0.4, 0.8, 1.2, 1.6])
+def test_a_member_joins_though_the_node_has_left_that_it_found(leaves_at_s: float) -> None:
+    line = Network(*LINE[:3], suspect_s=30.0, reroute_s=60.0)
+    first, between, last = line.app("1"), line.app("3"), line.app("4")
+    channel = create(line, first)
+    here, leaving = join(line, first, channel), join(line, between, channel)
+    link = line.world.network.link("3", "4")
+    link.conditions = replace(link.conditions, delay_s=0.5)
+    there = last.subscribe(channel=channel)
+    line.run(leaves_at_s)
+    leaving.end()
+    line.run(20.0)
+    assert lists(line, channel) == {"1": {"2"}, "2": {"1", "3"}, "3": {"2", "4"}, "4": {"3"}}
+    send(last, channel, 1, delivery="transient")
+    line.run()
+    assert here.values == there.values == [1]
+
+
 def test_an_event_of_a_channel_is_for_its_members_alone(line: Network) -> None:
     first, last, other = line.app("1"), line.app("5"), line.app("3")
     channel = create(line, first, delivery="reliable")

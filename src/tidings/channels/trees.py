@@ -11,7 +11,8 @@ channel.
 | leave | the sender does not any more |
 
 A node that has no members and one neighbour leaves. Two neighbours may do so at once: then the one with the
-smaller id stays, as a channel lives until it is deleted, with no members too.
+smaller id stays, as a channel lives until it is deleted, with no members too. A node that leaves, or has left
+since it was found, refuses a join, and the joining node searches again.
 
 When the network's tree loses a link, the channel is torn. Both ends of that link search for all nodes that
 take part, and join towards each of them. Until that is done, events that are stored for nodes which are
@@ -244,13 +245,15 @@ class ChannelTrees:
     ) -> Deferred[None]:
         """A neighbour takes part; the reply comes when events come to it, and its own are wanted."""
         part = self._parts.get(channel.id)
-        if part is not None and part.leaving == node:
+        if part is not None and part.leaving:
             return failed(Refused("busy", "the channel is being left; join it again"))
         is_new = part is None
+        further = [one for one in towards if one != self._node] if is_new or is_through else []
+        if is_new and not further and not is_through:  # it was found here, and has been left meanwhile
+            return failed(Refused("busy", "the channel was left; join it again"))
         if part is None:
             part = self._begin(channel)
         beyond = part.joining
-        further = [one for one in towards if one != self._node] if is_new or is_through else []
         if further:
             if any(self._links.way(one) in (node, None) for one in further):
                 if is_new:
