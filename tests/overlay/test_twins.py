@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from copy import deepcopy
 
+import pytest
 from overlay.network import Network
 
 from tidings.node.assembly import CoreSettings
 from tidings.overlay.linking import TWINS_MAX
 from tidings.peers.registry import Neighbours
 from tidings.simulator.node import SimulatedNode, address_of
+from tidings.simulator.world import Conditions
 from tidings.transport.credentials import Credentials
 
 
@@ -45,3 +47,23 @@ def test_a_node_that_is_restarted_often_is_no_twin() -> None:
         net.run(15.0)
     assert net.neighbour("a", "b").is_up
     assert net.count("a", "twins_refused") == 0
+
+
+@pytest.mark.parametrize("delay_s", [0.01, 0.03])
+def test_nodes_that_dial_each_other_and_can_store_nothing_for_a_while_are_no_twins(delay_s: float) -> None:
+    """Each commit that fails ends all links: connections that both have made meet again and again."""
+    refused = 0
+    for seed in range(3):
+        net = Network(("a", "b"), ("b", "a"), seed=seed, settle_s=2.0)
+        net.world.network.link("a", "b").conditions = Conditions(delay_s=delay_s)
+        smaller = min("ab", key=lambda name: net[name].broker.node)
+        app, disk = net.app(smaller), net[smaller].disk
+        disk.size_max = len(disk.content)
+        for value in range(60):
+            app.publish(value)
+            net.run(0.03)
+        disk.size_max = None
+        net.run(10.0)
+        refused += net.count("a", "twins_refused") + net.count("b", "twins_refused")
+        assert net.neighbour("a", "b").is_up
+    assert refused == 0

@@ -268,8 +268,8 @@ class Linking:
     def _check_twins(self, neighbour: Neighbour, former: NeighbourLink) -> None:
         """Refuse a node that comes again and again while its former link is alive: two nodes have one id."""
         now = self._broker.now
-        if now - former.received_at > TWIN_S / TWINS_MAX:
-            return  # it has started again, or its connection was cut
+        if not former.is_up or now - former.received_at > TWIN_S / TWINS_MAX:
+            return  # both have dialled; or it has started again, or its connection was cut
         met = self._twins.setdefault(neighbour.node, deque(maxlen=TWINS_MAX))
         if len(met) == TWINS_MAX and now - met[0] <= TWIN_S:
             if self._broker.tallies["twins_refused", ""] == 0:
