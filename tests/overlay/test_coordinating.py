@@ -278,6 +278,32 @@ def test_a_coordinator_that_is_drained_hands_over_to_the_next() -> None:
     assert [one.values for one in got.values()] == [[1, 2]] * 3
 
 
+def test_the_next_coordinator_takes_over_at_once_from_one_that_stops() -> None:
+    """Links that are cut count as lost after ten minutes, and nobody is suspected."""
+    slow = {"reroute_s": 600.0, "suspect_s": 0.0}
+    net = Network(("v", "w"), ("w", "x"), ("x", "y"), settle_s=20.0, subnet="hall", **slow)
+    first, second, *leaves = by_id(net)
+    got = {name: net.app(name).subscribe(durable="d") for name in (second, *leaves)}
+    app = net.app(leaves[0])
+    net.run()
+    net[first].core.hang_up()
+    net[first].schedule()
+    net.run(0.1)
+    net[first].die()
+    app.publish(1)
+    net.run(15.0)
+    assert [one.values for one in got.values()] == [[1]] * 3
+    assert all(second in roles(net)[name] for name in leaves)
+    assert net.count(second, "neighbours_suspected") == 0
+
+
+def test_a_node_that_stops_and_leads_nobody_keeps_its_links() -> None:
+    net = Network(("v", "w"), ("w", "x"), ("x", "y"), settle_s=20.0, subnet="hall", reroute_s=600.0)
+    _, second, *_ = by_id(net)
+    net[second].core.hang_up()
+    assert not any(link.lost for link in net[second].core.overlay.topology.own.links)
+
+
 def test_a_smaller_node_that_comes_back_coordinates_again_and_has_what_it_missed() -> None:
     net = Network(("v", "w"), ("w", "x"), ("x", "y"), settle_s=20.0, subnet="hall", reroute_s=1.0)
     first, second, *leaves = by_id(net)

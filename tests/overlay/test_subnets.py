@@ -37,7 +37,7 @@ async def wait_star(line: Line, first: str, *others: str) -> None:
 
 def test_real_nodes_of_a_subnet_have_one_coordinator_and_the_next_takes_over() -> None:
     async def work() -> None:
-        settings = {name: {"subnet": "hall", "reroute_s": 0.5} for name in NAMES}
+        settings = {name: {"subnet": "hall", "reroute_s": 600.0} for name in NAMES}
         async with Line(*NAMES, settings=settings) as line:
             first, *others = by_id(line, *NAMES)
             await wait_star(line, first, *others)

@@ -159,6 +159,7 @@ class NodeCore:
 
     def hang_up(self) -> None:
         """Part from other nodes, and dial no more."""
+        self.overlay.hand_over_lead()
         self.forwarding.close()
         self.peering.close()
 

@@ -404,6 +404,12 @@ class Overlay(Service):
         """Whether this node is taken out of the network."""
         return self._draining.has_begun
 
+    def hand_over_lead(self) -> None:
+        """Let the next node coordinate the subnet at once, if this one does and is about to stop."""
+        if self._broker.node in self.topology.subnets.members:
+            self.records.carry_out(self.topology.drain(self._broker.now))
+            self._work()
+
     def _drain(self, asked: IncomingRequest, _none: NoArguments) -> dict[str, Any]:
         """Take this node out of the network, or say how far that is."""
         asked.session.principal.check_manage_all("drain this node")

@@ -173,9 +173,10 @@ class Topology:
         return self.tree.way(node)
 
     def is_lost(self, neighbour: str) -> bool:
-        """Whether this node has called the link to a neighbour lost, and it is not there."""
-        link = self._own_link(neighbour)
-        return link is not None and link.lost > 0 and not link.is_up
+        """Whether this node or a neighbour has called the link between them lost, and it is not there."""
+        here, there = self._own_link(neighbour), self._known.link(neighbour, self.node)
+        is_said = any(link is not None and link.lost for link in (here, there))
+        return is_said and here is not None and not here.is_up
 
     def has_edge(self, neighbour: str) -> bool:
         """Whether both ends' records name the link to a neighbour."""
