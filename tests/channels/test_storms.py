@@ -121,6 +121,27 @@ def test_a_tree_that_grows_does_not_end_the_waiting_for_the_ways_of_a_channel() 
     assert trees.is_awaited
 
 
+def test_a_node_that_reaches_others_over_another_link_waits_until_the_channel_is_joined_there() -> None:
+    ring = Network(("1", "2"), ("2", "3"), ("3", "4"), ("4", "1"), reroute_s=REROUTE_S)
+    ring.cut("4", "1")
+    ring.run(10.0)
+    ring.heal("4", "1")
+    ring.run(10.0)
+    apps = [ring.app(name) for name in "13"]
+    channel = create(ring, apps[0])
+    for app in apps:
+        join(ring, app, channel)
+    assert lists(ring, channel) == {"1": {"2"}, "2": {"1", "3"}, "3": {"2"}}
+    node = ring["1"].core
+    ring.cut("2", "3")
+    while node.overlay.topology.way(ring["3"].broker.node) == ring["2"].broker.node:
+        ring.run(0.001)
+    assert node.channels.trees.is_awaited
+    ring.run(10.0)
+    assert not node.channels.trees.is_awaited
+    assert lists(ring, channel) == {"1": {"4"}, "4": {"1", "3"}, "3": {"4"}}
+
+
 def test_nothing_is_taken_back_while_a_node_does_not_know_the_ways_of_a_channel() -> None:
     pair = Network(("1", "2"))
     listening = pair.app("1").subscribe("x > 1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -102,7 +102,7 @@ class ChannelService(Service):
         broker.channels = broker.exchange.channels = self
         overlay.routing.on_tree = self._follow_tree
         overlay.routing.wholeness.is_waiting = lambda: self.trees.is_awaited
-        self._follow_tree()
+        self._follow_tree(())
 
     def _chance(self) -> float:
         """Return a number from 0 to 1."""
@@ -132,9 +132,9 @@ class ChannelService(Service):
             self.ordering.forget(channel)
         self._broker.store(CHANNELS.drop(key) if stored is None else CHANNELS.set(key, stored))
 
-    def _follow_tree(self) -> None:
+    def _follow_tree(self, left: Collection[str]) -> None:
         reached = {node for edge in self._overlay.topology.tree.edges for node in edge[1:]}
-        self.trees.follow_tree(has_grown=not reached <= self._reached)
+        self.trees.follow_tree(has_grown=not reached <= self._reached, left=left)
         self._reached = reached
 
     def finish_tick(self) -> None:

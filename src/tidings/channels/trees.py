@@ -15,18 +15,18 @@ smaller id stays, as a channel lives until it is deleted, with no members too. A
 since it was found, refuses a join, and the joining node searches again.
 
 When the network's tree loses a link, the channel is torn. Both ends of that link search for all nodes that
-take part, and join towards each of them. Until that is done, events that are stored for nodes which are
-reached over other links now wait, nothing that was announced is taken back, and events of the channel are
-stored for the lost neighbour too, for as long as the overlay keeps anything for it: what goes to it now
-will go the new way. Nodes that can't be asked may take part, so they join towards these too: the last node
-that is reached stores events for what is behind it *on loan*, until it can ask. A node that starts again
-does not know what has happened meanwhile, so it does the same. If the tree has only grown, all that take
-part join towards the one with the smallest id.
+take part, and join towards each of them, and so does a node that reaches any nodes over another link than
+before. Until that is done, events that are stored for nodes which are reached over other links now wait,
+nothing that was announced is taken back, and events of the channel are stored for the lost neighbour too, for
+as long as the overlay keeps anything for it: what goes to it now will go the new way. Nodes that can't be
+asked may take part, so they join towards these too: the last node that is reached stores events for what is
+behind it *on loan*, until it can ask. A node that starts again does not know what has happened meanwhile, so
+it does the same. If the tree has only grown, all that take part join towards the one with the smallest id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -413,9 +413,13 @@ class ChannelTrees:
 
     # When the network's tree changes
 
-    def follow_tree(self, has_grown: bool) -> None:
-        """Go on over the links that there are; `has_grown`: nodes are reached that were not."""
+    def follow_tree(self, has_grown: bool, left: Collection[str] = ()) -> None:
+        """Go on over the links that there are; `has_grown`: nodes are reached that were not.
+
+        `left` has the neighbours behind which there were nodes that are behind others now.
+        """
         for part in self:
+            have_moved = any(map(part.is_shared_with, left))
             lost = [one for one in part.neighbours if not self._links.is_near(one)]
             back = [one for one in part.former if self._links.is_near(one)]
             part.former = {one for one in [*part.former, *lost] if self._links.is_kept(one)}
@@ -427,9 +431,9 @@ class ChannelTrees:
             part.loans.update(back)
             for node in part.neighbours:
                 self._links.want(node, part.channel)
-            if lost or back or has_grown or part.homes != self._links.homes(part.channel.id):
+            if lost or back or has_grown or have_moved or part.homes != self._links.homes(part.channel.id):
                 part.is_torn = True
-                part.attempts = 1 if lost or back or part.former else part.attempts
+                part.attempts = 1 if lost or back or have_moved or part.former else part.attempts
             if part.is_torn:
                 self._store(part)
                 self._mend(part)

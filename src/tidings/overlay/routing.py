@@ -8,7 +8,7 @@ over another link now go there (`moving.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -81,8 +81,8 @@ class Routing:
         self.wholeness = Wholeness(known, topology, self._places, later, self._is_whole, self._lend)
         self.took: Callable[[str, int, int, str], None] = lambda *_: None
         """Called with the first node of events that are taken, their epoch and last number, and who sent."""
-        self.on_tree: Callable[[], None] = lambda: None
-        """Called when other links are active than before."""
+        self.on_tree: Callable[[Collection[str]], None] = lambda _left: None
+        """Called when the tree has changed, with the neighbours behind which there are fewer nodes now."""
         self._was_waiting = False
         if settings.merge_waste:
             broker.relays.meter = Waste(broker, known, settings.merge_waste)
@@ -141,7 +141,7 @@ class Routing:
                 self.wholeness.ask(neighbour)  # by the sides that there are now
         self._exorcise()
         self._settle()
-        self.on_tree()
+        self.on_tree(moves.lost)
 
     def _is_off_tree(self, node: str) -> bool:
         """Whether a neighbour is known by its record, and its link is not in the tree."""

@@ -19,7 +19,7 @@ LOST_S, and the client has a gap with the reason `moved`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tidings.filters import Filter
@@ -64,8 +64,8 @@ class Placing(Service):
         overlay.on_link = self._linked
         follow = overlay.routing.on_tree
 
-        def on_tree() -> None:
-            follow()
+        def on_tree(left: Collection[str]) -> None:
+            follow(left)
             places.is_due = True
 
         overlay.routing.on_tree = on_tree
