@@ -140,9 +140,9 @@ def test_examples_and_commands_are_found_in_the_documents() -> None:
     shown = {name: sum(one.output is not None for one in examples(text)) for name, text in texts.items()}
     told = {name: len(list(commands(text))) for name, text in texts.items()}
     with_examples = {"README.md", "client.md", "encryption.md", "filters.md", "queues.md", "spaces.md"}
-    with_examples.add("payloads.md")
+    with_examples |= {"payloads.md", "channels.md"}
     assert with_examples <= {name for name, count in shown.items() if count}
-    assert {"README.md", "node.md", "queues.md", "security.md"} <= {
+    assert {"README.md", "channels.md", "node.md", "queues.md", "security.md"} <= {
         name for name, count in told.items() if count
     }
     for name, text in texts.items():
