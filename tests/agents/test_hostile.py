@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from agents.test_many import ask, enter, open_group, show
+from agents.test_many import GRACE_S, ask, enter, open_group, show
 from protocol.rig import Rig, event, with_header
 
 from tidings.agents.events import AnyHappening, Closed, Ended, Granted, Ordered, Resulted, Spent
+from tidings.agents.homes import CONFIRM_S
 from tidings.agents.picture import happening_of
 from tidings.event import Batch
 
@@ -75,3 +76,51 @@ def test_an_agent_that_ends_before_the_clock_was_put_back_has_lived_for_no_time_
     told = [happening_of(event) for one in rig.stored for event in Batch(one.raw)]
     (ended,) = (one for one in told if isinstance(one, Ended))
     assert ended.lived_us == 0
+
+
+def test_what_is_refused_is_counted_by_its_reason_and_changes_nothing() -> None:
+    rig = Rig()
+    owner = rig.peer("o")
+    open_group(owner, budget={"usd": 10})
+    agent = enter(owner, "one", share={"usd": 4})
+    life = {"agent": agent, "life": 1, "cookie": "cookie of trip one"}
+    before = show(owner)
+    spend, share = {**life, "step": 1}, {"group": "trip", "cookie": "another cookie here"}
+    for operation, arguments, problem in (
+        ("agent.spend", {**spend, "amounts": {"usd": 5}}, "has 4 usd left, which is less than 5"),
+        ("agent.spend", {**spend, "amounts": {"usd": -1}}, "is from 0 to"),
+        ("agent.spend", {**spend, "amounts": {"usd": "much"}}, "is a number, not 'much'"),
+        ("agent.spend", {**spend, "amounts": {"usd": 1}, "life": 2}, "life 2 is over"),
+        ("agent.spend", {**spend, "amounts": {"usd": 1}, "cookie": "a forged one, or copied"}, "own cookie"),
+        ("agent.enter", {**share, "parent": agent, "share": {"usd": 5}}, "has 4 usd left"),
+        ("agent.enter", {**share, "group": "other"}, "there is no such group"),
+        ("agent.result", {**life, "result": b"forged"}, "its result is no JSON"),
+    ):
+        reply = owner.ask(operation, **arguments)
+        assert problem in str(reply.error), (operation, arguments)
+    assert show(owner) == before
+    counted = {
+        why: rig.broker.tallies["agent_refusals", why] for why in ("budget", "life", "unknown", "other")
+    }
+    assert counted == {"budget": 2, "life": 2, "unknown": 1, "other": 3}
+
+
+def test_an_agent_that_never_yields_is_lost_after_its_grace_and_its_group_ends() -> None:
+    """It does not end when it is ordered to, while its location renews its lease."""
+    rig = Rig()
+    owner = rig.peer("o")
+    open_group(owner, budget={"usd": 10})
+    agent = enter(owner, "busy", share={"usd": 4})
+    life = {"agent": agent, "life": 1, "cookie": "cookie of trip busy"}
+    ask(owner, "agent.stop", which="trip")
+    rig.pass_time(GRACE_S)
+    assert ask(owner, "agent.renew", **life)["goes_on"] is False
+    assert show(owner).phase == "ending"
+    rig.pass_time(CONFIRM_S)
+    found = show(owner)
+    assert (found.phase, found.agents[0].lost, found.agents[0].problem) == (
+        "ended",
+        True,
+        "it did not say that it had ended",
+    )
+    assert (found.written_off, found.refunded) == ({"usd": 4}, {"usd": 6})

@@ -43,7 +43,16 @@ from tidings.agents.records import AgentRecord, digest
 from tidings.agents.rights import check_may, check_owner, check_sees, sees
 from tidings.agents.takeover import Takeovers
 from tidings.agents.views import group_info, lease_terms
-from tidings.errors import AgentError, Disconnected, GroupNotFound, LifeEnded, Refused
+from tidings.errors import (
+    AgentError,
+    BudgetExceeded,
+    Disconnected,
+    GroupEnded,
+    GroupNotFound,
+    LifeEnded,
+    Refused,
+    UserError,
+)
 from tidings.log.arguments import Nothing
 from tidings.peers.backend import Peers
 from tidings.protocol.access import Principal
@@ -60,6 +69,13 @@ CONDITION_SIZE_MAX = 16 << 10
 
 _LOOKS = "agent.show", "agent.watch"
 """Operations that decide nothing, and are answered at once."""
+_REASONS: dict[type[UserError], str] = {
+    LifeEnded: "life",
+    BudgetExceeded: "budget",
+    GroupEnded: "ended",
+    GroupNotFound: "unknown",
+}
+"""Reasons for which requests are refused, as they are counted."""
 
 Asked = Callable[[IncomingRequest, Any], Any]
 
@@ -139,7 +155,8 @@ class AgentService(Service):
         answer: Any
         try:
             answer = do(asked, request)
-        except AgentError as error:
+        except UserError as error:
+            self._broker.count("agent_refusals", reason=_REASONS.get(type(error), "other"))
             answer = failed(error)
         settled = self.keeping.settled(named_in(request))
         return then_answer(settled, answer)
