@@ -30,6 +30,7 @@ from tidings.errors import (
     UserError,
 )
 from tidings.testing.node_process import NodeProcess
+from tidings.transport.link import Link
 
 T = TypeVar("T")
 
@@ -577,3 +578,37 @@ def test_times_that_tolerate_no_loss_are_refused_before_the_group_is_opened() ->
             assert await bus.groups() == []
 
     run(work())
+
+
+def test_a_location_asks_once_for_the_leases_of_all_its_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them has ended meanwhile, as the node knows: it alone ends here."""
+    asked: list[tuple[str, int]] = []
+    call = Link.call
+
+    async def counting(self: Link, operation: str, arguments: dict[str, Any], *more: Any) -> Any:
+        if operation.startswith("agent.renew"):
+            asked.append((operation, len(arguments.get("lives", ()))))
+        return await call(self, operation, arguments, *more)
+
+    monkeypatch.setattr(Link, "call", counting)
+
+    async def work() -> GroupInfo:
+        async with tidings.open() as bus:
+            async with bus.group("trip", any_of("last"), lease_s=patience(0.9), together=True) as group:
+                members = [await group.spawn(forever, name=str(number)) for number in range(20)]
+                while len(asked) < 2:
+                    await asyncio.sleep(0.01)
+                members[
+                    7
+                ]._agent._life.cookie = "another cookie than before"  # so it is refused, and no other
+                while group.info.running == 20:
+                    await asyncio.sleep(0.01)
+                ended = [one.name for one in (await group.refresh()).agents if one.state == "ended"]
+                assert ended == ["7"]
+                await group.spawn(answer, 1, name="last")
+            return group.info
+
+    info = run(work())
+    assert info.reason == "condition"
+    assert {operation for operation, _ in asked} == {"agent.renew-all"}
+    assert asked[0] == asked[1] == ("agent.renew-all", 20)

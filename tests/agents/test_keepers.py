@@ -113,6 +113,18 @@ def test_a_home_that_is_cut_off_spends_nothing_and_steps_back() -> None:
     assert swarm.network.count("a", "agent_homes", "stepped-back") == 1
 
 
+def test_leases_are_renewed_together_wherever_the_home_is_and_one_that_is_over_is_named() -> None:
+    swarm = Swarm(together=True)
+    lives = [swarm.enter("b"), {**swarm.enter("c"), "life": 9}]
+    for _ in range(2):
+        answer = swarm.ask("b", "agent.renew-all", group="g@a", lives=lives)
+        going, over = answer["agents"]
+        assert (going["agent"], going["goes_on"], going["together"]) == ("g.1@a", True, True)
+        assert over == {"agent": "g.2@a", "problem": "life 9 is over; the agent has life 1"}
+        swarm.network["a"].crash()
+        swarm.network.run(STANDS_IN_S)
+
+
 def test_of_two_nodes_that_take_a_group_over_at_once_one_is_its_home() -> None:
     swarm = Swarm()
     swarm.network["a"].crash()

@@ -18,6 +18,8 @@ GRACE_S_MAX = 3_600.0
 COOKIE_LENGTH_MAX = 64
 EVENTS_MAX = 100_000
 """Events of a group that is taken over."""
+TOGETHER_MAX = 256
+"""Lives whose leases are renewed by one request."""
 KEEPERS_MAX = 6
 """Nodes that keep a group beside its home."""
 PARTNERS_MAX = 100
@@ -43,6 +45,8 @@ class OpenGroup(Struct, frozen=True):
     soft: Annotated[float, Meta(ge=0, le=1)] = 0.2
     alive: AliveTimes | None = None
     """The times of active detection; without them there is none."""
+    together: bool = False
+    """Whether a location asks once for the leases of all its members of the group."""
     keepers: Annotated[list[Name], Meta(max_length=KEEPERS_MAX)] | None = None
     """Other nodes that keep the group; None: those of the node's settings."""
     parent: MaybeName = ""
@@ -82,6 +86,13 @@ class AgentLife(Struct, frozen=True):
     life: Annotated[int, Meta(ge=1)]
     cookie: Cookie
     where: MaybeName = ""
+
+
+class RenewAgents(Struct, frozen=True):
+    """The arguments of `agent.renew-all`: lives of one group at one location."""
+
+    group: Name
+    lives: Annotated[list[AgentLife], Meta(max_length=TOGETHER_MAX)]
 
 
 class RestAgent(AgentLife, frozen=True, kw_only=True):
@@ -169,6 +180,8 @@ class LeaseTerms(Struct, frozen=True):
     orphan_s_max: float
     reason: Reason | None = None
     left_s: float | None = None
+    together: bool = False
+    """Whether its location asks for all its members of the group at once."""
     notice_s: float | None = None
     """How often its location says that it is alive, if it has said nothing else; None: not at all."""
     budget: dict[str, float] = field(default_factory=dict)

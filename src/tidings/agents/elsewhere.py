@@ -17,6 +17,7 @@ from tidings.agents.arguments import (
     AgentLife,
     EnterAgent,
     OpenGroup,
+    RenewAgents,
     ShowGroup,
     StopAgents,
     WatchGroup,
@@ -37,6 +38,7 @@ _FIELDS: dict[type, str] = {
     WhichGroup: "group",
     ShowGroup: "group",
     WatchGroup: "group",
+    RenewAgents: "group",
     EnterAgent: "group",
     StopAgents: "which",
     OpenGroup: "parent",
@@ -94,9 +96,12 @@ class Elsewhere:
         is_kept = self._keeping.is_keeper(name, node)
         if not (name and (peer is not None or is_own or is_kept)):
             return self._kept(Route(request), named)
-        parts = {field: name}
+        parts: dict[str, Any] = {field: name}
         if isinstance(request, EnterAgent):
             parts["parent"] = self._own_name(request.parent, node)
+        elif isinstance(request, RenewAgents):
+            lives = [(one, self._own_name(one.agent, node)) for one in request.lives]
+            parts["lives"] = [structs.replace(one, agent=agent) for one, agent in lives]
         own = structs.replace(request, **parts)
         if is_own:
             return self._kept(Route(own), name)

@@ -49,6 +49,7 @@ class Opened(Happening, frozen=True, tag="opened"):
     parent_group: str = ""
     parent: str = ""
     keepers: list[str] = []
+    together: bool = False
 
 
 class Sealed(Happening, frozen=True, tag="sealed"):

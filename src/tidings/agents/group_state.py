@@ -67,6 +67,7 @@ class GroupState:
             parent_group=event.parent_group,
             parent=event.parent,
             keepers=event.keepers,
+            together=event.together,
         )
         group.account.fund(event.budget)
         return cls(group)

@@ -21,6 +21,7 @@ from tidings.agents.arguments import (
     LeaseTerms,
     LeaveGroup,
     OpenGroup,
+    RenewAgents,
     RestAgent,
     ShowGroup,
     SpendAmounts,
@@ -101,6 +102,7 @@ class AgentService(Service):
             "agent.arrive": (AgentLife, self._arrive),
             "agent.rest": (RestAgent, self._rest),
             "agent.renew": (AgentLife, self._renew),
+            "agent.renew-all": (RenewAgents, self._renew_all),
             "agent.partners": (DeclarePartners, self._partners),
             "agent.spend": (SpendAmounts, self._spend),
             "agent.more": (SpendAmounts, self._more),
@@ -212,6 +214,7 @@ class AgentService(Service):
             parent_group=parent_group,
             parent=request.parent,
             keepers=sorted(voters.values()),
+            together=request.together,
             at_us=now_us,
         )
         home = HomeGroup(GroupLedger.opened(opened))
@@ -301,6 +304,18 @@ class AgentService(Service):
         home, member = self._own(asked, request)
         self._homes.notices.tell(home, member)
         return built(self._terms(home, member))
+
+    def _renew_all(self, asked: IncomingRequest, request: RenewAgents) -> Steps[Any]:
+        """Renew the leases of lives of one location: the terms of each, or why it may not go on."""
+        answers: list[Any] = []
+        for life in request.lives:
+            try:
+                answers.append(self._renew(asked, life))
+            except AgentError as error:
+                answers.append({"agent": life.agent, "problem": error.problem})
+            if len(answers) % AT_ONCE == 0:
+                yield
+        return {"agents": answers}
 
     def _partners(self, asked: IncomingRequest, request: DeclarePartners) -> Any:
         home, member = self._own(asked, request)

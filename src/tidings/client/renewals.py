@@ -12,16 +12,16 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tidings.agents.arguments import LeaseTerms
+from tidings.agents.arguments import TOGETHER_MAX, LeaseTerms
 from tidings.agents.orphans import LeaseAnswer, LeaseHolder, NoticeSender
 from tidings.client.runner import Runner
 from tidings.client.sessions import read_as
-from tidings.errors import AgentError, Disconnected, NoAnswer, TidingsError
+from tidings.errors import Disconnected, NoAnswer, TidingsError
 from tidings.timers import Timers
 from tidings.transport.link import Link
 
@@ -70,6 +70,17 @@ class HeldLife:
         if is_notice_due:
             self.holder.ask(now)
         return is_notice_due
+
+    def asked(self, now: float) -> None:
+        """It is asked for with others: that is a notice, too."""
+        self.holder.ask(now)
+        if self._notices is not None:
+            self._notices.said(now)
+
+    def is_with(self, other: HeldLife, now: float) -> bool:
+        """Whether another life, which may go on, is asked for with this one."""
+        is_live = not (other.holder.is_released or other.holder.is_over(now))
+        return is_live and other.terms.group == self.terms.group
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -154,9 +165,9 @@ class Renewals:
             while True:
                 self._changed.clear()
                 now = time.monotonic()
-                for life in self._due_lives(now):
-                    # By itself: one that waits for its answer holds up no other.
-                    asked = asyncio.create_task(self._ask(link_of(), life))
+                for lives in self._asked_together(self._due_lives(now), now):
+                    # By themselves: those that wait for their answer hold up no others.
+                    asked = asyncio.create_task(self._ask(link_of(), lives))
                     asking.add(asked)
                     asked.add_done_callback(asking.discard)
                 wait_s = max(TOGETHER_S, self._due.wake_at - now)
@@ -182,25 +193,48 @@ class Renewals:
                 yield life
             self._due.at(life.wake_at, life)
 
-    async def _ask(self, link: Link | None, life: HeldLife) -> None:
-        answer: LeaseAnswer = "can't ask"
-        limit_s = max(0.01, min(ASK_S_MAX, life.holder.ends_at - time.monotonic()))
+    def _asked_together(self, due: Iterable[HeldLife], now: float) -> Iterator[list[HeldLife]]:
+        """Yield the lives of each request: by themselves, or with all others of their group that are here."""
+        served: set[HeldLife] = set()
+        for life in due:
+            if not life.terms.together:
+                yield [life]
+            elif life not in served:
+                others = (one for one in list(self._lives) if one not in served and life.is_with(one, now))
+                lives = [life, *(one for one in others if one is not life)][:TOGETHER_MAX]
+                served.update(lives)
+                for one in lives:
+                    one.asked(now)
+                    self._due.at(one.wake_at, one)
+                yield lives
+
+    async def _ask(self, link: Link | None, lives: list[HeldLife]) -> None:
+        limit_s = max(0.01, min(ASK_S_MAX, lives[0].holder.ends_at - time.monotonic()))
         try:
             if link is None:
                 raise Disconnected("the connection is not there yet")
-            reply = await link.call("agent.renew", life.arguments, limit_s, "again")
-            terms = read_as(reply, LeaseTerms, "$.agent")
-            answer = "yes"
-            if not terms.goes_on:
-                self._order(life, terms.reason or "user")
-        except AgentError:
-            answer = "no"
+            if lives[0].terms.together:
+                arguments = {"group": lives[0].terms.group, "lives": [one.arguments for one in lives]}
+                reply = await link.call("agent.renew-all", arguments, limit_s, "again")
+                found = [None if "problem" in one else one for one in reply["agents"]]
+                answers = read_as(found, list[LeaseTerms | None], "$.agents")
+            else:
+                reply = await link.call("agent.renew", lives[0].arguments, limit_s, "again")
+                answers = [read_as(reply, LeaseTerms, "$.agent")]
         except (NoAnswer, Disconnected):
-            answer = "can't ask"
-        except TidingsError:  # it may not: its rights, or its user, were taken away
-            answer = "no"
-        if not life.holder.answered(answer, time.monotonic()):
-            self._order(life, "orphan")
+            self._answer(lives, "can't ask")
+        except TidingsError:  # its life is over; or it may not: its rights, or its user, were taken away
+            self._answer(lives, "no")
+        else:
+            for life, terms in zip(lives, answers, strict=False):
+                self._answer([life], "no" if terms is None else "yes")
+                if terms is not None and not terms.goes_on:
+                    self._order(life, terms.reason or "user")
+
+    def _answer(self, lives: list[HeldLife], answer: LeaseAnswer) -> None:
+        for life in lives:
+            if not life.holder.answered(answer, time.monotonic()):
+                self._order(life, "orphan")
 
     def _order(self, life: HeldLife, reason: str) -> None:
         """Have an agent ended, in the loop of its bus."""
