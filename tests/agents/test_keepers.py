@@ -125,6 +125,24 @@ def test_leases_are_renewed_together_wherever_the_home_is_and_one_that_is_over_i
         swarm.network.run(STANDS_IN_S)
 
 
+def test_a_home_that_is_away_or_not_known_just_now_can_not_be_asked_and_ends_nobody() -> None:
+    swarm = Swarm(("a", "d"))
+    life = swarm.enter("d")
+    swarm.network["a"].crash()
+    swarm.network["d"].crash()
+    swarm.network["d"].start()
+    swarm.network.run(STANDS_IN_S)
+    with pytest.raises(Disconnected, match="node a is away"):
+        swarm.spend("d", life, 1)
+    with pytest.raises(Disconnected, match="node x is not known here just now"):
+        swarm.spend("d", {**life, "agent": "g.1@x"}, 1)
+    with pytest.raises(Disconnected, match="node x is not known here just now"):
+        swarm.ask("d", "agent.watch", group="g@x")
+    swarm.network["a"].start()
+    swarm.network.run(STANDS_IN_S)
+    assert swarm.spend("d", life, 1) == 19
+
+
 def test_of_two_nodes_that_take_a_group_over_at_once_one_is_its_home() -> None:
     swarm = Swarm()
     swarm.network["a"].crash()

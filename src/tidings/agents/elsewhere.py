@@ -31,7 +31,7 @@ from tidings.errors import AgentError, Disconnected, TidingsError
 from tidings.peers.backend import Peers
 from tidings.peers.peer_client import AWAY_S, PeerClient
 from tidings.protocol.access import Principal
-from tidings.replies import Deferred, gathered, resolved
+from tidings.replies import Deferred, failed, gathered, resolved
 from tidings.steps import Steps
 
 _FIELDS: dict[type, str] = {
@@ -63,13 +63,19 @@ class Route(NamedTuple):
     """Where a request is done: here, or by the client of another node.
 
     The answer has names that end in `label`, if that is given. `is_home`: the other node is asked as the home
-    of a group that several nodes keep.
+    of a group that several nodes keep. `is_away`: no such node is known just now.
     """
 
     request: Any
     relay: PeerClient | None = None
     label: str = ""
     is_home: bool = False
+    is_away: bool = False
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is done here."""
+        return self.relay is None and not self.is_away
 
 
 class Elsewhere:
@@ -86,7 +92,7 @@ class Elsewhere:
     def of(self, request: Any) -> Route:
         """Where a request is done; Disconnected if the group has no home just now.
 
-        One that names no node that is known may have an `@` of its own.
+        The name of a group here may have an `@` of its own.
         """
         field = _field(request)
         named = getattr(request, field) if field else ""
@@ -94,7 +100,8 @@ class Elsewhere:
         registry = self._peers.registry
         peer, is_own = registry.find(node), node in (registry.name, registry.node)
         is_kept = self._keeping.is_keeper(name, node)
-        if not (name and (peer is not None or is_own or is_kept)):
+        is_away = not (peer is not None or is_own or is_kept)
+        if not name or (is_away and self._keeping.is_group(named)):
             return self._kept(Route(request), named)
         parts: dict[str, Any] = {field: name}
         if isinstance(request, EnterAgent):
@@ -106,12 +113,15 @@ class Elsewhere:
         if is_own:
             return self._kept(Route(own), name)
         label = node if peer is None else peer.name
-        if peer is None or is_kept:
+        if is_kept:
             return self._kept(Route(own, None, label), name)
-        if self._takeovers.is_here(name, peer):
+        if peer is not None and self._takeovers.is_here(name, peer):
             return Route(own, None, label)
         moved = registry.find(self._moved.get((label, _group_of(name)), ""))
-        return Route(own, self._peers.relays[moved or peer], label, moved is not None)
+        at = moved or peer
+        return Route(
+            own, None if at is None else self._peers.relays[at], label, moved is not None, at is None
+        )
 
     def _kept(self, route: Route, name: str) -> Route:
         """Send a request to the home of a group that is kept here, if that is another node."""
@@ -137,10 +147,10 @@ class Elsewhere:
 
     def ask(self, principal: Principal, operation: str, route: Route) -> Deferred[Any]:
         """Have the home do it; Disconnected if it is away."""
-        assert route.relay is not None
         request, node = route.request, route.label
         name = getattr(request, _field(request))
-        address = f"{name}@{node or route.relay.peer.name}"
+        at = node if route.relay is None else node or route.relay.peer.name
+        address = f"{name}@{at}"
         if operation in _RIGHTS:
             check_may(principal, _RIGHTS[operation], address, address)
         elif operation in _SEES:
@@ -167,7 +177,7 @@ class Elsewhere:
         """Have another node do it that is the home now, if the first home is away."""
         outcome: Deferred[Any] = Deferred(reply.cancel)
 
-        def failed(error: TidingsError) -> None:
+        def unanswered(error: TidingsError) -> None:
             if not isinstance(error, Disconnected):
                 outcome.fail(error)
                 return
@@ -176,7 +186,7 @@ class Elsewhere:
                 lambda again: again.then(outcome.resolve, outcome.fail), lambda _none: outcome.fail(error)
             )
 
-        reply.then(outcome.resolve, failed)
+        reply.then(outcome.resolve, unanswered)
         return outcome
 
     def _find_home(self, route: Route, name: str) -> Deferred[PeerClient]:
@@ -206,7 +216,8 @@ class Elsewhere:
 
 
 def _sent(operation: str, route: Route) -> Deferred[Any]:
-    assert route.relay is not None
+    if route.relay is None:
+        return failed(Disconnected(f"node {route.label} is not known here just now"))
     arguments = msgspec.to_builtins(route.request, builtin_types=(bytes,))
     wait_s = AWAY_S + WATCH_S if operation == "agent.watch" else AWAY_S
     if route.is_home:

@@ -153,6 +153,13 @@ class Keeping:
             return None
         return "" if tree.record.home == self._broker.node and not tree.is_home else tree.record.home
 
+    def is_group(self, name: str) -> bool:
+        """Whether this node is the home of a group of this name or id."""
+        try:
+            return self._homes.find(name) is not None
+        except GroupNotFound:
+            return False
+
     def is_home(self, which: str) -> bool:
         """Whether this node is the home of a group that is kept here."""
         tree = self._find(which)
@@ -171,10 +178,9 @@ class Keeping:
         """A tree by a group or agent in it: by its id, or by the name of a group here or open elsewhere."""
         found = self._by_id(which)
         if found is None and self.trees:
-            try:
+            if self.is_group(which):
                 return self._of.get(self._homes.find(which).group.group)
-            except GroupNotFound:
-                return next((one for one in self.trees.values() if one.is_open_as(which)), None)
+            return next((one for one in self.trees.values() if one.is_open_as(which)), None)
         return found
 
     def settled(self, which: str) -> Deferred[None]:

@@ -133,7 +133,7 @@ class AgentService(Service):
                 route = self._elsewhere.of(request)
             except Disconnected as error:
                 return failed(error)
-            if route.relay is None:
+            if route.is_here:
                 answer = self._decided(operation, asked, route.request, do)
                 return known_as(answer, route.label) if route.label else answer
             return self._elsewhere.ask(asked.session.principal, operation, route)
