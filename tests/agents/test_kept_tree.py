@@ -15,12 +15,12 @@ VOTERS = {one: one.upper() for one in "abcde"}
 OPENED = Opened(group="g", name="trip", user="", condition=any_of(), grace_s=1.0)
 
 
-def keeper(node: str) -> KeptTree:
+def deputy(node: str) -> KeptTree:
     return KeptTree(node, "g", KeptRecord(voters=VOTERS, home=""))
 
 
 def home() -> KeptTree:
-    tree = keeper("a")
+    tree = deputy("a")
     tree.begin(1)
     tree.ledgers["g"] = GroupLedger.opened(OPENED)
     tree.propose("g", [OPENED])
@@ -28,7 +28,7 @@ def home() -> KeptTree:
 
 
 def give(tree: KeptTree, other: KeptTree, node: str) -> Kept:
-    """Have a keeper take all that it lacks."""
+    """Have a deputy take all that it lacks."""
     while tree.lacks(node):
         question, message = tree.message(node)
         answer = other.hear(message)
@@ -37,7 +37,7 @@ def give(tree: KeptTree, other: KeptTree, node: str) -> Kept:
 
 
 def test_of_five_nodes_three_must_have_what_is_agreed_and_answer_what_is_asked() -> None:
-    tree, others = home(), {node: keeper(node) for node in "bcde"}
+    tree, others = home(), {node: deputy(node) for node in "bcde"}
     tree.ask()
     give(tree, others["b"], "b")
     assert (tree.agreed, tree.answered) == (0, 0)
@@ -52,7 +52,7 @@ def test_of_five_nodes_three_must_have_what_is_agreed_and_answer_what_is_asked()
 
 
 def test_a_generation_is_granted_once_and_to_a_node_that_has_all() -> None:
-    tree, voter = home(), keeper("b")
+    tree, voter = home(), deputy("b")
     give(tree, voter, "b")
     wish = StandForHome("g", "c", 2, 1, 1)
     assert voter.vote(replace(wish, is_probe=True), is_home_there=False).granted
@@ -85,7 +85,7 @@ def test_a_copy_goes_on_where_it_was_cut_off_and_replaces_what_was_never_agreed(
 
 
 def test_what_does_not_follow_is_refused_and_what_is_missing_is_asked_for() -> None:
-    tree, other = home(), keeper("b")
+    tree, other = home(), deputy("b")
     give(tree, other, "b")
     message = KeepGroups("g", "a", VOTERS, 1, 1)
     assert other.hear(replace(message, before=5)) == Kept(1, -1)

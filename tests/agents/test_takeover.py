@@ -114,7 +114,7 @@ def test_a_node_that_keeps_a_group_takes_it_over_by_a_command_when_its_home_is_k
 
     async def work() -> None:
         async with AsyncExitStack() as held:
-            nodes = nodes_of(tmp_path, "a", "b", "c", group_keepers="b,c")
+            nodes = nodes_of(tmp_path, "a", "b", "c", group_deputies="b,c")
             await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes.values()))
             for node in nodes.values():
                 held.callback(node.stop)

@@ -20,7 +20,7 @@ EVENTS_MAX = 100_000
 """Events of a group that is taken over."""
 TOGETHER_MAX = 256
 """Lives whose leases are renewed by one request."""
-KEEPERS_MAX = 6
+DEPUTIES_MAX = 6
 """Nodes that keep a group beside its home."""
 PARTNERS_MAX = 100
 """Partners that an agent declares."""
@@ -47,7 +47,7 @@ class OpenGroup(Struct, frozen=True):
     """The times of active detection; without them there is none."""
     together: bool = False
     """Whether a location asks once for the leases of all its members of the group."""
-    keepers: Annotated[list[Name], Meta(max_length=KEEPERS_MAX)] | None = None
+    deputies: Annotated[list[Name], Meta(max_length=DEPUTIES_MAX)] | None = None
     """Other nodes that keep the group; None: those of the node's settings."""
     parent: MaybeName = ""
     """Agent as which the group is a member of another one; it was entered with the kind `group`."""
@@ -233,7 +233,7 @@ class GroupInfo(Struct, frozen=True, kw_only=True):
     ended_us: int | None
     grace_s: float
     parent: str
-    keepers: list[str] = []
+    kept_by: list[str] = []
     """The nodes that keep it, its home among them, if several do."""
     running: int
     members: int

@@ -99,7 +99,7 @@ class Elsewhere:
         name, _, node = named.rpartition("@")
         registry = self._peers.registry
         peer, is_own = registry.find(node), node in (registry.name, registry.node)
-        is_kept = self._keeping.is_keeper(name, node)
+        is_kept = self._keeping.is_kept_by(name, node)
         is_away = not (peer is not None or is_own or is_kept)
         if not name or (is_away and self._keeping.is_group(named)):
             return self._kept(Route(request), named)

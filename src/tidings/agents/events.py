@@ -48,7 +48,7 @@ class Opened(Happening, frozen=True, tag="opened"):
     alive: AliveTimes | None = None
     parent_group: str = ""
     parent: str = ""
-    keepers: list[str] = []
+    kept_by: list[str] = []
     together: bool = False
 
 

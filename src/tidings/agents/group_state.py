@@ -66,7 +66,7 @@ class GroupState:
             alive=event.alive,
             parent_group=event.parent_group,
             parent=event.parent,
-            keepers=event.keepers,
+            kept_by=event.kept_by,
             together=event.together,
         )
         group.account.fund(event.budget)

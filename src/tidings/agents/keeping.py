@@ -1,6 +1,6 @@
 """The groups that several nodes keep, at one of them: `kept_tree` with its messages, timers and records.
 
-A keeper stands in for a home that has been away for STAND_IN_S, by itself. A node that starts again does so,
+A deputy stands in for a home that has been away for STAND_IN_S, by itself. A node that starts again does so,
 too, for the groups whose home it was: it may have been taken for dead meanwhile. Nobody gets the place of a
 home that another node can still reach.
 """
@@ -37,7 +37,7 @@ from tidings.store.interface import DropRecord, RecordKind, SetRecord
 from tidings.timers import Alarm
 
 STAND_IN_S = 5.0
-"""How long a home may be away before a keeper stands in; some wait up to twice as long."""
+"""How long a home may be away before a deputy stands in; some wait up to twice as long."""
 LOOK_S = 1.0
 """How often to look after groups that are kept, and after what was not answered."""
 TREES_MAX = 20_000
@@ -63,7 +63,7 @@ class _Waiter(Struct):
 
 
 class Keeping:
-    """The trees of groups that this node keeps with others, as their home or as a keeper."""
+    """The trees of groups that this node keeps with others, as their home or as a deputy."""
 
     def __init__(self, homes: GroupHomes, peers: Peers, chance: Callable[[], float]) -> None:
         self._homes = homes
@@ -72,8 +72,8 @@ class Keeping:
         self._chance = chance
         self.trees: dict[str, KeptTree] = {}
         self._of: dict[str, KeptTree] = {}  # by the ids of all groups
-        self._over: dict[str, None] = {}  # those that have ended, as keepers know
-        self._asking: set[tuple[str, str]] = set()  # trees and keepers that are asked just now
+        self._over: dict[str, None] = {}  # those that have ended, as deputies know
+        self._asking: set[tuple[str, str]] = set()  # trees and deputies that are asked just now
         self._waiting: dict[str, list[_Waiter]] = {}
         self._agreeing: dict[str, list[tuple[int, Callable[[], None]]]] = {}
         self._away: dict[str, float] = {}  # since when the home of a tree is away, and for how long it may be
@@ -117,7 +117,7 @@ class Keeping:
             found[peer.node] = peer.name
         if not 3 <= len(found) <= VOTERS_MAX:
             problem = f"name 2 to {VOTERS_MAX - 1} others: more than half of all must agree"
-            raise AgentError("keepers", f"{', '.join(names)}: {problem}")
+            raise AgentError("deputies", f"{', '.join(names)}: {problem}")
         return found
 
     def begin(self, home: HomeGroup, voters: dict[str, str]) -> None:
@@ -166,7 +166,7 @@ class Keeping:
         is_own = tree is not None and tree.record.home == self._broker.node
         return tree is not None and (tree.is_home or (is_own and tree.record.is_over))
 
-    def is_keeper(self, which: str, node: str) -> bool:
+    def is_kept_by(self, which: str, node: str) -> bool:
         """Whether a node, by name or id, keeps a group with this one."""
         tree = self._find(which) if self.trees else None
         return tree is not None and (node in tree.record.voters or node in tree.record.voters.values())
@@ -199,7 +199,7 @@ class Keeping:
 
     def _late(self, tree: KeptTree, waiter: _Waiter, _now: float) -> None:
         self._waiting[tree.tree].remove(waiter)
-        waiter.reply.fail(Disconnected(f"group {tree.tree}: too few of its keepers can be asked"))
+        waiter.reply.fail(Disconnected(f"group {tree.tree}: too few of its deputies can be asked"))
 
     def take(self, which: str) -> Deferred[GroupLedger] | None:
         """Stand for home of a group now, as someone asks for that; None if it is not kept here."""
@@ -221,7 +221,7 @@ class Keeping:
         self._pump(tree)
 
     def _pump(self, tree: KeptTree) -> None:
-        """Ask the keepers that lack something, each by one message at a time."""
+        """Ask the deputies that lack something, each by one message at a time."""
         for node in tree.others:
             relay = self._relay(tree, node)
             key = tree.tree, node
@@ -273,7 +273,7 @@ class Keeping:
         self._broker.count("agent_homes", reason="stepped-back")
         self._look_later()
 
-    # A keeper
+    # A deputy
 
     def _keep(self, asked: IncomingRequest, message: KeepGroups) -> Any:
         _check_node(asked)
@@ -350,7 +350,7 @@ class Keeping:
             self._broker.timers.by(self._broker.now + LOOK_S, self._look)
 
     def _wake(self, now: float) -> None:
-        """Look after groups that have not ended, or whose end some keepers do not know."""
+        """Look after groups that have not ended, or whose end some deputies do not know."""
         is_wanted = False
         for tree in list(self.trees.values()):
             record = tree.record

@@ -1,16 +1,16 @@
 """A group and all groups below it, kept by several nodes: what more than half of them have is agreed.
 
-One of these nodes is the *home*, which decides; the others are *keepers*. The home sends them its events, in
+One of these nodes is the *home*, which decides; the others are *deputies*. The home sends them its events, in
 their order, each of which has an index. What more than half of the nodes have stored is *agreed*, and is not
 lost whichever nodes die. The home answers nobody before: so nothing is spent at a home that is cut off.
 
-If the home is gone, a keeper stands for home in the next *generation*, a number that only grows. More than
+If the home is gone, a deputy stands for home in the next *generation*, a number that only grows. More than
 half of the nodes must grant it that. A node grants each generation once, and only to a node that has all that
 it has itself. So there are never two homes of one generation, none lacks what was agreed, and what an earlier
 home decides is not agreed any more. It steps back when it hears of the later generation.
 
 These are the rules of Raft (Ongaro, Ousterhout 2014). But the state is small and the events are not kept: a
-keeper gets a copy of the whole state when a generation begins, and whenever it lacks events.
+deputy gets a copy of the whole state when a generation begins, and whenever it lacks events.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VOTERS_MAX = 7
 EVENTS_AT_ONCE = 64
 """Events in one message."""
 BEHIND_MAX = 1_000
-"""Events that are held for a keeper that lacks them; then it gets a copy."""
+"""Events that are held for a deputy that lacks them; then it gets a copy."""
 PART_SIZE = 256 << 10
 """Bytes of a copy in one message."""
 
@@ -56,7 +56,7 @@ class KeepGroups(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """The answer: the generation that the keeper knows, and up to where it has all events of that.
+    """The answer: the generation that the deputy knows, and up to where it has all events of that.
 
     An index of -1 asks for a copy, of which it has so many parts.
     """
@@ -97,11 +97,11 @@ class KeptRecord(Struct, kw_only=True):
     generation: int = 0  # the one in which `index` was reached
     index: int = 0
     groups: list[str] = []
-    is_over: bool = False  # all have ended, and all keepers know
+    is_over: bool = False  # all have ended, and all deputies know
 
 
-class _Keeper:
-    """What the home knows of a keeper."""
+class _Deputy:
+    """What the home knows of a deputy."""
 
     def __init__(self) -> None:
         self.has: int | None = None  # None: it needs a copy
@@ -123,9 +123,9 @@ class KeptTree:
         self.agreed = 0
         self.changed: dict[tuple[str, str], None] = {}
         self._node = node
-        self._keepers: dict[str, _Keeper] = {}
+        self._deputies: dict[str, _Deputy] = {}
         self._events: deque[tuple[str, bytes]] = deque()  # those before `index`
-        self._asked = 0  # questions to the keepers
+        self._asked = 0  # questions to the deputies
         self._parts: list[bytes] = []
         self._parts_of: tuple[int, int] | None = None
 
@@ -156,7 +156,7 @@ class KeptTree:
         record = self.record
         record.home, record.promised, record.generation = self._node, generation, generation
         self.is_home, self.agreed = True, 0
-        self._keepers = {one: _Keeper() for one in self.others}
+        self._deputies = {one: _Deputy() for one in self.others}
         self._events.clear()
 
     def step_back(self) -> None:
@@ -166,7 +166,7 @@ class KeptTree:
         self.ledgers = unpacked(packed(self.ledgers))  # nobody else changes these
 
     def propose(self, group: str, events: Iterable[AnyHappening]) -> int:
-        """Have the keepers store events, which the ledgers have applied; return the index of the last."""
+        """Have the deputies store events, which the ledgers have applied; return the index of the last."""
         for event in events:
             self._events.append((group, msgspec.json.encode(event)))
             self.record.index += 1
@@ -182,52 +182,52 @@ class KeptTree:
     @property
     def answered(self) -> int:
         """The last question that more than half have answered."""
-        return self._reached(self._asked, [one.heard for one in self._keepers.values()])
+        return self._reached(self._asked, [one.heard for one in self._deputies.values()])
 
     def _reached(self, own: int, others: list[int]) -> int:
         values = sorted([own, *others])
         return values[(len(values) - 1) // 2]
 
     def lacks(self, node: str) -> bool:
-        """Whether a keeper has not got all, or was not asked the last question."""
-        keeper = self._keepers[node]
-        return keeper.has != self.record.index or keeper.heard < self._asked
+        """Whether a deputy has not got all, or was not asked the last question."""
+        deputy = self._deputies[node]
+        return deputy.has != self.record.index or deputy.heard < self._asked
 
     def message(self, node: str) -> tuple[int, KeepGroups]:
-        """Return the next message to a keeper, with the number of the last question."""
-        keeper, record = self._keepers[node], self.record
+        """Return the next message to a deputy, with the number of the last question."""
+        deputy, record = self._deputies[node], self.record
         about = self.tree, self._node, record.voters, record.generation
         first = record.index - len(self._events)
-        if keeper.has is None or keeper.has < first:
-            if not keeper.copy:
-                keeper.copy, keeper.copied, keeper.part = parts_of(packed(self.ledgers)), record.index, 0
-            part = keeper.copy[keeper.part]
-            size = len(keeper.copy)
-            copying = KeepGroups(*about, keeper.copied, copy=part, part=keeper.part, parts=size)
+        if deputy.has is None or deputy.has < first:
+            if not deputy.copy:
+                deputy.copy, deputy.copied, deputy.part = parts_of(packed(self.ledgers)), record.index, 0
+            part = deputy.copy[deputy.part]
+            size = len(deputy.copy)
+            copying = KeepGroups(*about, deputy.copied, copy=part, part=deputy.part, parts=size)
             return self._asked, copying
-        start = keeper.has - first
+        start = deputy.has - first
         events = [self._events[at] for at in range(start, min(len(self._events), start + EVENTS_AT_ONCE))]
-        return self._asked, KeepGroups(*about, keeper.has, events)
+        return self._asked, KeepGroups(*about, deputy.has, events)
 
     def hear_answer(self, node: str, question: int, answer: Kept) -> bool:
-        """Take the answer of a keeper; False if there is a later generation."""
-        keeper = self._keepers[node]
+        """Take the answer of a deputy; False if there is a later generation."""
+        deputy = self._deputies[node]
         if answer.generation > self.record.promised:
             self.record.promised = answer.generation
             return False
         if answer.generation < self.record.generation:
             return True  # none of this generation
-        keeper.heard = max(keeper.heard, question)
-        if keeper.copy and answer.index != keeper.copied:
-            keeper.part = answer.parts if answer.parts < len(keeper.copy) else 0
+        deputy.heard = max(deputy.heard, question)
+        if deputy.copy and answer.index != deputy.copied:
+            deputy.part = answer.parts if answer.parts < len(deputy.copy) else 0
         elif answer.index < 0:
-            keeper.has = None
+            deputy.has = None
         else:
-            keeper.copy, keeper.has = [], max(answer.index, keeper.has or 0)
-        self.agreed = self._reached(self.record.index, [one.has or 0 for one in self._keepers.values()])
+            deputy.copy, deputy.has = [], max(answer.index, deputy.has or 0)
+        self.agreed = self._reached(self.record.index, [one.has or 0 for one in self._deputies.values()])
         return True
 
-    # A keeper
+    # A deputy
 
     def hear(self, message: KeepGroups) -> Kept:
         """Take a message of the home; stored before it is answered. AgentError for what can't follow."""

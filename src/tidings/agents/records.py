@@ -90,5 +90,5 @@ class GroupRecord(Struct, kw_only=True):
     account: Account = field(default_factory=Account)
     agents: int = 0
     home: str = ""  # the node that has taken it over last, if any has
-    keepers: list[str] = field(default_factory=list)  # names of all nodes that keep it, if several do
+    kept_by: list[str] = field(default_factory=list)  # names of all nodes that keep it, if several do
     together: bool = False  # a location asks once for the leases of all its members

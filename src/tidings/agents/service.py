@@ -85,11 +85,11 @@ class AgentService(Service):
     """The groups of a node."""
 
     def __init__(
-        self, broker: Broker, peers: Peers, chance: Callable[[], float], keepers: Sequence[str] = ()
+        self, broker: Broker, peers: Peers, chance: Callable[[], float], deputies: Sequence[str] = ()
     ) -> None:
-        """`chance` returns a number from 0 to 1; `keepers` are nodes that keep each group opened here."""
+        """`chance` returns a number from 0 to 1; `deputies` are nodes that keep each group opened here."""
         self._broker = broker
-        self._keepers = keepers
+        self._deputies = deputies
         self._homes = GroupHomes(broker)
         self.keeping = Keeping(self._homes, peers, chance)
         self._takeovers = Takeovers(self._homes, peers)
@@ -196,7 +196,7 @@ class AgentService(Service):
         condition = decode_condition(request.condition)
         if len(msgspec.msgpack.encode(condition)) > CONDITION_SIZE_MAX:
             raise Refused("limit", f"a condition has at most {CONDITION_SIZE_MAX} bytes")
-        names = self._keepers if request.keepers is None else request.keepers
+        names = self._deputies if request.deputies is None else request.deputies
         voters = self.keeping.voters(names) if names and not request.parent else {}
         now_us = self._homes.now_us
         opened = Opened(
@@ -213,7 +213,7 @@ class AgentService(Service):
             alive=request.alive,
             parent_group=parent_group,
             parent=request.parent,
-            keepers=sorted(voters.values()),
+            kept_by=sorted(voters.values()),
             together=request.together,
             at_us=now_us,
         )

@@ -38,7 +38,7 @@ def group_info(ledger: GroupLedger, version: int) -> GroupInfo:
         ended_us=group.ended_us,
         grace_s=group.grace_s,
         parent=group.parent,
-        keepers=group.keepers,
+        kept_by=group.kept_by,
         running=ledger.running_count,
         members=len(ledger.members),
         version=version,

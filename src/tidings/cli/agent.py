@@ -195,7 +195,7 @@ async def stop(target: Target, json: Json = False) -> None:
 async def takeover(group: Which, events: Kept = None, json: Json = False) -> None:
     """Have this node be the home of a group whose home is gone.
 
-    A node that keeps the group asks the other keepers. Any other node needs all events of the group: from a
+    A node that keeps the group asks the other deputies. Any other node needs all events of the group: from a
     file, or from its own log, which has them if `tidings log keep "type LIKE 'agent.%'"` was asked for there.
     """
     async with bus_of() as bus:

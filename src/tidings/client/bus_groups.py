@@ -59,7 +59,7 @@ class BusGroups(BusPart):
         step_rates: Amount | None = None,
         soft: float = 0.2,
         alive: AliveTimes | None = None,
-        keepers: Sequence[str] | None = None,
+        deputies: Sequence[str] | None = None,
         together: bool = False,
     ) -> AgentGroup:
         """Return a new group of agents, to be entered with `async with`.
@@ -71,14 +71,14 @@ class BusGroups(BusPart):
         the part `soft` of its budget, an agent's `agent.low` is published. A member that has to end has
         `grace_s` for a last step; one whose location is not heard of for `lease_s` is lost, and one whose
         location can't ask ends itself. With `alive` each location also gives notice, one that was not heard
-        of for the check is an orphan, and members may declare partners. `keepers` are two or more other nodes
+        of for the check is an orphan, and members may declare partners. `deputies` are two other nodes or more
         that keep the group: if its home is gone, one of them stands in by itself. None means those of the
         node's settings. With `together` each location asks once for the leases of all its members.
         """
         limits = {"timeout_s": timeout_s, "grace_s": grace_s, "rates": rates, "soft": soft, "alive": alive}
         money = {"budget": budget, "step_rates": step_rates}
         asked, until = group_request(name, condition, {**limits, **money})
-        asked |= {"keepers": None if keepers is None else list(keepers), "together": together}
+        asked |= {"deputies": None if deputies is None else list(deputies), "together": together}
         return AgentGroup(self._link, self._renewing, asked, lease_s, until)
 
     def join_group(self, which: str, *, lease_s: float = LEASE_S) -> AgentGroup:

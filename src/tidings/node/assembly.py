@@ -72,7 +72,7 @@ class CoreSettings(OverlaySettings, frozen=True, kw_only=True):
     authenticator: Authenticator | None = None  # who is let in; None: everybody
     peers: Neighbours = Neighbours({}, Credentials())  # other nodes, and who this one is there
     upstream: Upstream | None = None  # the node to which goes on what is published
-    group_keepers: Sequence[str] = ()  # nodes that keep the groups of agents opened here
+    group_deputies: Sequence[str] = ()  # nodes that keep the groups of agents opened here
     taxonomy: bytes = b""  # that clients use in filters, as JSON
     adhoc: AdhocSettings | None = None  # how hosts are met by chance; None: they are not
 
@@ -133,8 +133,8 @@ class NodeCore:
         broker.add(self.channels)
         self.placing = Placing(broker, self.overlay, self.patterns, self._entropy)
         broker.add(self.placing)
-        keepers = self._settings.group_keepers
-        self.agents = AgentService(broker, self.peers, self._chance, keepers)
+        deputies = self._settings.group_deputies
+        self.agents = AgentService(broker, self.peers, self._chance, deputies)
         broker.add(self.agents)
         broker.add(LocationService(broker, self.peers))
         self.adhoc = None if self._settings.adhoc is None else self._meet_hosts(self._settings.adhoc)

@@ -127,7 +127,7 @@ class NodeConfig(Struct, frozen=True, forbid_unknown_fields=True):
             "CLASS,…",
         ),
     ] = None
-    group_keepers: Annotated[
+    group_deputies: Annotated[
         Text | None,
         _about(
             "two or more other nodes that keep each group of agents opened here, by name, separated by"

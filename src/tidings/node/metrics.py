@@ -69,7 +69,7 @@ HELP = {
     "leases_ended": "Readers of the log that did not renew their lease in time.",
     "agent_events": "What has happened in groups of agents, by the type of its event.",
     "agent_refusals": "Requests for groups of agents that were refused, by reason.",
-    "agent_homes": "Groups with keepers that this node has stood in for or stepped back from, by reason.",
+    "agent_homes": "Groups with deputies that this node has stood in for or stepped back from, by reason.",
     "adhoc_meetings": "Meetings with other hosts.",
     "adhoc_sent": "Messages of this host that were to be carried.",
     "adhoc_carried": "Messages that were taken into the buffer.",

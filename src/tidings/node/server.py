@@ -159,7 +159,7 @@ class Node:
                 authenticator=None if self.guard is None else self.guard.authenticator,
                 peers=self._peers or _peers(self.config, self.name),
                 upstream=self._upstream,
-                group_keepers=[*filter(None, map(str.strip, (self.config.group_keepers or "").split(",")))],
+                group_deputies=[*filter(None, map(str.strip, (self.config.group_deputies or "").split(",")))],
                 taxonomy=load_taxonomy(self.config.concepts),
                 leaf=bool(self.config.leaf),
                 subnet=self.config.subnet_label,

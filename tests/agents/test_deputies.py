@@ -16,7 +16,7 @@ from tidings.errors import AgentError, Disconnected, GroupEnded, TidingsError
 EDGES = ("a", "b"), ("a", "c"), ("b", "c")
 ALL = {"is": "at_least", "count": None, "parts": []}
 STANDS_IN_S = 20.0
-"""Longer than a keeper waits, finds out and is agreed to."""
+"""Longer than a deputy waits, finds out and is agreed to."""
 
 
 class Swarm:
@@ -25,9 +25,9 @@ class Swarm:
     def __init__(self, *more: tuple[str, str], seed: int = 1, **options: Any) -> None:
         self.network = Network(*EDGES, *more, seed=seed)
         self.apps = {name: self.network.app(name) for name in self.network.names}
-        opened = {"condition": ALL, "grace_s": 1.0, "budget": {"usd": 100}, "keepers": ["b", "c"], **options}
+        opened = {"condition": ALL, "grace_s": 1.0, "budget": {"usd": 100}, "deputies": ["b", "c"], **options}
         found = self.ask("a", "agent.open", group="g", name="trip", **opened)
-        assert found["keepers"] == ["a", "b", "c"]
+        assert found["kept_by"] == ["a", "b", "c"]
 
     def ask(self, node: str, operation: str, **arguments: Any) -> Any:
         """Return the answer; an error is raised."""
@@ -74,7 +74,7 @@ class Swarm:
         return {kind: info[kind].get("usd", 0) for kind in kinds}
 
 
-def test_a_keeper_stands_in_for_a_home_that_dies_and_members_anywhere_go_on() -> None:
+def test_a_deputy_stands_in_for_a_home_that_dies_and_members_anywhere_go_on() -> None:
     swarm = Swarm(("d", "a"), ("d", "b"), ("d", "c"))
     lives = {node: swarm.enter(node) for node in "bd"}
     assert swarm.spend("b", lives["b"], 1, 5) == swarm.spend("d", lives["d"], 1, 5) == 15
@@ -229,19 +229,19 @@ def test_a_home_that_is_started_again_goes_on_and_all_nodes_at_once_too() -> Non
     assert swarm.spend("b", life, 3) == 17
 
 
-def test_keepers_that_can_not_be_are_refused() -> None:
+def test_deputies_that_can_not_be_are_refused() -> None:
     swarm = Swarm()
-    for keepers, problem in (
+    for deputies, problem in (
         (["b", "x"], "x: it is no other node"),
         (["a", "b"], "a: it is no other node"),
         (["b", "b"], "b: it is no other node"),
         (["b"], "name 2 to 6 others"),
     ):
         with pytest.raises(AgentError, match=problem):
-            swarm.ask("a", "agent.open", group="h", name="h", condition=ALL, keepers=keepers)
+            swarm.ask("a", "agent.open", group="h", name="h", condition=ALL, deputies=deputies)
 
 
-def test_a_keeper_that_was_away_for_long_gets_a_copy_and_can_stand_in() -> None:
+def test_a_deputy_that_was_away_for_long_gets_a_copy_and_can_stand_in() -> None:
     swarm = Swarm()
     life = swarm.enter("b", 90)
     swarm.network["c"].crash()
