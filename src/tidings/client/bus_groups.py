@@ -71,8 +71,8 @@ class BusGroups(BusPart):
         the part `soft` of its budget, an agent's `agent.low` is published. A member that has to end has
         `grace_s` for a last step; one whose location is not heard of for `lease_s` is lost, and one whose
         location can't ask ends itself. With `alive` each location also gives notice, one that was not heard
-        of for the check is an orphan, and members may declare partners. `deputies` are two other nodes or more
-        that keep the group: if its home is gone, one of them stands in by itself. None means those of the
+        of for the check is an orphan, and members may declare partners. `deputies` are two or more nodes that
+        keep the group, too: if its home is gone, one of them stands in by itself. None means those of the
         node's settings. With `together` each location asks once for the leases of all its members.
         """
         limits = {"timeout_s": timeout_s, "grace_s": grace_s, "rates": rates, "soft": soft, "alive": alive}
