@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from agents.test_groups import forever
 from agents.test_ledger import Desk
@@ -24,6 +25,7 @@ from tidings.agents.views import published
 from tidings.client import Bus
 from tidings.client.agent import Agent
 from tidings.errors import AgentError, TidingsError
+from tidings.event.json import to_json
 from tidings.node.assembly import CoreSettings
 from tidings.peers.registry import Neighbours
 from tidings.transport.credentials import Credentials
@@ -61,6 +63,7 @@ def test_another_node_goes_on_with_a_group_whose_home_is_killed_and_its_money_ad
                     while not await reaches(bus, other):
                         await asyncio.sleep(0.02)
             events: list[Event] = []
+            node_b, node_c = (("--node", nodes[one].address) for one in "bc")
             ready, goes_on = asyncio.Event(), asyncio.Event()
             keeper = asyncio.ensure_future(keep(at_b, events, ready))
             held.callback(keeper.cancel)
@@ -84,12 +87,17 @@ def test_another_node_goes_on_with_a_group_whose_home_is_killed_and_its_money_ad
                 await at_b.take_over(events)
 
             await asyncio.to_thread(nodes["a"].kill)
-            before = list(events)
-            taken = await at_b.take_over(events)
+            before = tmp_path / "before.jsonl"
+            earlier = Event("agent.opened", {"group": "f", "group_name": "trip"})
+            before.write_bytes(b"\n".join(map(to_json, [earlier, *events])))
+            taking = "agent", "takeover", "trip", "--events", str(before)
+            code, output, errors = await asyncio.to_thread(run_command, *taking, "--json", *node_b)
+            assert code == 0, errors
+            taken = msgspec.json.decode(output, type=GroupInfo)
             assert (taken.phase, taken.running) == ("open", 2)
             assert sums(taken) == {"given": 100, "spent": 12, "refunded": 0, "held": 88, "written_off": 0}
-            with pytest.raises(AgentError, match="another node is its home already: b"):
-                await at_c.take_over(before)
+            code, _, errors = await asyncio.to_thread(run_command, *taking, *node_c)
+            assert (code, "another node is its home already: b" in errors) == (2, True), errors
             await asyncio.to_thread(nodes["a"].start)
             goes_on.set()
             while (info := await at_b.group_info(group.id)).phase != "ended":

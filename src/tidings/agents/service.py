@@ -233,7 +233,9 @@ class AgentService(Service):
             check_may(asked.session.principal, "moved", request.group, request.group)
             taken = self.keeping.take(request.group)
             if taken is None:
-                raise GroupNotFound(request.group, "this node does not keep it; take it over by its events")
+                raise GroupNotFound(
+                    request.group, "this node does not keep it; give its events to take it over"
+                )
             return taken.map(lambda ledger: built(group_info(ledger, 0)))
         taking = yield from self._takeovers.take(asked.session.principal, request)
         return taking.map(lambda ledger: built(group_info(ledger, 0)))

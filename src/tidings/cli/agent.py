@@ -43,7 +43,7 @@ Budget = Annotated[
 Svg = Annotated[Path | None, option("--svg", "FILE", "Write a picture of the run instead.")]
 Kept = Annotated[
     Path | None,
-    option("--events", "FILE", "Its events, as `tidings log read` prints them at a node that kept them."),
+    option("--events", "FILE", "Its events, as `tidings subscribe --json` prints them."),
 ]
 All = Annotated[bool, option("--all", "Show also groups that have ended.")]
 
@@ -195,29 +195,23 @@ async def stop(target: Target, json: Json = False) -> None:
 async def takeover(group: Which, events: Kept = None, json: Json = False) -> None:
     """Have this node be the home of a group whose home is gone.
 
-    A node that keeps the group asks the other deputies. Any other node needs all events of the group: from a
-    file, or from its own log, which has them if `tidings log keep "type LIKE 'agent.%'"` was asked for there.
+    A node that keeps the group asks the other deputies. Any other node needs all events of the group, as a
+    durable subscription has them: tidings subscribe "type LIKE 'agent.%'" --durable kept --json > kept.jsonl
     """
     async with bus_of() as bus:
         if events is None:
-            taken = await _take_over(bus, group)
+            taken = await bus.take_over(group)
         else:
-            lines = filter(bytes.strip, events.read_bytes().splitlines())
-            taken = await bus.take_over([from_json(line) for line in lines])
+            found = [from_json(line) for line in events.read_bytes().splitlines() if line.strip()]
+            taken = await bus.take_over(_newest(group, found))
     print_result(taken, f"this node is the home of {headline(taken).removeprefix('group ')}", json)
 
 
-async def _take_over(bus: Bus, group: str) -> GroupInfo:
-    """Take over a group that the node keeps, or else one that it has in its log."""
-    try:
-        return await bus.take_over(group)
-    except GroupNotFound:
-        where = Filter("type LIKE 'agent.%' AND (group = :group OR group_name = :group)", group=group)
-        kept = [event async for _, event in bus.log.read(where=where, skip_pruned=True)]
-        newest = next((one["group"] for one in reversed(kept) if one.type == "agent.opened"), None)
-        if newest is None:
-            raise
-        return await bus.take_over(event for event in kept if event["group"] == newest)
+def _newest(group: str, events: Sequence[Event]) -> list[Event]:
+    """Return the events of the group that was opened last under this id or name."""
+    named = [one for one in events if group in (one.get("group"), one.get("group_name"))]
+    opened = [one["group"] for one in named if one.type == "agent.opened"]
+    return [one for one in named if opened and one["group"] == opened[-1]]
 
 
 @app.command()
