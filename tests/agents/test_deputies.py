@@ -91,6 +91,10 @@ def test_a_deputy_stands_in_for_a_home_that_dies_and_members_anywhere_go_on() ->
     assert swarm.spend("d", lives["d"], 3) == 13
     assert swarm.money("a") == {"given": 100, "spent": 13, "refunded": 0, "held": 87, "written_off": 0}
     assert swarm.tree("a").ledgers["g"].running_count == 2
+    swarm.network[home].crash()
+    swarm.network.run(STANDS_IN_S)
+    assert swarm.homes not in ([], [home])
+    assert swarm.spend("d", lives["d"], 4) == 12
 
 
 def test_a_home_that_is_cut_off_spends_nothing_and_steps_back() -> None:

@@ -47,6 +47,9 @@ def test_who_has_no_rule_for_it_neither_opens_joins_funds_sees_nor_ends_a_group(
             for bus in (ann, eve):
                 with pytest.raises(NotAllowed, match=r"'agent\.moved' of group 'trip'"):
                     await bus.take_over([Event("agent.opened", source="b", body=json.encode(opened))])
+            for bus in (ann, eve):
+                with pytest.raises(NotAllowed, match=r"'agent\.moved' of group 'trip'"):
+                    await bus.take_over("trip")
             kept = {"tree": "g", "home": "x", "voters": {"x": "x"}, "generation": 1, "before": 0}
             wish = {"tree": "g", "node": "x", "generation": 9, "of_generation": 9, "index": 9}
             for operation, arguments in (("keep", kept), ("vote", wish), ("home", {"group": "g"})):

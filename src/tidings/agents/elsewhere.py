@@ -162,7 +162,7 @@ class Elsewhere:
             return error
 
         reply = _sent(operation, route)
-        if not route.is_home:
+        if not route.is_home or (node, _group_of(name)) in self._moved:
             reply = self._or_elsewhere(reply, operation, route, name)
         asked = reply.map(lambda found: qualified(found, node) if node else found, labelled)
         self._asked[asked] = name
