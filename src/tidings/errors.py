@@ -41,6 +41,7 @@ Errors carry fields, and name the place of the bad value: `line 3, column 14`, `
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any, Self
 
@@ -116,6 +117,24 @@ class MissingExtra(UserError, ImportError):
         super().__init__(f"{what} needs the '{extra}' extra: pip install 'tidings[{extra}]'")
         self.what = what
         self.extra = extra
+
+
+_KIND = re.compile(r"`([a-z| ]+)`")
+_KINDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
+
+
+def in_words(error: Exception) -> str:
+    """Return the text of an error of msgspec in words of ours: `$.ttl_s: must be a number > 0.0`."""
+    problem, _, place = str(error).partition(" - at `")
+    if problem.startswith("Expected "):
+        wanted, _, got = problem.removeprefix("Expected ").partition(", got ")
+        problem = f"must be {_KIND.sub(_kinds, wanted)}" + (f", not {got.strip('`')}" if got else "")
+    return f"{place.rstrip('`')}: {problem}" if place else problem
+
+
+def _kinds(found: re.Match[str]) -> str:
+    kinds = [one for one in found[1].split(" | ") if one != "null"]
+    return " or ".join(_KINDS.get(one, one) for one in kinds)
 
 
 class ConfigError(UserError, ValueError):

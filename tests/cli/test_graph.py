@@ -85,7 +85,7 @@ def test_a_mistake_in_a_graph_is_told_with_its_place(old: str, new: str, problem
 def test_what_is_no_pipeline_is_told() -> None:
     code, _, errors = run_command("pipeline", "check", "town")
     assert code == 2
-    assert "there is no pipeline 'town'; there is agents, city, or name a file" in errors
+    assert "there is no pipeline 'town'; the pipelines are agents and city; or name a file" in errors
     assert "No such file" in run_command("pipeline", "check", "missing.toml")[2]
 
 

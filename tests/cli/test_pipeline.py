@@ -73,7 +73,7 @@ def test_the_document_has_every_reason_rule_column_and_setting() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["town"], "there is no pipeline 'town'; there is agents, city"),
+        (["town"], "there is no pipeline 'town'; the pipelines are agents and city"),
         (["city", "--where", "value => 3"], "option 'where': line 1, column 7"),
         (["city", "--node", "127.0.0.1:port"], "option 'node'"),
         (["city", "--window", "soon"], "'soon' is no time"),

@@ -57,7 +57,7 @@ def test_a_user_is_added_with_a_password_from_a_file(home: SecurityDirectory, tm
     file.write_text(f"{PASSWORD}\n")
     file.chmod(0o644)
     code, _, errors = user("add", "ada", "--password-file", str(file))
-    assert (code, errors) == (2, f"tidings: {file}: others may use it (mode 644): chmod 600 {file}\n")
+    assert (code, errors) == (2, f"tidings: {file}: others may use it (mode 644); chmod 600 {file}\n")
     file.chmod(0o600)
     assert user("add", "ada", "--password-file", str(file))[0] == 0
     assert lets_in(home, "ada", PASSWORD)
@@ -75,7 +75,7 @@ def test_a_user_is_added_with_a_password_from_the_terminal(
 
 @pytest.mark.usefixtures("home")
 def test_where_nobody_can_be_asked_it_is_said_what_to_use() -> None:
-    problem = "no terminal to ask for a password at: use --password-file FILE, or TIDINGS_PASSWORD"
+    problem = "no terminal to ask for a password at; use --password-file FILE, or TIDINGS_PASSWORD"
     assert user("add", "ada") == (2, "", f"tidings: {problem}\n")
 
 

@@ -167,7 +167,7 @@ def test_several_candidates_are_told(tmp_path: Path) -> None:
             assert caught.value.queue == "jobs"
             with pytest.raises(QueueNotFound, match="tools"):
                 await bus.queue("tools")
-            with pytest.raises(QueueNotFound, match="knows no node moon"):
+            with pytest.raises(QueueNotFound, match="knows no node 'moon'"):
                 await bus.queue("jobs@moon")
 
     run(work())

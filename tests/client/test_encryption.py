@@ -228,7 +228,7 @@ def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o666])
 def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
     path = key_file(tmp_path, generate_key(), mode)
-    with pytest.raises(ConfigError, match=f"others may use it \\(mode {mode:o}\\): chmod 600"):
+    with pytest.raises(ConfigError, match=f"others may use it \\(mode {mode:o}\\); chmod 600"):
         Keyring.from_file(path)
 
 

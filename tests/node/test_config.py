@@ -39,10 +39,10 @@ def test_truth_comes_from_the_environment_as_a_word() -> None:
     [
         ("\nprot = 1", "node.toml, line 2: prot: there is no such setting; did you mean 'port'?"),
         ("zzz = 1", "node.toml, line 1: zzz: there is no such setting"),
-        ("port = 70000", "node.toml, line 1: port: must be int <= 65535, not 70000"),
-        ('port = "7300x"', "node.toml, line 1: port: must be int, not '7300x'"),
-        ("[port]\nx = 1", "node.toml, line 1: port: must be int, not {'x': 1}"),
-        ("connections_max = 0", "line 1: connections_max: must be int >= 1, not 0"),
+        ("port = 70000", "node.toml, line 1: port: must be a whole number <= 65535, not 70000"),
+        ('port = "7300x"', "node.toml, line 1: port: must be a whole number, not '7300x'"),
+        ("[port]\nx = 1", "node.toml, line 1: port: must be a whole number, not {'x': 1}"),
+        ("connections_max = 0", "line 1: connections_max: must be a whole number >= 1, not 0"),
         (
             'log_level = "loud"',
             "line 1: log_level: must be one of debug, info, warning, error, not 'loud'",
@@ -52,8 +52,8 @@ def test_truth_comes_from_the_environment_as_a_word() -> None:
         ('host = "192.168.1.4"', "line 1: host: 192.168.1.4 can be reached from other machines"),
         ('host = "0.0.0.0"', "'tidings security init DIR' makes what it needs, and --security DIR uses it"),
         ('host = "::"\nsecurity = ""', "line 2: security: must be "),
-        ('name = "the kitchen"', "line 1: name: must be str "),
-        ('name = "a\\n"', "line 1: name: must be str "),
+        ('name = "the kitchen"', "line 1: name: must be text "),
+        ('name = "a\\n"', "line 1: name: must be text "),
         ("[log]\ndays = 0", "node.toml, line 2: log_days: must be "),
         (
             "[log]\nwere = 'a'",
@@ -73,13 +73,13 @@ def test_a_mistake_in_the_file_is_named_with_its_place(tmp_path: Path, text: str
 
 
 def test_a_mistake_in_the_environment_names_the_variable() -> None:
-    with pytest.raises(ConfigError, match=r"^TIDINGS_PORT: must be int, not 'many'$") as raised:
+    with pytest.raises(ConfigError, match=r"^TIDINGS_PORT: must be a whole number, not 'many'$") as raised:
         load(environment={"TIDINGS_PORT": "many"})
     assert (raised.value.place, raised.value.key) == ("TIDINGS_PORT", "port")
 
 
 def test_a_mistake_in_a_flag_names_the_flag() -> None:
-    with pytest.raises(ConfigError, match=r"^--http-port: must be int >= 0, not -1$"):
+    with pytest.raises(ConfigError, match=r"^--http-port: must be a whole number >= 0, not -1$"):
         load(flags={"http_port": -1})
 
 

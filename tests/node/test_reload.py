@@ -259,7 +259,7 @@ def test_a_signal_has_all_read_again(start: Start, secured: Secured, tmp_path: P
     node = start("--port", "0", "--security", str(secured.path), "--log-form", "text")
     address = node.address()
     assert address.startswith("tidings+tls://127.0.0.1:")
-    assert node.line() == f"letting in whom {secured.path} names"
+    assert node.line() == f"users and rules from {secured.path}"
     assert node.process.stderr is not None
     while "started" not in node.process.stderr.readline():
         pass

@@ -270,10 +270,10 @@ def test_plain_speech_to_a_port_with_tls_and_the_reverse_say_what_to_use(
         async with running(security=str(secured.path)) as node, running() as plain:
             error = await refusal(f"tidings://127.0.0.1:{port_of(node)}")
             assert isinstance(error, Refused)
-            assert "this port speaks TLS: use tidings+tls://" in str(error)
+            assert "this port speaks TLS; use tidings+tls://" in str(error)
             error = await refusal(f"tidings+tls://127.0.0.1:{port_of(plain)}", token=TOKEN, ca=secured.ca)
             assert isinstance(error, Disconnected)
-            assert str(error) == "this port does not speak TLS: use tidings://"
+            assert str(error) == "this port does not speak TLS; use tidings://"
 
     on_loop(scenario())
 

@@ -229,8 +229,8 @@ def test_keys_past_the_limit_are_refused_and_counted(monkeypatch: pytest.MonkeyP
     ("options", "problem"),
     [
         ({"pattern": "a[type = 'A'"}, "line 1, column 2: this bracket of a condition has no end ]"),
-        ({"pattern": NO_B, "last": True}, "a pattern excludes filter, queue, last and spill"),
-        ({"pattern": NO_B, "since": 3}, "a pattern begins now, so it excludes since"),
+        ({"pattern": NO_B, "last": True}, "a pattern can't be combined with filter, queue, last or spill"),
+        ({"pattern": NO_B, "since": 3}, "a pattern begins now; leave out since"),
     ],
 )
 def test_a_subscription_that_no_pattern_can_have_is_refused(options: dict[str, Any], problem: str) -> None:

@@ -85,7 +85,7 @@ def test_what_nobody_has_is_not_found_and_who_could_not_be_asked_is_told(home: H
     failure = ann.fails("queue.describe", queue="jobs")
     assert (failure.code, "away: garage" in failure.text) == ("queue-not-found", True)
     assert ann.fails("queue.describe", queue=AT_KITCHEN).code == "queue-not-found"
-    assert "knows no node moon" in ann.fails("queue.describe", queue="jobs@moon").text
+    assert "knows no node 'moon'" in ann.fails("queue.describe", queue="jobs@moon").text
 
 
 def test_only_describing_asks_around(home: Home) -> None:

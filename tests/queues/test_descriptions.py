@@ -219,8 +219,8 @@ def test_a_search_finds_by_the_id_also_by_another_name() -> None:
         ({"colour": "red"}, "lookup knows no field 'colour', only ageing_s, bind, compress"),
         ({"messages": 1}, "lookup knows no field 'messages'"),
         ({"maker": "bob"}, "lookup knows no field 'maker'"),
-        ({"max_messages": True}, "Expected `int | null`, got `bool`"),
-        ({"priorities": 1}, "Expected `bool`, got `int`"),
+        ({"max_messages": True}, "$.max_messages: must be a whole number, not bool"),
+        ({"priorities": 1}, "$.priorities: must be true or false, not int"),
     ],
 )
 def test_a_search_by_what_no_description_has_is_refused(fields: dict[str, object], problem: str) -> None:

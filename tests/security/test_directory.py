@@ -29,7 +29,7 @@ def test_what_is_secret_and_others_may_read_is_refused_with_what_to_type(tmp_pat
     with pytest.raises(ConfigError) as caught:
         home.load()
     path = home.path / name
-    assert str(caught.value) == f"{path}: others may use it (mode 640): chmod 600 {path}"
+    assert str(caught.value) == f"{path}: others may use it (mode 640); chmod 600 {path}"
 
 
 @pytest.mark.parametrize("name", ["access.toml", "ca.pem", "node.pem"])
@@ -37,14 +37,14 @@ def test_what_others_may_write_is_refused(tmp_path: Path, name: str) -> None:
     home = made(tmp_path / "security")
     home.load()
     (home.path / name).chmod(0o664)
-    with pytest.raises(ConfigError, match=f"{name}: others may use it .mode 664.: chmod 644"):
+    with pytest.raises(ConfigError, match=f"{name}: others may use it .mode 664.; chmod 644"):
         home.load()
 
 
 def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     home = made(tmp_path / "security")
     home.path.chmod(0o755)
-    with pytest.raises(ConfigError, match=f"others may use it .mode 755.: chmod 700 {home.path}"):
+    with pytest.raises(ConfigError, match=f"others may use it .mode 755.; chmod 700 {home.path}"):
         home.load()
 
 

@@ -177,7 +177,7 @@ def need_password(name: str, file: Path | None) -> str:
     """A password; UserError where there is none and nobody to ask."""
     found = find_password(name, file)
     if found is None:
-        raise UserError(f"no terminal to ask for a password at: use --password-file FILE, or {VARIABLE}")
+        raise UserError(f"no terminal to ask for a password at; use --password-file FILE, or {VARIABLE}")
     return found
 
 

@@ -75,5 +75,5 @@ class BusAdhoc(BusPart):
             return await self._link.call(operation, arguments, timeout_s, "again")
         except Refused as error:
             if error.code == "not-found" and "operation" in str(error):
-                raise UserError("this node meets no hosts by chance: run it with --adhoc") from None
+                raise UserError("this node meets no hosts by chance; run it with --adhoc") from None
             raise

@@ -85,7 +85,7 @@ class Keyring:
         except OSError as error:
             raise ConfigError(str(path), "", f"can't be read: {error.strerror}") from None
         if mode & _OTHERS:
-            raise ConfigError(str(path), "", f"others may use it (mode {mode & 0o777:o}): chmod 600")
+            raise ConfigError(str(path), "", f"others may use it (mode {mode & 0o777:o}); chmod 600")
         if len(text) > FILE_SIZE_MAX:
             raise ConfigError(str(path), "", f"has more than {FILE_SIZE_MAX} bytes")
         return cls._of_lines(str(path), text.decode(errors="replace"))

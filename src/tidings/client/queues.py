@@ -17,7 +17,7 @@ from tidings.client.queue import Queue, check_name
 from tidings.client.requests import Inbox
 from tidings.client.space import Space
 from tidings.client.transaction import TRANSACTION_S, Transaction
-from tidings.errors import CodecError, QueueError, QueueNotFound, UserError
+from tidings.errors import CodecError, QueueError, QueueNotFound, UserError, in_words
 from tidings.filters import Filter
 from tidings.queues import arguments
 from tidings.queues.description import (
@@ -230,7 +230,7 @@ def wished(name: str | None, wish: dict[str, Any]) -> dict[str, Any]:
     try:
         asked: dict[str, Any] = msgspec.to_builtins(msgspec.convert(wish, Description))
     except msgspec.ValidationError as error:
-        raise QueueError(shown, str(error)) from None
+        raise QueueError(shown, in_words(error)) from None
     return asked
 
 

@@ -160,7 +160,7 @@ def describe(node: Node) -> list[str]:
     if node.metrics_address is not None:
         lines.append(f"metrics on {node.metrics_address}")
     if node.config.security is not None:
-        lines.append(f"letting in whom {node.config.security} names")
+        lines.append(f"users and rules from {node.config.security}")
     if node.config.dir is None:
         lines.append("keeping nothing: no directory was given (--dir)")
     else:

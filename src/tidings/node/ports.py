@@ -19,6 +19,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable
+from errno import EADDRINUSE
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -161,7 +162,7 @@ async def listen_tcp(
             make, host, port, backlog=BACKLOG, start_serving=False, ssl=context, **limits
         )
     except OSError as error:
-        raise UserError(f"can't listen on {kind}{host}:{port}: {error.strerror}") from None
+        raise not_listening(f"{kind}{host}:{port}", error) from None
     return server, place_of(server, host)
 
 
@@ -175,8 +176,15 @@ async def listen_udp(
     try:
         await server.bind(host, port)
     except OSError as error:
-        raise UserError(f"can't listen on UDP {host}:{port}: {error.strerror}") from None
+        raise not_listening(f"UDP {host}:{port}", error) from None
     return server
+
+
+def not_listening(place: str, error: OSError) -> UserError:
+    """Return why a port can't be had."""
+    problem = str(error.strerror).rpartition("): ")[2]  # asyncio says the address again before it
+    hint = "; choose another one, or 0 for a free one" if error.errno == EADDRINUSE else ""
+    return UserError(f"can't listen on {place}: {problem}{hint}")
 
 
 def place_of(server: asyncio.Server, host: str) -> str:

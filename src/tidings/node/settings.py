@@ -31,7 +31,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidings.errors import ConfigError
+from tidings.errors import ConfigError, in_words
 from tidings.node.config import NodeConfig
 from tidings.node.config_checks import check
 from tidings.node.variables import PREFIX
@@ -187,13 +187,9 @@ def convert(key: str, place: str, value: Any) -> Any:
         return msgspec.convert(value, SETTINGS[key].type, strict=is_strict)
     except msgspec.ValidationError as error:
         choices = SETTINGS[key].choices
-        wanted = f"one of {', '.join(choices)}" if choices else _wanted(str(error))
-        raise ConfigError(place, key, f"must be {wanted}, not {value!r}") from None
-
-
-def _wanted(problem: str) -> str:
-    """Return what msgspec has expected: ``Expected `int` <= 65535`` is an int <= 65535."""
-    return problem.removeprefix("Expected ").partition(", got ")[0].replace("`", "").removesuffix(" | null")
+        wanted = f"must be one of {', '.join(choices)}" if choices else in_words(error)
+        problem = wanted.partition(", not ")[0]
+        raise ConfigError(place, key, f"{problem}, not {value!r}") from None
 
 
 # Joined

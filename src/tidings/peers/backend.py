@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from tidings.errors import CodecError, NotAllowed, QueueError, QueueNotFound, TidingsError
+from tidings.errors import CodecError, NotAllowed, QueueError, TidingsError
 from tidings.event import Batch
 from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
@@ -28,7 +28,7 @@ from tidings.protocol.session import Session
 from tidings.protocol.subscriber import ClientSubscription, MissedNumbers, Wanted
 from tidings.queues.arguments import FindRequest, GetRequest
 from tidings.queues.backend import GetReply, QueueBackend, QueueRef
-from tidings.queues.description import TRANSMISSION, Description, split_address
+from tidings.queues.description import TRANSMISSION, Description, split_address, unknown_node
 from tidings.queues.message import QueuedMessage
 from tidings.queues.queue import MessageQueue
 from tidings.replies import Deferred, failed, gathered, ignore
@@ -176,7 +176,7 @@ class Peers(QueueBackend):
             peer = self.registry.find(node)
             if peer is None and node not in (self.registry.name, self.registry.node):
                 own = self.registry.name or self.registry.node
-                raise QueueNotFound(address, f"this is {own}, which knows no node {node}")
+                raise unknown_node(address, own, node)
         relay = None if peer is None else self.relays.get(peer)
         return None if relay is None else PeerQueue(relay, queue, self.transmission)
 

@@ -106,7 +106,7 @@ def find(origin: str) -> Pipeline:
 
         return AGENTS
     if not origin.endswith((".toml", ".py")):
-        known = f"there is {', '.join(BUILT_IN)}, or name a file in TOML or Python"
+        known = f"the pipelines are {' and '.join(BUILT_IN)}; or name a file in TOML or Python"
         raise UserError(f"there is no pipeline {origin!r}; {known}")
     graph = load(origin)
     return Pipeline(

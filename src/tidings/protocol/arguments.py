@@ -95,15 +95,15 @@ class SubscribeRequest(Wanted, frozen=True, kw_only=True):
         if self.channel is not None and (
             self.link or self.queue or self.pattern or self.last or self.since_us is not None
         ):
-            raise Refused("protocol", "a channel excludes queue, pattern, last and a time to begin at")
+            raise Refused("protocol", "channel can't be combined with queue, pattern, last or since_us")
         if self.queue is not None and (self.last or self.is_stored or self.on_slow == "spill"):
-            raise Refused("protocol", "a watch of a queue excludes last, durable, since and spill")
+            raise Refused("protocol", "queue can't be combined with last, durable, since or spill")
         if self.pattern is not None:
             self._check_pattern()
         if self.last and (self.is_stored or self.on_slow == "spill"):
-            raise Refused("protocol", "last values exclude durable, since and spill")
+            raise Refused("protocol", "last can't be combined with durable, since or spill")
         if self.durable is not None and self.on_slow != "drop-oldest":
-            raise Refused("protocol", "a durable subscription stores its events, so it excludes on_slow")
+            raise Refused("protocol", "durable can't be combined with on_slow: its events are stored")
         if self.order == "newest" and self.durable is None:
             raise Refused("protocol", "order='newest' needs a durable subscription")
         if (self.on_slow == "latest") is not bool(self.slow_key):
@@ -111,9 +111,9 @@ class SubscribeRequest(Wanted, frozen=True, kw_only=True):
 
     def _check_pattern(self) -> None:
         if self.filter or self.queue is not None or self.link or self.last or self.on_slow == "spill":
-            raise Refused("protocol", "a pattern excludes filter, queue, last and spill")
+            raise Refused("protocol", "a pattern can't be combined with filter, queue, last or spill")
         if self.since is not None or self.since_us is not None:
-            raise Refused("protocol", "a pattern begins now, so it excludes since")
+            raise Refused("protocol", "a pattern begins now; leave out since")
 
 
 class InForce(Struct, frozen=True):

@@ -41,6 +41,7 @@ from tidings.errors import (
     Refused,
     TidingsError,
     TransactionLost,
+    in_words,
 )
 
 VERSION = 1
@@ -413,7 +414,7 @@ def failure_of(error: TidingsError | DecodeError) -> Failure:
         case Refused():
             return Failure(error.code, error.problem)
         case _:
-            return Failure("protocol", str(error))
+            return Failure("protocol", in_words(error))
 
 
 def error_of(failure: Failure) -> TidingsError:

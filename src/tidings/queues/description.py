@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
-from tidings.errors import CodecError, QueueError, QueueNotFound
+from tidings.errors import CodecError, QueueError, QueueNotFound, in_words
 from tidings.event.header import PRIORITY_MAX
 from tidings.filters import Filter
 
@@ -149,7 +149,7 @@ def read_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     try:
         sought = msgspec.convert(dict(fields), Description)
     except msgspec.ValidationError as error:
-        raise QueueError("", str(error)) from None
+        raise QueueError("", in_words(error)) from None
     return {name: getattr(sought, name) for name in fields}
 
 
@@ -216,6 +216,12 @@ def split_address(address: str) -> tuple[str, str | None]:
     if not name or not node:
         raise QueueNotFound(address, "an address is a name, or name@node")
     return name, node
+
+
+def unknown_node(address: str, own: str, node: str) -> QueueNotFound:
+    """Return why there is no such queue: its address names a node that this one, `own`, does not know."""
+    problem = f"node {own} knows no node {node!r}; 'tidings peer list' shows those that it knows"
+    return QueueNotFound(address, problem)
 
 
 def encode(description: Description) -> bytes:

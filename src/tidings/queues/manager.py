@@ -31,6 +31,7 @@ from tidings.queues.description import (
     decode,
     encode,
     split_address,
+    unknown_node,
 )
 from tidings.queues.inflight import InFlightTable
 from tidings.queues.message import LENGTH_MAX, MessageNumbers, QueuedMessage, counter_of, origin_of
@@ -275,7 +276,7 @@ class QueueManager:
         """The name or id in an address of this node."""
         name, node = split_address(address)
         if node is not None and node not in (self.broker.node, self.broker.name):
-            raise QueueNotFound(address, f"this is {self.broker.node}, which knows no node {node}")
+            raise unknown_node(address, self.broker.node, node)
         return name
 
     def knows(self, address: str) -> bool:

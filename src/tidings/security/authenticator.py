@@ -183,7 +183,10 @@ class UserAuthenticator:
 
     def _by_password(self, secret: str, name: str, host: str, now: float) -> Principal | Check:
         if not secret or not name:
-            raise Denied("none", "this node requires a login; give a user and password, or a token")
+            hint = (
+                "the secret is no token; give its user" if secret else "give a user and password, or a token"
+            )
+            raise Denied("none", f"this node requires a login; {hint}")
         user = self._users.get(name)
         password = None if user is None or user.is_locked else user.password
         attempt = _Attempt(host, name, password or self._nobody, secret, self._key)

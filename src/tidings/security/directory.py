@@ -121,7 +121,7 @@ def read_text(path: Path, is_secret: bool = True) -> str:
 def _check_mode(path: Path, found: os.stat_result, forbidden: int, wanted: str) -> None:
     mode, me = stat.S_IMODE(found.st_mode), os.geteuid()
     if mode & forbidden:
-        raise ConfigError(str(path), "", f"others may use it (mode {mode:o}): chmod {wanted} {path}")
+        raise ConfigError(str(path), "", f"others may use it (mode {mode:o}); chmod {wanted} {path}")
     if me and found.st_uid not in (me, 0):  # root may read for others what is theirs
         raise ConfigError(str(path), "", "belongs to another user of this machine")
 

@@ -24,8 +24,8 @@ HANDSHAKE = 0x16
 """First byte of a client that speaks TLS."""
 NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of OpenSSL, for which Python has no name."""
-SPEAKS_TLS = "this port speaks TLS: use tidings+tls://"
-SPEAKS_NO_TLS = "this port does not speak TLS: use tidings://"
+SPEAKS_TLS = "this port speaks TLS; use tidings+tls://"
+SPEAKS_NO_TLS = "this port does not speak TLS; use tidings://"
 
 PeerCertificate = dict[str, Any]
 """Certificate as returned by `getpeercert`."""
@@ -136,7 +136,8 @@ def _distrust(error: ssl.SSLCertVerificationError, host: str, ca: Path | None, s
         case 2 | 18 | 19 | 20 | 21 if ca is not None:
             return f"the node's certificate was not issued by the CA in {ca}"
         case 2 | 18 | 19 | 20 | 21:
-            return "the node's certificate was issued by no CA that this system knows; name its own with ca="
+            problem = "the node's certificate was issued by no CA that this system knows"
+            return f"{problem}; give that CA with --ca FILE, in Python with ca="
         case _:
             return f"the certificate of the node is not trusted: {error.verify_message}"
 

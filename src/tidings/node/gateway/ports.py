@@ -11,11 +11,10 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from tidings.errors import UserError
 from tidings.gateway.hub import Hub
 from tidings.gateway.networks import DatagramAddress
 from tidings.node import logs
-from tidings.node.ports import caller_of, close_soon, listen_tcp, pause_reading
+from tidings.node.ports import caller_of, close_soon, listen_tcp, not_listening, pause_reading
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -141,7 +140,7 @@ async def listen(
             )
         except OSError as error:
             server.close()
-            problem = UserError(f"can't listen on udp {host}:{number}: {error.strerror}")
+            problem = not_listening(f"udp {host}:{number}", error)
             if port != 0:
                 raise problem from None
         else:
