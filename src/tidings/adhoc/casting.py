@@ -41,7 +41,7 @@ class CastRequest(Struct, frozen=True):
     raw: bytes
 
 
-class MoveRequest(Struct, frozen=True):
+class MovePlaceRequest(Struct, frozen=True):
     """The arguments of `adhoc.move`: where the node is from now on; without them nobody knows."""
 
     x: float | None = None
@@ -56,7 +56,7 @@ class AreaCasts:
         self._broker = broker
         self.operations: Mapping[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]] = {
             "adhoc.cast": (CastRequest, self._cast),
-            "adhoc.move": (MoveRequest, self._move),
+            "adhoc.move": (MovePlaceRequest, self._move),
         }
 
     def _cast(self, asked: IncomingRequest, request: CastRequest) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class AreaCasts:
         origin = Origin() if own.origin is None else own.origin
         return replace(own, origin=replace(origin, source=f"{source}@{host}" if source else host))
 
-    def _move(self, asked: IncomingRequest, request: MoveRequest) -> None:
+    def _move(self, asked: IncomingRequest, request: MovePlaceRequest) -> None:
         """Be at another place from now on."""
         asked.session.principal.check_manage()
         x, y = request.x, request.y

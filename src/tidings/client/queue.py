@@ -36,7 +36,7 @@ from tidings.client.put import Putter, event_of, plan_of
 from tidings.client.requests import Inbox
 from tidings.client.subscription import Subscription, noted
 from tidings.client.transaction_core import TransactionCore
-from tidings.client.work import PAUSE_S, Errors, Outcomes, Worker, WorkHandler, WorkPlan
+from tidings.client.work import PAUSE_S, Errors, Outcomes, QueueWorker, WorkHandler, WorkPlan
 from tidings.client.worker import Acknowledge, MessageLoop, Messages
 from tidings.errors import DecryptionError, EventError, MessageNotHeld, QueueError, UserError
 from tidings.event import Event
@@ -284,7 +284,7 @@ class Queue:
             *(condition(where), concurrency, prefetch, reject, deliveries_max),
             *(pause_s, count, timeout_s, grace_s),
         )
-        worker = Worker(self._link, self.name, self._keys, handler, plan)
+        worker = QueueWorker(self._link, self.name, self._keys, handler, plan)
         await (until_signalled(worker.run, stop) if signals else worker.run(stop))
         return worker.outcomes
 

@@ -144,7 +144,7 @@ class TimedIntake(Holder):
         """Do nothing: nothing was fetched ahead."""
 
 
-class Worker:
+class QueueWorker:
     """Calls a handler with messages, several of them side by side."""
 
     def __init__(

@@ -49,7 +49,7 @@ from tidings.gateway.peer import (
     DatagramSenders,
     Entrance,
     GatewayWork,
-    Login,
+    LoginLine,
     NetworkConnection,
     NetworkRights,
     PauseReading,
@@ -136,7 +136,7 @@ class Hub:
         peer = self._peers[key] = NetworkConnection(caller, send, close, pause, self._paused.release)
         if self._entrance is not None:
             peer.standing = self._entrance.by_certificate(caller)
-            peer.login = Login()
+            peer.login = LoginLine()
         self._introduce(key, caller.host or "", peer.standing)
 
     def login(self, key: Key, token: str) -> bool:

@@ -230,7 +230,7 @@ def _rights(principal: Principal) -> NetworkRights:
     return NetworkRights(principal.user, principal.grant("publish"), principal)
 
 
-class Login:
+class LoginLine:
     """First line of a connection, if it is a login."""
 
     __slots__ = ("_held",)
@@ -277,7 +277,7 @@ class NetworkConnection(WorkClient):
         self.released = released
         self.is_held = False
         self.intake = NetworkReader()
-        self.login: Login | None = None  # until its first line has come
+        self.login: LoginLine | None = None  # until its first line has come
         self.standing: NetworkRights | None = ANYONE  # None: its user is unknown
 
     def hold(self, is_held: bool) -> None:

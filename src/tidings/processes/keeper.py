@@ -76,7 +76,7 @@ def send(pids: list[int], number: int) -> None:
             continue
 
 
-class Limits:
+class ProcessLimits:
     """What the command and all that it has started may use together."""
 
     def __init__(self, text: str) -> None:
@@ -119,7 +119,7 @@ class Keeper:
     """Runs a command, and ends it with all its descendants."""
 
     def __init__(self, control: int, status: int, linger_s: float, limits: str = "") -> None:
-        self._limits = Limits(limits)
+        self._limits = ProcessLimits(limits)
         self._look_at = self._over_at = inf  # when it is to be looked at what they use, and when they end
         self._control: int | None = control
         self._status = status

@@ -77,7 +77,7 @@ class ChannelVerdict(Struct, frozen=True):
         )
 
 
-class Member(SimulatedClient):
+class StormMember(SimulatedClient):
     """A member with a durable subscription, which sends, gets and moves."""
 
     def __init__(self, world: World, name: str, node: SimulatedNode) -> None:
@@ -139,7 +139,7 @@ class ChannelStorm:
             about = CoreSettings(name=name, peers=peers, weigh_s=0.0, reroute_s=REROUTE_S)
             SimulatedNode(self.world, name, settings=about)
         self._run(JOIN_S)
-        self._members = [Member(self.world, f"at-{name}", self.world.nodes[name]) for name in NAMES[::2]]
+        self._members = [StormMember(self.world, f"at-{name}", self.world.nodes[name]) for name in NAMES[::2]]
         self._cuts: list[tuple[str, str]] = []
         self._dead: list[SimulatedNode] = []
         self._past: dict[int, set[int]] = {}  # what the sender of an event knew, and all before that
@@ -248,7 +248,7 @@ class ChannelStorm:
         member.connection.move(to).then(arrived, stays)
         member.pump()
 
-    def _send(self, member: Member) -> None:
+    def _send(self, member: StormMember) -> None:
         number = len(self._past)
         known = [*member.got, *member.sent]
         self._past[number] = {one for near in known for one in (near, *self._past[near])}
@@ -284,7 +284,7 @@ class ChannelStorm:
                 known = {neighbour.node for neighbour in overlay}
                 known |= {link.neighbour for link in overlay.topology.own.links}
                 if dead.broker.node in known:
-                    operator = Member(self.world, f"operator-{node.name}-{dead.name}", node)
+                    operator = StormMember(self.world, f"operator-{node.name}-{dead.name}", node)
                     self._run(1.0)
                     operator.ask("topology.remove", node=dead.broker.node)
         if self._dead:
