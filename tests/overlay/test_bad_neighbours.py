@@ -6,13 +6,16 @@ from math import inf
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 from overlay.network import Network
 
 from tidings.errors import FilterError, Refused
 from tidings.event.relayed import FirstNode
-from tidings.overlay import keeping, linking, pruning, relaying, table
+from tidings.overlay import keeping, linking, pruning, relaying, table, wholeness
 from tidings.overlay.intake import Intake
 from tidings.overlay.numbers import Numbers
+from tidings.overlay.records import LinkRecord, NodeRecord
 
 
 def line() -> Network:
@@ -191,4 +194,39 @@ def test_a_flood_of_requests_of_a_neighbour_holds_up_no_others() -> None:
     assert got.values == [1, 2]
     net.run(60)
     assert len(told) == 1_500, "each is answered"
+    assert works(net)
+
+
+def links_to(*neighbours: str) -> tuple[LinkRecord, ...]:
+    return tuple(LinkRecord(one, 1, is_up=True) for one in sorted(neighbours))
+
+
+def test_a_cycle_in_what_a_neighbour_says_of_the_tree_is_none_in_the_tree() -> None:
+    """It invents nodes in a circle, and a link of its own to c that closes another one."""
+    net = line()
+    ids = {name: net[name].broker.node for name in net.names}
+    invented = [NodeRecord(one, one, 1, 1, links_to(*ends)) for one, ends in
+                (("x", ("y", "z", ids["liar"])), ("y", ("x", "z")), ("z", ("x", "y", ids["c"])))]  # fmt: skip
+    known = {one.node: one for one in net["b"].core.overlay.topology.records}
+    liar, of_c = known[ids["liar"]], known[ids["c"]]
+    invented += [
+        replace(liar, version=liar.version + 1, links=links_to(ids["b"], ids["c"], "x")),
+        replace(of_c, version=of_c.version + 1, links=links_to(ids["b"], ids["liar"], "z")),
+    ]
+    say(net, "link.topology", records=to_builtins(invented))
+    topology = net["b"].core.overlay.topology
+    assert {"x", "y", "z"} <= set(topology.tree.nodes)
+    assert len(topology.tree.edges) == len(topology.tree) - 1
+    assert {topology.way(one) for one in ("x", "y", "z")} == {ids["liar"]}
+    assert topology.way(ids["c"]) == ids["c"]
+    assert net["c"].core.overlay.topology.clashes > 0  # it has taken itself back
+    assert works(net)
+
+
+def test_questions_without_end_whether_a_node_is_whole_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wholeness, "QUESTIONS_MAX", 3)
+    net = line()
+    told = [say(net, "link.whole", sides=(1, 2)) for _ in range(5)]
+    assert told[:3] == [[], [], []]  # nobody else knows such a tree
+    assert [error.code for (error,) in told[3:]] == ["limit", "limit"]
     assert works(net)
