@@ -20,6 +20,7 @@ from tidings.client.federated import Engagement
 from tidings.client.space import Space
 from tidings.client.transaction import Transaction
 from tidings.errors import FilterError, QueueEmpty, QueueNotFound
+from tidings.queues.description import Description
 
 Body = Callable[[Bus, Bus, Bus], Awaitable[None]]
 
@@ -95,6 +96,22 @@ def test_of_several_entries_that_come_at_once_one_is_taken_and_the_others_stay_u
                 await asyncio.sleep(0)  # what is given back is under way
             left = [await space.queue.get(timeout_s=0) for space in spaces if await space.count()]
             assert [message.deliveries for message in left] == [1, 1]
+
+    among_three(body)
+
+
+def test_spaces_that_the_last_call_has_found_are_asked_at_once() -> None:
+    async def body(home: Bus, kitchen: Bus, _garage: Bus) -> None:
+        trip = await home.space("trip", federated=True)
+        await (await own_space(kitchen)).write(("seen", "heron"))
+        assert await trip.read(("seen", str)) == ("seen", "heron")
+
+        async def never(*_: object, **__: object) -> list[Description]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        trip._lookup = never
+        assert await trip.read(("seen", str)) == ("seen", "heron")
 
     among_three(body)
 

@@ -6,10 +6,10 @@
     place, = (await trip.take(("seen", str)))[1:]      from whichever node has one first
 
 Each node keeps its own entries; what is merged is the search. A call asks all spaces side by side, its own
-node's among them, and looks for further ones every LOOK_S while it waits, so nodes engage and disengage
-without further notice. The rule kept: an entry is taken once. A `take` holds an entry before it acknowledges
-it, keeps the first that comes and gives the others back unread; if the node that has it is cut off just then,
-the call raises Disconnected, and the entry may have been taken.
+node's and those that the last call has found, and looks for further ones at once and every LOOK_S while it
+waits, so nodes engage and disengage without further notice. The rule kept: an entry is taken once. A `take`
+holds an entry before it acknowledges it, keeps the first that comes and gives the others back unread; if the
+node that has it is cut off just then, the call raises Disconnected, and the entry may have been taken.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ class FederatedSpace:
         self._lookup = lookup
         self._named = named
         self._transaction = transaction
+        self.engaged: dict[str, Space] = {}
+        """The spaces of other nodes that were part of it when that was asked last."""
 
     def __repr__(self) -> str:
         return f"<FederatedSpace {self.own.name!r}>"
@@ -108,7 +110,8 @@ class FederatedSpace:
     async def spaces(self) -> dict[str, Space]:
         """Return the spaces of other nodes that are part of it now, by the names of these."""
         others = await self._lookup(self.own.name, scope="remote")
-        return {one.node: self._at(one.node) for one in others}
+        self.engaged = {one.node: self._at(one.node) for one in others}
+        return self.engaged
 
     def _at(self, node: str) -> Space:
         return self._named(self.own, f"{self.own.name}@{node}")
@@ -247,7 +250,8 @@ class _FederatedSearch(Generic[Found]):
     async def first(self, timeout_s: float | None) -> Found:
         """Return the first result; raises QueueEmpty if no space has one in time."""
         clock, ends = asyncio.get_running_loop().time, _ends(timeout_s)
-        self._ask("", self._space.own, timeout_s)
+        for node, space in {"": self._space.own, **self._space.engaged}.items():
+            self._ask(node, space, timeout_s)
         look_at = clock()
         try:
             while True:
