@@ -2,7 +2,8 @@
 
 Publishers and subscriber are members of a channel, each in a process of its own; the plain events have a
 `channel` of the same length, which is no channel, so all rates are of the same bytes. The kinds take turns,
-and each rate is the best of ROUNDS. What does not arrive, or arrives twice, fails the run.
+and each rate is the best of ROUNDS. What does not arrive, or arrives twice, fails the run. Then come costs in
+a network of nodes (`channel_network.py`), and those of spaces at several nodes (`channel_spaces.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 from msgspec import structs
 
 from benchmarks import load, neighbours, peers
+from benchmarks.channel_network import network_figures
+from benchmarks.channel_spaces import space_figures
 from benchmarks.figures import Figure, Report, gather
 from benchmarks.wires import CREDIT, LAST_PING, TOPICS, Step, TidingsWire, event_of
 from tidings.channels.description import ChannelOrder
@@ -76,10 +79,10 @@ def run(quick: bool, report: Report) -> dict[str, Any]:
     count, rounds = COUNT // (10 if quick else 1), 1 if quick else ROUNDS
     report(f"{count:,} transient events in frames of {PIECE}; best of {rounds}")
     facts = {"quick": quick, "compiled": has_compiled, "count": count}
-    return gather(_figures(count, rounds, has_compiled), facts, report)
+    return gather(_figures(count, rounds, has_compiled, quick), facts, report)
 
 
-def _figures(count: int, rounds: int, has_compiled: bool) -> Iterator[Figure]:
+def _figures(count: int, rounds: int, has_compiled: bool, quick: bool) -> Iterator[Figure]:
     with ExitStack() as stack:
         node = stack.enter_context(neighbours.node(peers.free_port(), name="bench", compiled=has_compiled))
         bus = stack.enter_context(blocking.connect(node.address))
@@ -104,6 +107,8 @@ def _figures(count: int, rounds: int, has_compiled: bool) -> Iterator[Figure]:
         each = count // SENDERS // TOPICS * TOPICS
         many = max(carry(wires["total"], each, SENDERS) for _ in range(rounds))
         yield Figure(f"total, {SENDERS} senders", "events/s", many, TOTAL_RATE_MIN, {})
+    yield from network_figures(quick)
+    yield from space_figures(quick)
 
 
 def carry(wire: ChannelWire, count: int, senders: int = 1) -> float:

@@ -131,6 +131,8 @@ class SimulatedLink:
         self.is_down = False
         self.deaf: set[Owner] = set()  # those whom nothing reaches over it, though they reach the other end
         self.ends: dict[End, None] = {}
+        self.carried = 0
+        """Bytes that were sent over it, in both directions."""
 
     def carries_to(self, owner: Owner) -> bool:
         """Whether it lets through now what is sent to one end."""
@@ -163,6 +165,7 @@ class End:
     def send(self, data: bytes) -> None:
         """Send bytes; on a broken connection they vanish."""
         at = 0
+        self.link.carried += len(data)
         while at < len(data):
             size = self._network.random.randint(1, self.link.conditions.piece_max)
             self._put(data[at : at + size])
