@@ -170,3 +170,18 @@ def test_an_event_is_in_the_log_of_its_first_node_only() -> None:
     logged = {name: net[name].broker.position_logged for name in net.names}
     assert logged["a"] == 1
     assert logged["b"] == 0
+
+
+def test_history_is_that_of_the_own_node_and_what_comes_later_that_of_all() -> None:
+    net = Network(("a", "b"), ("b", "c"))
+    near, far = net.app("a"), net.app("c")
+    near.publish(1, 2, delivery="persistent")
+    far.publish(3, 4, delivery="persistent")
+    net.run()
+    history = net.app("a").subscribe("", since=1)
+    net.run()
+    assert history.values == [1, 2], "what is stored at c is in the log of c alone"
+    far.publish(5, delivery="persistent")
+    near.publish(6, delivery="persistent")
+    net.run()
+    assert sorted(history.values) == [1, 2, 5, 6]
