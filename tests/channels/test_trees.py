@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from overlay.network import App, Listening, Network
 
 from tidings.channels.causal import HOLD_S, mark_of
-from tidings.errors import TidingsError
+from tidings.errors import ChannelNotFound, TidingsError
 from tidings.protocol.channels import EXPEDITED, MARK
 
 LINE = (("1", "2"), ("2", "3"), ("3", "4"), ("4", "5"))
@@ -257,6 +257,25 @@ def test_a_private_channel_is_found_by_its_reference_alone(line: Network) -> Non
     assert reply(line, last.ask("channel.find", reference=made["reference"]))["id"] == made["id"]
 
 
+@pytest.mark.parametrize("protocol", ["broadcast", "insertion", "rendezvous"])
+def test_a_copied_reference_is_of_no_use_when_its_channel_is_deleted(line: Network, protocol: str) -> None:
+    first, last = line.app("1"), line.app("5")
+    made = reply(line, first.ask("channel.create", name="trip", private=True, protocol=protocol))
+    open_channel = create(line, first, "open")
+    assert reply(line, last.ask("channel.find", reference=made["reference"]))["id"] == made["id"]
+    reply(line, first.ask("channel.delete", channel=made["id"]))
+    assert isinstance(reply(line, last.ask("channel.find", reference=made["reference"])), ChannelNotFound)
+    for wrong in (made["id"], "guessed", f"{protocol}-guessed", MARK + open_channel, ""):
+        joined = last.ask("subscribe", number=9, filter="", credit=1, channel=wrong)
+        line.run(12.0)
+        assert isinstance(joined[0], TidingsError)
+        assert lists(line, wrong) == {}
+    here = join(line, first, open_channel)
+    send(first, open_channel, 1, delivery="transient")
+    line.run()
+    assert here.values == [1]
+
+
 def test_a_channel_takes_only_events_of_its_types_and_delivery(line: Network) -> None:
     first = line.app("1")
     channel = create(line, first, types=["x"])
@@ -266,6 +285,12 @@ def test_a_channel_takes_only_events_of_its_types_and_delivery(line: Network) ->
     send(first, channel, 3, delivery="transient")
     line.run()
     assert here.values == [3]
+
+
+def test_a_channel_is_deleted_from_a_node_far_from_those_that_take_part(line: Network) -> None:
+    channel = create(line, line.app("1"))
+    reply(line, line.app("5").ask("channel.delete", channel=channel))
+    assert lists(line, channel) == {}
 
 
 def test_a_deleted_channel_is_gone_at_all_nodes(line: Network) -> None:

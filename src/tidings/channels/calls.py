@@ -123,6 +123,12 @@ class ChannelCalls:
         """Send a request to a neighbour."""
         return self._overlay.neighbours.ask(node, operation, arguments)
 
+    def delete(self, channel: str, towards: str, but: str = "") -> None:
+        """Have a channel deleted from a node that takes part, which this one does not."""
+        step = self._overlay.topology.way(towards)
+        if step not in (None, but):
+            self.ask(step, "link.channel.delete", {"channel": channel, "towards": towards})
+
     # Messages
 
     def tell(self, request: TellChannel) -> None:

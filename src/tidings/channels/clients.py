@@ -163,9 +163,7 @@ class ChannelRequests:
         def found(channels: FoundChannels) -> None:
             if not channels.places:
                 raise ChannelNotFound(request.channel, "there is no such channel")
-            step = self._overlay.topology.way(channels.places[0].node)
-            if step is not None:
-                self._calls.ask(step, "link.channel.delete", {"channel": request.channel})
+            self._calls.delete(request.channel, channels.places[0].node)
 
         return self._calls.find(ChannelQuery(id=request.channel)).map(found)
 

@@ -40,6 +40,13 @@ class NamedChannel(Struct, frozen=True):
     channel: str
 
 
+class DeleteChannel(Struct, frozen=True):
+    """The arguments of `link.channel.delete`; `towards`: a node that takes part, if the caller does not."""
+
+    channel: str
+    towards: str = ""
+
+
 class ArchiveChannel(Struct, frozen=True):
     """The arguments of `channel.archive`: whether this node is to keep all events of a channel."""
 

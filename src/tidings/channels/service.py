@@ -26,7 +26,7 @@ from tidings.channels.ordering import Ordering
 from tidings.channels.orders import NodeOrders
 from tidings.channels.protocols import ChannelProtocols
 from tidings.channels.reaching import beyond
-from tidings.channels.requests import JoinChannel, NamedChannel
+from tidings.channels.requests import DeleteChannel, JoinChannel, NamedChannel
 from tidings.channels.rereading import ChannelReading
 from tidings.channels.trees import AGAIN_S, ChannelTrees, Participation
 from tidings.errors import (
@@ -88,7 +88,7 @@ class ChannelService(Service):
             **self.calls.operations,
             "link.channel.join": (JoinChannel, self._joined_by),
             "link.channel.leave": (NamedChannel, self._left_by),
-            "link.channel.delete": (NamedChannel, self._deleted_by),
+            "link.channel.delete": (DeleteChannel, self._deleted_by),
         }
 
     def _restore(self) -> None:
@@ -325,8 +325,11 @@ class ChannelService(Service):
     def _left_by(self, asked: IncomingRequest, request: NamedChannel) -> None:
         self.trees.left_by(self._overlay.linking.caller(asked.session).node, request.channel)
 
-    def _deleted_by(self, asked: IncomingRequest, request: NamedChannel) -> None:
-        self._end(request.channel, self._overlay.linking.caller(asked.session).node)
+    def _deleted_by(self, asked: IncomingRequest, request: DeleteChannel) -> None:
+        node = self._overlay.linking.caller(asked.session).node
+        if self.trees.get(request.channel) is None and request.towards:
+            self.calls.delete(request.channel, request.towards, but=node)
+        self._end(request.channel, node)
 
     def _end(self, channel: str, told_by: str | None) -> None:
         """End a channel here, and tell the others."""
