@@ -234,6 +234,32 @@ def test_a_home_that_is_started_again_goes_on_and_all_nodes_at_once_too() -> Non
     assert swarm.spend("b", life, 3) == 17
 
 
+def test_a_group_that_is_opened_again_where_its_home_was_is_the_one_that_has_moved() -> None:
+    swarm = Swarm()
+    life = swarm.enter("b")
+    swarm.cut_off("a")
+    swarm.network.run(3 * STANDS_IN_S)
+    swarm.cut_off("a", undo=True)
+    swarm.network.run(STANDS_IN_S)
+    assert "a" not in swarm.homes
+    again = swarm.ask("a", "agent.open", group="g", name="trip", condition=ALL, budget={"usd": 5})
+    assert (again["members"], again["given"]) == (1, {"usd": 100})
+    assert swarm.spend("b", life, 1) == 19
+
+
+def test_a_group_whose_id_is_taken_at_a_deputy_is_not_kept_there() -> None:
+    swarm = Swarm()
+    swarm.ask("c", "agent.open", group="h", name="of c", condition=ALL, budget={"usd": 3})
+    about = {"group": "h", "name": "of a", "condition": ALL, "budget": {"usd": 7}, "deputies": ["b", "c"]}
+    assert swarm.ask("a", "agent.open", **about)["given"] == {"usd": 7}
+    swarm.network["c"].crash()
+    swarm.network["c"].start()
+    swarm.network.run(5)
+    assert "h" not in swarm.keeping("c").trees
+    found = swarm.ask("c", "agent.show", group="h")
+    assert (found["name"], found["given"]) == ("of c", {"usd": 3})
+
+
 def test_deputies_that_can_not_be_are_refused() -> None:
     swarm = Swarm()
     for deputies, problem in (

@@ -26,6 +26,7 @@ from tidings.agents.arguments import (
 from tidings.agents.keeping import GroupHome, Keeping
 from tidings.agents.news import WATCH_S
 from tidings.agents.rights import check_may, check_may_see
+from tidings.agents.standing import read_answer
 from tidings.agents.takeover import Takeovers
 from tidings.errors import AgentError, Disconnected, TidingsError
 from tidings.peers.backend import Peers
@@ -94,6 +95,8 @@ class Elsewhere:
 
         The name of a group here may have an `@` of its own.
         """
+        if isinstance(request, OpenGroup) and self._keeping.home_of(request.group) is not None:
+            return self._kept(Route(request), request.group)  # asked for again
         field = _field(request)
         named = getattr(request, field) if field else ""
         name, _, node = named.rpartition("@")
@@ -135,7 +138,7 @@ class Elsewhere:
 
     def is_home(self, request: Any) -> bool:
         """Whether this node is the home of the group of a request, which several nodes keep."""
-        return self._keeping.is_home(getattr(request, _field(request)))
+        return self._keeping.is_home(named_in(request))
 
     def _own_name(self, agent: str, node: str) -> str:
         """Return the id that an agent has at its home, which may be named by its name or by its id."""
@@ -148,7 +151,7 @@ class Elsewhere:
     def ask(self, principal: Principal, operation: str, route: Route) -> Deferred[Any]:
         """Have the home do it; Disconnected if it is away."""
         request, node = route.request, route.label
-        name = getattr(request, _field(request))
+        name = named_in(request)
         at = node if route.relay is None else node or route.relay.peer.name
         address = f"{name}@{at}"
         if operation in _RIGHTS:
@@ -196,7 +199,7 @@ class Elsewhere:
         asked = [one.ask("agent.home", {"group": group}, AWAY_S) for one in relays]
 
         def newest(replies: list[Any]) -> PeerClient:
-            known = [msgspec.convert(reply, GroupHome) for reply in replies]
+            known = [read_answer(reply, GroupHome) for reply in replies]
             best = max(known, key=lambda one: one.generation, default=None)
             peer = None if best is None else self._peers.registry.find(best.home)
             if best is None or peer is None or self._peers.relays[peer] is route.relay:

@@ -7,7 +7,6 @@ home that another node can still reach.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +19,6 @@ from tidings.agents.events import AnyHappening
 from tidings.agents.homes import GROUPS, KEPT_MAX, MEMBERS, GroupHomes, HomeGroup
 from tidings.agents.kept_tree import (
     VOTERS_MAX,
-    HomeVote,
     KeepGroups,
     Kept,
     KeptRecord,
@@ -28,11 +26,20 @@ from tidings.agents.kept_tree import (
     StandForHome,
 )
 from tidings.agents.ledger import GroupLedger
-from tidings.errors import AgentError, Disconnected, GroupNotFound, NotAllowed, Refused, TidingsError
+from tidings.agents.standing import Standing, built, read_answer
+from tidings.errors import (
+    AgentError,
+    CodecError,
+    Disconnected,
+    GroupNotFound,
+    NotAllowed,
+    Refused,
+    TidingsError,
+)
 from tidings.peers.backend import Peers
 from tidings.peers.peer_client import AWAY_S, PeerClient
 from tidings.protocol.service import IncomingRequest
-from tidings.replies import Deferred, gathered, resolved
+from tidings.replies import Deferred, resolved
 from tidings.store.interface import DropRecord, RecordKind, SetRecord
 from tidings.timers import Alarm
 
@@ -76,9 +83,8 @@ class Keeping:
         self._asking: set[tuple[str, str]] = set()  # trees and deputies that are asked just now
         self._waiting: dict[str, list[_Waiter]] = {}
         self._agreeing: dict[str, list[tuple[int, Callable[[], None]]]] = {}
-        self._away: dict[str, float] = {}  # since when the home of a tree is away, and for how long it may be
-        self._flying: deque[tuple[int, Deferred[None]]] = deque()
-        self._standing: dict[str, Deferred[None]] = {}
+        self._away: dict[str, float] = {}  # until when the home of a tree may be away
+        self.standing = Standing(self._broker, self._relay, self._store, self._stand_in)
         self._look = self._wake
         self.operations: dict[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]] = {
             "agent.keep": (KeepGroups, self._keep),
@@ -208,7 +214,7 @@ class Keeping:
             return None
         if tree.has_ended:
             raise AgentError(which, "it has ended; there is nothing to take over")
-        stood = self._stand(tree) if not tree.is_home else resolved(None)
+        stood = self.standing.stand(tree) if not tree.is_home else resolved(None)
         return stood.chain(lambda _none: self.settled(tree.tree)).map(lambda _none: tree.ledgers[tree.tree])
 
     # The home
@@ -228,7 +234,7 @@ class Keeping:
             if tree.is_home and key not in self._asking and relay is not None and tree.lacks(node):
                 self._asking.add(key)
                 question, message = tree.message(node)
-                asked = relay.ask("agent.keep", _built(message), AWAY_S)
+                asked = relay.ask("agent.keep", built(message), AWAY_S)
                 about = tree, node, question, tree.record.generation
                 asked.then(partial(self._answered, *about), partial(self._not_answered, key))
 
@@ -236,7 +242,12 @@ class Keeping:
         self._asking.discard((tree.tree, node))
         if not tree.is_home or generation != tree.record.generation:
             return
-        if not tree.hear_answer(node, question, msgspec.convert(reply, Kept)):
+        try:
+            is_home = tree.hear_answer(node, question, read_answer(reply, Kept))
+        except CodecError:
+            self._broker.count("agent_homes", reason="refused")
+            return
+        if not is_home:
             self._step_back(tree)
             return
         self._settle(tree)
@@ -290,6 +301,7 @@ class Keeping:
         except AgentError:  # a copy replaces what it has
             self._broker.count("agent_homes", reason="refused")
             answer = Kept(tree.record.promised)
+        self._check_clash(tree)
         for group, agent in tree.changed:
             self._broker.store(_stored(tree, group, agent))
         tree.changed.clear()
@@ -299,6 +311,13 @@ class Keeping:
         self._note_end(tree)
         self._look_later()
         return msgspec.to_builtins(answer)
+
+    def _check_clash(self, tree: KeptTree) -> None:
+        """Raise Refused for a tree with a group whose id another one here has: clients choose these."""
+        for group in tree.record.groups:
+            if self._of.get(group, None if group in self._homes.groups else tree) is not tree:
+                self.trees.pop(tree.tree, None)
+                raise Refused("exists", f"there is a group {group!r} already")
 
     def _note_end(self, tree: KeptTree) -> None:
         """Forget the oldest of the groups that have ended elsewhere, if there are too many."""
@@ -360,7 +379,7 @@ class Keeping:
             if tree.is_home:
                 self._pump(tree)
             elif record.home == self._broker.node or self._is_away(tree, now):
-                self._stand(tree)
+                self.standing.stand(tree)
         if is_wanted:
             self._look_later()
 
@@ -375,53 +394,6 @@ class Keeping:
             return False
         self._away[tree.tree] = now + STAND_IN_S * self._chance()
         return True
-
-    def _stand(self, tree: KeptTree) -> Deferred[None]:
-        """Ask the others to be the home: first whether they would grant it, as asking has its price."""
-        if tree.tree in self._standing:
-            return self._standing[tree.tree]
-        probed = self._ask_votes(tree, True)
-        voted = probed.chain(lambda _none: self._ask_votes(tree, False))
-        stood = voted.map(lambda _none: self._stand_in(tree))
-
-        def over(_outcome: object) -> None:
-            self._standing.pop(tree.tree, None)
-
-        self._standing[tree.tree] = stood
-        stood.then(over, over)
-        return stood
-
-    def _ask_votes(self, tree: KeptTree, is_probe: bool) -> Deferred[None]:
-        request = tree.standing(is_probe)
-        relays = [relay for one in tree.others if (relay := self._relay(tree, one)) is not None]
-
-        def ask(_none: None) -> Deferred[list[Any]]:
-            return gathered([relay.ask("agent.vote", _built(request), AWAY_S) for relay in relays])
-
-        def counted(replies: list[Any]) -> None:
-            votes = [msgspec.convert(reply, HomeVote) for reply in replies]
-            highest = max([tree.record.promised, *(one.generation for one in votes)])
-            is_late = tree.is_home or tree.record.promised > request.generation
-            tree.record.promised = highest if is_probe else tree.record.promised
-            if not tree.is_majority(1 + sum(one.granted for one in votes)) or is_late:
-                home = next((one.home for one in votes if one.home), "")
-                if home and home != self._broker.node:
-                    tree.record.home = home
-                    self._store(tree)
-                why = f"its home lives: {self._name(tree, home)}" if home else "too few nodes agree to that"
-                raise AgentError(tree.tree, why)
-
-        if is_probe:
-            return ask(None).map(counted)
-        self._store(tree)
-        kept: Deferred[None] = Deferred()  # its own vote is on disk before others can count on it
-        self._flying.append((self._broker.promise, kept))
-        return kept.chain(ask).map(counted)
-
-    def durable(self, mark: int) -> None:
-        """Go on with what waited for the disk."""
-        while self._flying and self._flying[0][0] <= mark:
-            self._flying.popleft()[1].resolve(None)
 
     def _stand_in(self, tree: KeptTree) -> None:
         """Be the home from now on."""
@@ -449,9 +421,6 @@ class Keeping:
         tree = self._find(group)
         return None if tree is None else self._relay(tree, tree.record.home)
 
-    def _name(self, tree: KeptTree, node: str) -> str:
-        return tree.record.voters.get(node, node)
-
     def _store(self, tree: KeptTree) -> None:
         self._broker.store(KEPT.set((tree.tree,), tree.record))
 
@@ -475,7 +444,3 @@ def _check_node(asked: IncomingRequest) -> None:
     principal = asked.session.principal
     if principal.bound is not None:
         raise NotAllowed(f"{principal.user!r} is no node: only nodes keep groups for each other")
-
-
-def _built(message: KeepGroups | StandForHome) -> Any:
-    return msgspec.to_builtins(message, builtin_types=(bytes,))

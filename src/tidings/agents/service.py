@@ -425,7 +425,7 @@ class AgentService(Service):
 
     def durable(self, mark: int) -> None:
         """Go on with what waited for the disk."""
-        self.keeping.durable(mark)
+        self.keeping.standing.durable(mark)
 
     def finish_tick(self) -> None:
         """Answer those who watch groups that have changed in this tick."""
