@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tidings.errors import ConfigError
@@ -101,6 +102,9 @@ def test_the_options_of_the_format_follow_from_the_settings() -> None:
     )
     reach = {"node": "tidings+tls://10.0.0.1:7300", "tokenFile": "/t"}
     assert settings.target() == {**reach, "sink": "city"}
+    both = msgspec.structs.replace(settings, node="home:7300, office:7300")
+    assert both.source("x")["node"] == "home:7300, office:7300"
+    assert both.target() == {**reach, "node": "home:7300", "sink": "city"}  # at the first
     assert settings.source("value > 3") == {
         **reach,
         "where": "value > 3",

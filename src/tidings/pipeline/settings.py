@@ -88,8 +88,10 @@ class RunSettings(Struct, frozen=True, kw_only=True):
         return {**self.reach(), "where": self.where or where, **given}
 
     def target(self) -> dict[str, str]:
-        """Return the options for publishing."""
-        return {**self.reach(), "sink": self.sink or self.pipeline}
+        """Return the options for publishing: at the first of several nodes."""
+        reach = self.reach()
+        first = reach["node"].partition(",")[0].strip()
+        return {**reach, "node": first, "sink": self.sink or self.pipeline}
 
     def named(self, checkpoint: str | None) -> Self:
         """Return the settings with a name for the sink, if none is given."""
