@@ -10,7 +10,7 @@ only what matches that filter, comes from the node that was asked, and may be pu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from tidings.errors import Disconnected, Refused, TidingsError
-from tidings.event import Batch
+from tidings.event import Batch, Event
 from tidings.event.relayed import FirstNode, RelayedBatch
 from tidings.event.wire import check
 from tidings.filters import Filter
@@ -40,6 +40,7 @@ from tidings.protocol.elsewhere import Mark, NodeValues, TakesValues
 from tidings.protocol.last_values import Value, batch_of, search_values
 from tidings.protocol.service import IncomingRequest
 from tidings.protocol.session import Session
+from tidings.protocol.worker import Background
 from tidings.replies import Deferred, failed, resolved
 from tidings.steps import Steps
 
@@ -55,6 +56,8 @@ READING_S = 30.0
 """How long such a reading is kept."""
 PAGE_SIZE = 64 << 10
 """Bytes of events in one page, except for an event that is larger."""
+CHECKED_AT_ONCE = 64
+"""Last values of an answer that are looked at in one step."""
 FILTER_LENGTH_MAX = 16 << 10
 """Characters of a filter that other nodes are asked about."""
 HOPS_MAX = 100
@@ -136,6 +139,7 @@ class NodeReading:
         self._routing = routing
         self._numbers = numbers
         self.later = later
+        self._background = Background(broker.turns)  # beside the announcements, which must not wait for it
         self._begun = 0  # readings of this node
         self._kept: dict[tuple[Session, str], KeptReading] = {}
         self._under_way: dict[Session, int] = {}
@@ -199,21 +203,28 @@ class NodeReading:
     def _pass_on(self, wanted: ReadValues, filter: Filter) -> Deferred[ValuesPage]:
         neighbour = self.way(wanted.to)
         asked = self.ask(wanted.to, "link.values", structs.asdict(wanted))
-        return asked.map(partial(self._checked, neighbour, wanted.to, filter))
+        return asked.chain(lambda page: self.work(self._checked(neighbour, wanted.to, filter, page)))
 
-    def _checked(self, neighbour: Neighbour | None, node: str, filter: Filter, answer: Any) -> ValuesPage:
+    def _checked(
+        self, neighbour: Neighbour | None, node: str, filter: Filter, answer: Any
+    ) -> Steps[ValuesPage]:
         """Return what a neighbour may say of an answer that is a page of a node."""
         try:
             page = msgspec.convert(answer, ValuesPage)
         except msgspec.ValidationError as error:
             raise Refused("protocol", f"node {node!r} has answered no page of last values: {error}") from None
         assert neighbour is not None, "it has answered"
-        parts = [self._allowed(neighbour, node, page.mark, filter, part) for part in page.parts]
-        return structs.replace(page, parts=[part for part in parts if part is not None])
+        parts = []
+        for part in page.parts:
+            allowed = yield from self._allowed(neighbour, node, page.mark, filter, part)
+            if allowed is not None:
+                parts.append(allowed)
+            yield
+        return structs.replace(page, parts=parts)
 
     def _allowed(
         self, neighbour: Neighbour, node: str, mark: Mark, filter: Filter, part: ValuesPart
-    ) -> ValuesPart | None:
+    ) -> Steps[ValuesPart | None]:
         """Return what of a part is wanted, and may come from the neighbour."""
         origin, first = Origin(part.system, part.epoch, part.source), FirstNode(node, mark.epoch, True)
         count = len(check(part.raw).counters)
@@ -223,13 +234,12 @@ class NodeReading:
             self._broker.count("relays_refused", count, problem)
             raise Refused("not-allowed", f"last values of {node!r} were not taken: {problem}")
         granted = None if neighbour.link is None else neighbour.link.session.granted
-        rows = [
-            row
-            for row, event in enumerate(batch)
-            if filter.matches(event)
-            and (granted is None or granted.filter.matches(event))
-            and not (channel_of(event) or (event.subject or "").startswith(INBOX))
-        ]
+        filters = [filter] if granted is None else [filter, granted.filter]
+        rows: list[int] = []
+        for start in range(0, count, CHECKED_AT_ONCE):
+            some = batch.slice(start, min(start + CHECKED_AT_ONCE, count))
+            rows += [row for row, event in enumerate(some, start) if _is_allowed(event, filters)]
+            yield
         if len(rows) < count:
             self._broker.count("relays_refused", count - len(rows), "not-allowed")
         if not rows:
@@ -279,7 +289,7 @@ class NodeReading:
             except TidingsError as error:
                 reply.fail(error)
 
-        self._broker.background.add(working())
+        self._background.add(working())
         return reply
 
     def _reading(self, key: tuple[Session, str], filter: Filter, start: int) -> Steps[ValuesPage]:
@@ -307,6 +317,12 @@ class NodeReading:
                 del self._kept[key]
 
         self.later(READING_S, forget)
+
+
+def _is_allowed(event: Event, filters: Iterable[Filter]) -> bool:
+    """Whether an event matches all filters, and is neither for the members of a channel nor for an inbox."""
+    is_for_some = channel_of(event) or (event.subject or "").startswith(INBOX)
+    return not is_for_some and all(filter.matches(event) for filter in filters)
 
 
 class Round:
