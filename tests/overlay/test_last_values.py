@@ -12,7 +12,9 @@ from effort import SEED, often
 from overlay.network import App, Listening, Network
 
 from tidings.errors import Refused
+from tidings.ids import NUMBER_MAX
 from tidings.overlay import reading
+from tidings.protocol.elsewhere import Mark
 
 
 def line(**more: Any) -> Network:
@@ -255,6 +257,16 @@ def test_bytes_that_are_no_events_make_their_node_missing(monkeypatch: pytest.Mo
     net = Network(("b", "c"))
     lie = reading.ValuesPart("sys", 1, "liar@b", b"\x91\x00")
     assert answered(net, monkeypatch, parts=[lie]).told["missing"] == ["b"]  # type: ignore[attr-defined]
+
+
+def test_a_mark_of_an_epoch_that_has_not_begun_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Network(("b", "c"))
+    app = net.app("b", "oven")
+    listening = answered(net, monkeypatch, mark=Mark(NUMBER_MAX, NUMBER_MAX, NUMBER_MAX))
+    assert listening.told["missing"] == ["b"]  # type: ignore[attr-defined]
+    say(app, "hall", 1, 2)
+    net.run()
+    assert listening.values == [1, 2]
 
 
 def test_pages_that_lead_nowhere_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,6 +213,8 @@ class NodeReading:
             page = msgspec.convert(answer, ValuesPage)
         except msgspec.ValidationError as error:
             raise Refused("protocol", f"node {node!r} has answered no page of last values: {error}") from None
+        if page.mark.epoch > self._topology.epoch_of(node):
+            raise Refused("protocol", f"node {node!r} has begun no epoch {page.mark.epoch}")
         assert neighbour is not None, "it has answered"
         parts = []
         for part in page.parts:

@@ -195,6 +195,11 @@ class Topology:
         record = self._known.get(node)
         return None if record is None else record.name
 
+    def epoch_of(self, node: str) -> int:
+        """Return the epoch of a node's last start; 0 if the node is not known."""
+        record = self._known.get(node)
+        return 0 if record is None else record.epoch
+
     def behind(self, neighbour: str) -> frozenset[str]:
         """Return the nodes that are reached through a neighbour, itself too; none if its link stands by."""
         return self.tree.behind(neighbour)
