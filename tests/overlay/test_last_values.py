@@ -102,42 +102,68 @@ def test_many_last_values_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None
         assert net[name].core.overlay.reading._kept == {}, "nothing is left of it"
 
 
-def test_what_comes_while_nodes_are_asked_comes_once_behind_the_last_values() -> None:
-    """Four nodes at which programs publish all the time, some of it transient, and subscribers that begin."""
-    for seed in range(SEED, SEED + often(6)):
+@pytest.mark.parametrize("has_cuts", [False, True])
+def test_what_comes_while_nodes_are_asked_comes_once_behind_the_last_values(has_cuts: bool) -> None:
+    """Four nodes at which programs publish all the time, subscribers that begin, and links that are cut."""
+    for seed in range(SEED, SEED + often(3)):
         random = Random(seed)
         net = Network(("a", "b"), ("b", "c"), ("b", "d"), seed=seed, reroute_s=inf)
         sources = [net.app(name, f"{name}{n}") for name in "abcd" for n in range(2)]
         for name in random.sample("abcd", 2):
             net.app(name).subscribe("", durable=f"knows-{name}")
-        numbers = dict.fromkeys(((app.name, kind) for app in sources for kind in ("x", "y")), 0)
-        begun: list[tuple[Listening, dict[tuple[str, str], int]]] = []
-
-        def publish() -> None:
-            app, kind = random.choice(sources), random.choice("xy")  # noqa: B023
-            numbers[app.name, kind] += 1  # noqa: B023
-            delivery = "reliable" if kind == "x" else "transient"
-            value = numbers[app.name, kind]  # noqa: B023
-            app.publish(value, delivery=delivery, type=kind, subject="s")
-
+        sent = dict.fromkeys(((app.name, kind) for app in sources for kind in ("x", "y")), 0)
+        begun: list[Beginning] = []
+        cut: tuple[str, str] | None = None
         for step in range(120):
-            publish()
+            source, kind = random.choice(sources), random.choice("xy")
+            sent[source.name, kind] += 1
+            is_lost = kind == "y" and not has_cuts  # a link that is cut loses it
+            say(
+                source,
+                "s",
+                sent[source.name, kind],
+                type=kind,
+                delivery="transient" if is_lost else "reliable",
+            )
             if step % 12 == 6:
-                net.run(random.choice([0.0, 0.5]))
-                app, before = net.app(random.choice("abcd")), dict(numbers)
-                app.subscribe(f"type = 'other{step}'")  # which is being announced
-                begun.append((app.subscribe(f"x > {-step}", last=True), before))  # no other covers it
-            net.run(random.choice([0.0, 0.001, 0.01]))
-        net.run(5)
-        for listening, before in begun:
-            by_key: dict[tuple[str, str], list[int]] = {}
-            for one in listening.got:
-                by_key.setdefault(((one.source or "").partition("@")[0], one.type), []).append(one["x"])
-            for key, last in numbers.items():
-                got = by_key.get(key, [])
-                assert (got[-1] if got else 0) == last, (seed, key, got)
-                assert all(after == value + 1 for value, after in pairwise(got)), (seed, key, got)
-            assert all(not last or key in by_key for key, last in before.items())
+                begun.append(Beginning(net.app(random.choice("abcd")), step, dict(sent)))
+            if has_cuts and random.random() < 0.1:
+                if cut is None:
+                    cut = "b", random.choice("acd")
+                    net.cut(*cut)
+                else:
+                    net.heal(*cut)
+                    cut = None
+            net.run(random.choice([0.0, 0.001, 0.01, 0.3 if has_cuts else 0.01]))
+        if cut is not None:
+            net.heal(*cut)
+        net.run(40 if has_cuts else 5)
+        for one in begun:
+            one.check(sent)
+
+
+class Beginning:
+    """A subscription with last values, and what was sent before it."""
+
+    def __init__(self, app: App, step: int, before: dict[tuple[str, str], int]) -> None:
+        app.subscribe(f"type = 'other{step}'")  # which is being announced
+        self._got = app.subscribe(f"x > {-step}", last=True)  # no other filter covers it
+        self._before = before
+        self._told: list[dict[str, Any]] = []
+        self._got.subscription.begun.then(self._told.append)
+
+    def check(self, sent: dict[tuple[str, str], int]) -> None:
+        """Check that all came from some event on, once and in order; of missing nodes some."""
+        (told,) = self._told
+        by_key: dict[tuple[str, str], list[int]] = {key: [] for key in sent}
+        for one in self._got.got:
+            by_key[(one.source or "").partition("@")[0], one.type].append(one["x"])
+        for key, last in sent.items():
+            values = by_key[key]
+            assert all(value < after for value, after in pairwise(values)), (key, values)
+            if key[0][0] not in told.get("missing", []):
+                assert values == list(range(last + 1 - len(values), last + 1)), (key, values, last)
+                assert values or not self._before[key], key
 
 
 def test_nodes_are_asked_behind_what_is_announced_to_them() -> None:
