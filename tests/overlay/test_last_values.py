@@ -14,7 +14,7 @@ from overlay.network import App, Listening, Network
 from tidings.errors import Refused
 from tidings.ids import NUMBER_MAX
 from tidings.overlay import reading
-from tidings.protocol.elsewhere import Mark
+from tidings.protocol.elsewhere import UpTo
 
 
 def line(**more: Any) -> Network:
@@ -237,7 +237,7 @@ def answered(net: Network, monkeypatch: pytest.MonkeyPatch, **answer: Any) -> Li
 
     def lie(self: reading.KeptReading, start: int, node: str) -> reading.ValuesPage:
         page = page_of(self, start, node)
-        return reading.ValuesPage(**{"mark": page.mark, "parts": page.parts, **answer})
+        return reading.ValuesPage(**{"up_to": page.up_to, "parts": page.parts, **answer})
 
     page_of = reading.KeptReading.page
     monkeypatch.setattr(reading.KeptReading, "page", lie)
@@ -285,10 +285,10 @@ def test_bytes_that_are_no_events_make_their_node_missing(monkeypatch: pytest.Mo
     assert answered(net, monkeypatch, parts=[lie]).told["missing"] == ["b"]  # type: ignore[attr-defined]
 
 
-def test_a_mark_of_an_epoch_that_has_not_begun_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_of_an_epoch_that_has_not_begun_hide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Network(("b", "c"))
     app = net.app("b", "oven")
-    listening = answered(net, monkeypatch, mark=Mark(NUMBER_MAX, NUMBER_MAX, NUMBER_MAX))
+    listening = answered(net, monkeypatch, up_to=UpTo(NUMBER_MAX, NUMBER_MAX, NUMBER_MAX))
     assert listening.told["missing"] == ["b"]  # type: ignore[attr-defined]
     say(app, "hall", 1, 2)
     net.run()

@@ -36,7 +36,7 @@ from tidings.overlay.waiting import ask_behind
 from tidings.protocol.arguments import INBOX, NAME_LENGTH_MAX
 from tidings.protocol.broker import Broker
 from tidings.protocol.channels import channel_of
-from tidings.protocol.elsewhere import Mark, NodeValues, TakesValues
+from tidings.protocol.elsewhere import NodeValues, TakesValues, UpTo
 from tidings.protocol.last_values import Value, batch_of, search_values
 from tidings.protocol.service import IncomingRequest
 from tidings.protocol.session import Session
@@ -94,7 +94,7 @@ class ValuesPart(Struct, frozen=True, array_like=True):
 class ValuesPage(Struct, frozen=True):
     """Some last values of a node, the moment at which it has looked, and where to go on."""
 
-    mark: Mark
+    up_to: UpTo
     parts: Annotated[list[ValuesPart], Meta(max_length=PAGE_SIZE)] = []
     next: Place | None = None
 
@@ -102,7 +102,7 @@ class ValuesPage(Struct, frozen=True):
 class KeptReading(Struct):
     """Last values that a node has found for an asker, of which pages are left."""
 
-    mark: Mark
+    up_to: UpTo
     values: list[Value]
 
     def page(self, start: int, node: str) -> ValuesPage:
@@ -116,7 +116,7 @@ class KeptReading(Struct):
             known = origin or Origin()
             about = known.system, known.epoch, at_node(known.source, node)
             parts.append(ValuesPart(*about, batch_of(None, [one.raw for one in run]).raw))
-        return ValuesPage(self.mark, parts, end if end < len(self.values) else None)
+        return ValuesPage(self.up_to, parts, end if end < len(self.values) else None)
 
 
 class NodeReading:
@@ -213,22 +213,22 @@ class NodeReading:
             page = msgspec.convert(answer, ValuesPage)
         except msgspec.ValidationError as error:
             raise Refused("protocol", f"node {node!r} has answered no page of last values: {error}") from None
-        if page.mark.epoch > self._topology.epoch_of(node):
-            raise Refused("protocol", f"node {node!r} has begun no epoch {page.mark.epoch}")
+        if page.up_to.epoch > self._topology.epoch_of(node):
+            raise Refused("protocol", f"node {node!r} has begun no epoch {page.up_to.epoch}")
         assert neighbour is not None, "it has answered"
         parts = []
         for part in page.parts:
-            allowed = yield from self._allowed(neighbour, node, page.mark, filter, part)
+            allowed = yield from self._allowed(neighbour, node, page.up_to, filter, part)
             if allowed is not None:
                 parts.append(allowed)
             yield
         return structs.replace(page, parts=parts)
 
     def _allowed(
-        self, neighbour: Neighbour, node: str, mark: Mark, filter: Filter, part: ValuesPart
+        self, neighbour: Neighbour, node: str, up_to: UpTo, filter: Filter, part: ValuesPart
     ) -> Steps[ValuesPart | None]:
         """Return what of a part is wanted, and may come from the neighbour."""
-        origin, first = Origin(part.system, part.epoch, part.source), FirstNode(node, mark.epoch, True)
+        origin, first = Origin(part.system, part.epoch, part.source), FirstNode(node, up_to.epoch, True)
         count = len(check(part.raw).counters)
         batch = RelayedBatch(part.raw, origin, first, range(count))
         problem = self._routing.refusal(neighbour, batch)
@@ -299,8 +299,8 @@ class NodeReading:
         kept = self._kept.get(key)
         if start == 0:
             # In one step: what is taken in from here on is not looked at.
-            mark = Mark(self._numbers.epoch, self._broker.position, self._numbers.last_volatile)
-            kept = KeptReading(mark, (yield from search_values(self._broker, filter, is_own=True)))
+            up_to = UpTo(self._numbers.epoch, self._broker.position, self._numbers.last_volatile)
+            kept = KeptReading(up_to, (yield from search_values(self._broker, filter, is_own=True)))
         if kept is None or start > len(kept.values):
             raise Refused("not-found", "the reading has ended, or was not begun")
         page = kept.page(start, self.own_name)
@@ -363,7 +363,7 @@ class Round:
 
     def _answered(self, node: str, start: int, page: ValuesPage) -> None:
         batches = [Batch(one.raw, Origin(one.system, one.epoch, one.source)) for one in page.parts]
-        if not self._take(NodeValues(node, page.mark, batches)):
+        if not self._take(NodeValues(node, page.up_to, batches)):
             self._missing += [self._names[one] for one in self._left]
             self._left.clear()
             self._failed(node)

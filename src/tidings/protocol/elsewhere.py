@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from tidings.filters import Filter
 
 
-class Mark(Struct, frozen=True, array_like=True):
-    """A moment at a node, in the numbers of the events that it has taken in: see `event/relayed.py`."""
+class UpTo(Struct, frozen=True, array_like=True):
+    """The numbers up to which a node has taken events in: see `event/relayed.py`."""
 
     epoch: int
     number: int
     volatile: int
 
-    def is_after(self, batch: RelayedBatch, row: int) -> bool:
-        """Whether an event of that node was taken in by then."""
+    def includes(self, batch: RelayedBatch, row: int) -> bool:
+        """Whether they include that of an event of that node."""
         number = self.volatile if batch.first.is_volatile else self.number
         return (batch.first.epoch, batch.numbers[row]) <= (self.epoch, number)
 
@@ -32,7 +32,7 @@ class NodeValues(Struct, frozen=True):
     """Some of the last values of a node, at a moment."""
 
     node: str
-    mark: Mark
+    up_to: UpTo
     batches: Sequence[Batch]
 
 
@@ -54,7 +54,7 @@ class Elsewhere(Protocol):
         """Have the last values of all other nodes taken, and return the names of those that are missing.
 
         The subscription for which they are wanted is there already: it gets what a node takes in after the
-        mark of its values.
+        moment at which its values were read.
         """
 
     def advertisements(self, node: str, filter: Filter, after: int) -> Deferred[Any]:

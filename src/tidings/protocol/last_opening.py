@@ -69,7 +69,7 @@ class LastOpening:
         """Deliver some last values of another node; see `TakesValues`."""
         if self._is_over or self._session.is_closed or self._count >= VALUES_MAX:
             return False
-        self.sink.marks[values.node] = values.mark
+        self.sink.read[values.node] = values.up_to
         finish(self._deliver(values.batches))
         return True
 
@@ -82,14 +82,14 @@ class LastOpening:
         if self._is_over:
             answer.fail(Refused("ended", "the subscription has ended"))
         else:
-            lacked = [one for one in self._copies if one.node not in self.sink.marks]
+            lacked = [one for one in self._copies if one.node not in self.sink.read]
             answer.resolve((yield from self._finish(lacked, missing)))
 
     def _finish(self, found: Sequence[FoundValues], missing: list[str]) -> Steps[Opened]:
         """Deliver the values that are left, and what was published meanwhile."""
         yield from self._deliver([one.batch for one in found])
         yield from self.sink.pass_on()
-        if not self.sink.marks:
+        if not self.sink.read:
             self._subscription.sink = self._consumer
         self._copies.clear()
         opened: Opened = {"position": self._broker.position}

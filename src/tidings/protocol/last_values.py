@@ -29,7 +29,7 @@ from tidings.ids import Origin
 from tidings.protocol.answers import hears
 from tidings.protocol.arguments import INBOX
 from tidings.protocol.consumer import MEMORY, Consumer
-from tidings.protocol.elsewhere import Mark
+from tidings.protocol.elsewhere import UpTo
 from tidings.protocol.last_pages import VALUES_MAX, Key, first_node, keys_of, raws_of
 from tidings.steps import Steps
 
@@ -68,7 +68,7 @@ class FoundValues(NamedTuple):
 class LastValuesSink(EventSink):
     """The sink of a subscription while its last values are looked for: what is published meanwhile waits.
 
-    `marks` are those of the nodes whose last values have come: what they took in before is left out. Where
+    `read` has the nodes whose last values have come: what they had taken in by then is left out. Where
     there are any, it goes on as the sink that does this.
     """
 
@@ -77,7 +77,7 @@ class LastValuesSink(EventSink):
         self._parts: deque[Batch] = deque()
         self._size = 0
         self._is_open = False  # nothing waits any more
-        self.marks: dict[str, Mark] = {}
+        self.read: dict[str, UpTo] = {}
 
     def deliver(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Let these rows wait; the oldest go where too much does."""
@@ -132,8 +132,8 @@ class LastValuesSink(EventSink):
 
     def _pass(self, batch: Batch, rows: Rows, positions: Positions) -> None:
         """Give the consumer what was not had with the last values, or replaced by them."""
-        if isinstance(batch, RelayedBatch) and (mark := self.marks.get(batch.first.node)):
-            rows = [row for row in rows if not mark.is_after(batch, int(row))]
+        if isinstance(batch, RelayedBatch) and (up_to := self.read.get(batch.first.node)):
+            rows = [row for row in rows if not up_to.includes(batch, int(row))]
         if len(rows):
             self._consumer.deliver(batch, rows, positions)
 
