@@ -13,6 +13,7 @@ from tidings.overlay.liveness import ASKED_MAX, HOPS_MAX
 from tidings.simulator.overlay_costs import MemberGroup, nearest, overlay_costs, random_graph
 from tidings.simulator.overlay_pictures import overlay_picture
 from tidings.simulator.repair_costs import repair
+from tidings.simulator.whole_repair import whole_repair
 
 
 @pytest.mark.parametrize("strategy", ["tree", "sender", "insertion"])
@@ -105,3 +106,17 @@ def test_where_nothing_stands_by_the_neighbours_of_the_dead_link_to_the_smallest
     assert repaired.dead == "n1"
     assert sorted(edge[1:] for edge in repaired.new_links) == [("n3", "n5"), ("n3", "n7")]
     assert repaired.sent["Hello"] == 2 * (repaired.tree_neighbours - 1)
+
+
+def test_events_flow_again_when_one_of_many_whole_nodes_dies() -> None:
+    found = overlay_costs(SEED, nodes=12, whole=True)
+    assert 1.5 <= found["whole_verdict_s"] <= 5
+    assert 0 < found["whole_flow_s"] <= 5  # delays of a small tree are short beside the pauses of nodes
+    assert 0 < found["whole_heard_nodes"] < 12
+    assert found["whole_whole"] > 0
+    assert found == overlay_costs(SEED, nodes=12, whole=True)
+
+
+def test_questions_whether_nodes_are_whole_cross_each_link_few_times() -> None:
+    found = whole_repair(random_graph(Random(SEED), 30, 4), SEED)
+    assert found["whole_whole"] <= 10 * 30  # 1,614 while each question went on by itself

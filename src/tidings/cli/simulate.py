@@ -159,8 +159,8 @@ def run_overlay_storms(
     With --grid the costs of trees are measured instead: messages to build and to switch them, and to join
     and leave a group, and the weights of links that an event takes. Parameters: nodes, degree (links of a
     node), members (part of the nodes), churn (part of the members that change), strategy (tree, sender,
-    insertion), records (true: flooded records too), repair (true: a node dies). With --svg one such network
-    is drawn, with its tree after a switch and after the death of a node.
+    insertion), records (true: flooded records too), repair (true: a node dies), whole (true: one of as many
+    whole nodes dies). With --svg one such network is drawn, with its tree after a switch and after a death.
     """
     if grid:
         experiment(overlay_costs, grid, seeds, seed, spark, out, json)

@@ -80,6 +80,8 @@ class RecordExchange:
         numbers: Numbers,
     ) -> None:
         self.on_tree: Callable[[], None] = lambda: None
+        self.tell: Callable[[str, TopologyNews], None] = self.send
+        """Called with all that a neighbour is to know; a simulation may leave it out."""
         self._broker = broker
         self._topology = topology
         self._neighbours = neighbours
@@ -105,13 +107,13 @@ class RecordExchange:
         for effect in effects:
             match effect:
                 case SendOwn(node, stamp):
-                    self._tell(node, TopologyNews(own=stamp))
+                    self.tell(node, TopologyNews(own=stamp))
                 case SendDigest(node, digest):
-                    self._tell(node, TopologyNews(digest=digest))
+                    self.tell(node, TopologyNews(digest=digest))
                 case SendStamps(node, stamps):
-                    self._tell(node, TopologyNews(stamps=stamps))
+                    self.tell(node, TopologyNews(stamps=stamps))
                 case SendRecords(node, records):
-                    self._tell(node, TopologyNews(records=records))
+                    self.tell(node, TopologyNews(records=records))
                 case StoreAdjacency(record):
                     self._store(StoredNode(record, self._topology.newest))
                 case TakeEpoch(epoch):
@@ -179,7 +181,8 @@ class RecordExchange:
     def _wake(self, now: float) -> None:
         self.carry_out(self._topology.wake(now))
 
-    def _tell(self, node: str, news: TopologyNews) -> None:
+    def send(self, node: str, news: TopologyNews) -> None:
+        """Send a neighbour what it is to know, if its link is there."""
         neighbour = self._neighbours.get(node)
         if neighbour is None or neighbour.link is None:
             return

@@ -26,7 +26,8 @@ from tidings.overlay.switching import SwitchMessage, TreeSwitch
 from tidings.overlay.tree import Edge, spanning_tree
 from tidings.simulator.message_network import MessageNetwork
 from tidings.simulator.record_costs import Graph, record_costs
-from tidings.simulator.repair_costs import repair_costs
+from tidings.simulator.repair_costs import SMALLEST, repair_costs
+from tidings.simulator.whole_repair import whole_repair
 
 Strategy = Literal["tree", "sender", "insertion"]
 Place = tuple[float, float]
@@ -256,11 +257,12 @@ def overlay_costs(
     strategy: Strategy = "tree",
     records: bool = False,
     repair: bool = False,
+    whole: bool = False,
 ) -> dict[str, float | None]:
     """Build, switch and use trees in one network; return the costs. AssertionError if a rule is broken.
 
     With `records` those of flooded records are measured too, which takes long for many nodes; with `repair`
-    those of a node that dies.
+    those of a node that dies, and with `whole` of one of as many whole nodes, and how long events stop then.
     """
     random = Random(seed)
     graph = random_graph(random, nodes, degree)
@@ -290,4 +292,5 @@ def overlay_costs(
         "state": group.state,
         **(record_costs(graph, seed, is_cold=nodes <= COLD_MAX) if records else {}),
         **(repair_costs(graph, seed) if repair else {}),
+        **(whole_repair(graph, seed) if whole and nodes >= SMALLEST else {}),
     }

@@ -98,7 +98,7 @@ def repair(graph: Graph, seed: int) -> Repair:
         net.sent,
         asked,
         max(network.nodes[name].changed_at for name in others) - begun,
-        2 * DELAY_S * _longest(joined),
+        2 * DELAY_S * longest_way(joined),
         before,
         joined,
     )
@@ -177,7 +177,7 @@ def _run(network: RecordNetwork) -> None:
                 _do(network, name, node.topology.wake(net.now + STEP_S))
 
 
-def _longest(tree: Iterable[Edge]) -> int:
+def longest_way(tree: Iterable[Edge]) -> int:
     """Return the number of links on the longest way of a tree."""
     beside: dict[str, set[str]] = {}
     for _, one, two in tree:
