@@ -6,8 +6,10 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from overlay.network import Network
 
+from tidings.overlay.topology import Topology
 from tidings.simulator.world import Conditions
 
 NAMES = [f"n{number}" for number in range(8)]
@@ -47,6 +49,31 @@ def test_events_flow_again_within_three_delays_of_the_tree_after_its_neighbours_
     assert net.world.clock.now - judged <= 3 * hops * DELAY_S
     asking = [name for name in NAMES if net.count(name, "neighbours_suspected")]
     assert asking == ["n2", DEAD, "n4"]  # nobody else, and the dead one of its own neighbours
+
+
+def test_no_event_goes_round_a_dead_node_if_only_its_neighbours_and_theirs_know(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The link that stands by is on the other side of the ring: its ends must know, and all between."""
+    net = ring()
+    got = net.app("n5").subscribe("x >= 0", durable="all")
+    app = net.app("n1")
+    net.run(10.0)
+    monkeypatch.setattr(Topology, "_flood", lambda *_: [])  # a node sends its own record, and no other
+    for name in ("n2", "n4"):
+        net.part(DEAD, name)
+    app.publish(1)
+    net.run(30.0)
+    dead = net[DEAD].broker.node
+    knowing = [name for name in NAMES if name != DEAD and knows(net, name, dead)]
+    assert knowing == ["n1", "n2", "n4", "n5"]
+    assert got.values == []
+
+
+def knows(net: Network, node: str, dead: str) -> bool:
+    """Whether a node knows that a link to a dead one is lost."""
+    records = net[node].core.overlay.topology.records
+    return any(record.loses(dead) for record in records)
 
 
 def test_only_nodes_whose_ways_have_changed_are_asked_whether_they_are_whole() -> None:
