@@ -17,12 +17,12 @@ from typing import Any
 from benchmarks.figures import Figure
 from tidings.channels.description import ChannelOrder
 from tidings.errors import PeerError
-from tidings.event import Batch, Event
+from tidings.event import Batch
 from tidings.node.assembly import CoreSettings
 from tidings.peers.registry import Neighbours
-from tidings.protocol.channels import MARK
-from tidings.protocol.subscriber import ClientSubscription, MissedNumbers, Wanted
-from tidings.simulator.client import SimulatedClient, must_not
+from tidings.protocol.subscriber import MissedNumbers
+from tidings.simulator.channel_storm import StormMember
+from tidings.simulator.client import must_not
 from tidings.simulator.node import SimulatedNode, address_of
 from tidings.simulator.world import World
 from tidings.transport.credentials import Credentials
@@ -56,52 +56,23 @@ AT_ONCE = 50
 ORDERS: tuple[ChannelOrder, ...] = ("fifo", "causal", "total")
 
 
-class TimedMember(SimulatedClient):
+class TimedMember(StormMember):
     """A member, and when it has got each event."""
 
     def __init__(self, world: World, name: str, node: SimulatedNode) -> None:
-        self.got: dict[int, float] = {}
-        self.times = 0
+        self.got_at: dict[int, float] = {}
         super().__init__(world, name, node)
-        self.follows = True
-
-    def ask(self, operation: str, **arguments: Any) -> list[Any]:
-        """Send a request; the reply is in the list once it is there."""
-        told: list[Any] = []
-        self.connection.request(operation, arguments).then(told.append, must_not)
-        self.pump()
-        return told
-
-    def join(self, channel: str) -> None:
-        """Become a member."""
-        wanted = Wanted("", channel=channel)
-        self._subscription: ClientSubscription = self.connection.subscribe(wanted, self, 1 << 20)
-        self._subscription.begun.then(lambda _told: None, must_not)
-        self.pump()
-
-    def send(self, channel: str, numbers: Sequence[int], body: bytes = b"") -> None:
-        """Send reliable events."""
-        for number in numbers:
-            event = Event("step", {"n": number}, channel=MARK + channel, delivery="reliable", body=body)
-            self.connection.publish(event)
-        self.pump()
 
     # Called by the core
 
-    def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:  # noqa: ARG002
+    def deliver(self, batch: Batch, positions: Sequence[int] | None, redelivered: bool) -> None:
         """Note when events have come."""
-        self.times += len(batch)
-        for event in batch.events:
-            self.got[event["n"]] = self.world.clock.now
-        self.connection.consume(self._subscription, len(batch))
+        super().deliver(batch, positions, redelivered)
+        self.got_at.update(dict.fromkeys(self.got[-len(batch) :], self.world.clock.now))
 
     def gap(self, dropped: int, reason: str, missed: MissedNumbers | None = None) -> None:  # noqa: ARG002
         """Fail: nothing may be lost."""
         raise PeerError(f"{self.name} has lost {dropped}: {reason}")
-
-    def ended(self, reason: str) -> None:
-        """Fail: nobody ends it."""
-        raise PeerError(reason)
 
 
 class ChannelNetwork:
@@ -142,7 +113,7 @@ class ChannelNetwork:
         self.run(SETTLE_S)
         channel = str(told[0]["id"])
         for member in members:
-            member.join(channel)
+            member.join(channel, durable=None)
         self.run(SETTLE_S)
         return channel
 
@@ -167,8 +138,8 @@ class ChannelNetwork:
     def check(self, count: int) -> None:
         """Check that each member has got each event once."""
         for member in self.members:
-            if member.times != count or len(member.got) != count:
-                raise PeerError(f"{member.name} has got {member.times} times {len(member.got)} of {count}")
+            if sorted(member.got) != list(range(count)):
+                raise PeerError(f"{member.name} has got {len(member.got)} times one of {count} events")
 
     @property
     def carried(self) -> int:
@@ -205,7 +176,7 @@ def bytes_of(order: ChannelOrder, rate: float, seconds: float, changes: bool) ->
         net.change_paths(seconds)
     before, count = net.carried, max(MEMBERS, int(rate * seconds))
     for number in range(count):
-        net.members[chance.randrange(MEMBERS)].send(channel, [number], BODY)
+        net.members[chance.randrange(MEMBERS)].send(channel, [number], body=BODY)
         net.run(seconds / count)
     net.run(SETTLE_S)
     net.check(count)
@@ -249,7 +220,7 @@ def move_figures(order: ChannelOrder, moves: int) -> Iterator[Figure]:
         raise PeerError(f"{len(moved)} of {moves} moves are over")
 
     def delays(numbers: range, *of: TimedMember) -> list[float]:
-        return [one.got[number] - sent[number] for number in numbers for one in of]
+        return [one.got_at[number] - sent[number] for number in numbers for one in of]
 
     across = median(delays(quiet[::MOVE_PIECE], last))
     held = max(delays(moving, mover)) - median(delays(quiet, mover))
@@ -278,7 +249,7 @@ def record_figure(nodes: int, channels: int) -> Figure:
         net.run(SETTLE_S)
         for (members, _), found in zip(made, told, strict=True):
             for member in members:
-                member.join(str(found[0]["id"]))
+                member.join(str(found[0]["id"]), durable=None)
             passing.update(_joining(net.edges, {member.node.name for member in members}))
         net.run(SETTLE_S)
     records = {name: len(net.world.nodes[name].core.channels.trees) for name in names}

@@ -9,7 +9,7 @@ the same order; and only nodes take part that have members, lie between them, or
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any, Literal
 
@@ -78,7 +78,7 @@ class ChannelVerdict(Struct, frozen=True):
 
 
 class StormMember(SimulatedClient):
-    """A member with a durable subscription, which sends, gets and moves."""
+    """A member, which sends, gets and moves."""
 
     def __init__(self, world: World, name: str, node: SimulatedNode) -> None:
         self.got: list[int] = []
@@ -94,18 +94,21 @@ class StormMember(SimulatedClient):
         self.pump()
         return told
 
-    def join(self, channel: str) -> None:
+    def join(self, channel: str, durable: str | None = "member") -> None:
         """Become a member."""
-        wanted = Wanted("", channel=channel, durable="member")
+        wanted = Wanted("", channel=channel, durable=durable)
         self._subscription: ClientSubscription = self.connection.subscribe(wanted, self, 1_000)
         self._subscription.begun.then(lambda _told: None, must_not)
         self.pump()
 
-    def send(self, channel: str, number: int, delivery: ChannelDelivery) -> None:
-        """Send an event."""
-        self.sent.append(number)
-        event = Event("step", {"x": number}, channel=MARK + channel, delivery=delivery)
-        self.connection.publish(event)
+    def send(
+        self, channel: str, numbers: Iterable[int], delivery: ChannelDelivery = "reliable", body: bytes = b""
+    ) -> None:
+        """Send events."""
+        for number in numbers:
+            self.sent.append(number)
+            event = Event("step", {"x": number}, channel=MARK + channel, delivery=delivery, body=body)
+            self.connection.publish(event)
         self.pump()
 
     # Called by the core
@@ -252,7 +255,7 @@ class ChannelStorm:
         number = len(self._past)
         known = [*member.got, *member.sent]
         self._past[number] = {one for near in known for one in (near, *self._past[near])}
-        member.send(self._channel, number, self._plan.delivery)
+        member.send(self._channel, [number], self._plan.delivery)
 
     # Calm
 
