@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from agents.test_groups import forever
 from agents.test_ledger import Desk
-from agents.test_many import ask, open_group
+from agents.test_many import ask, enter, open_group, show
 from agents.test_mobile import nodes_of, reaches
 from cli.commands import run_command
 from client.nodes import run
@@ -19,11 +19,12 @@ from protocol.rig import Rig
 
 import tidings
 from tidings import Event
-from tidings.agents.arguments import GroupInfo
+from tidings.agents.arguments import GroupInfo, LeaseTerms
 from tidings.agents.conditions import any_of
 from tidings.agents.views import published
 from tidings.client import Bus
 from tidings.client.agent import Agent
+from tidings.client.renewals import HeldLife
 from tidings.errors import AgentError, TidingsError
 from tidings.event.json import to_json
 from tidings.node.assembly import CoreSettings
@@ -244,7 +245,7 @@ def test_what_was_taken_over_is_there_after_a_restart_under_both_names_with_its_
     assert (shown["group"], shown["agents"][0]["agent"]) == ("g@a", "g.1@a")
     assert ask(owner, "agent.take", home="a", events=bodies(some_group()))["group"] == "g"  # asked for twice
     terms = ask(owner, "agent.spend", **life, amounts={"usd": 1}, step=9)
-    assert (terms["agent"], terms["budget"]) == ("g.1@a", {"usd": 2})
+    assert (terms["agent"], terms["budget"], terms["generation"]) == ("g.1@a", {"usd": 2}, 1)
     rig.pass_time(31)  # it is not heard of for its lease
     ended = ask(owner, "agent.show", group="g")
     assert (ended["agents"][0]["lost"], ended["written_off"]) == (True, {"usd": 2})
@@ -254,3 +255,22 @@ def test_events_that_leave_out_where_money_came_from_are_refused() -> None:
     opened, entered, *_ = bodies(some_group())
     unfunded = opened.replace(b'"budget":{"usd":10000000}', b'"budget":{"usd":1000000}')
     assert "its money does not add up" in refusal([unfunded, entered])
+
+
+def test_a_home_does_nothing_for_an_agent_that_a_later_one_has_answered() -> None:
+    rig = Rig()
+    owner = rig.peer("o")
+    open_group(owner, budget={"usd": 10})
+    agent = enter(owner, "one", share={"usd": 4})
+    life = {"agent": agent, "life": 1, "cookie": "cookie of trip one"}
+    reply = owner.ask("agent.spend", **life, amounts={"usd": 1}, step=1, generation=1)
+    assert "group trip has another home" in str(reply.error)
+    assert show(owner).spent == {}
+    held = HeldLife(msgspec.convert(ask(owner, "agent.renew", **life), LeaseTerms), "c", "", _order)
+    assert held.takes(msgspec.structs.replace(held.terms, generation=1, lease_s=7.0))
+    assert not held.takes(msgspec.structs.replace(held.terms, generation=0, lease_s=9.0))
+    assert (held.terms.lease_s, held.arguments["generation"]) == (7.0, 1)
+
+
+def _order(_reason: str, _grace_s: float) -> None:
+    raise AssertionError("nobody is ended")

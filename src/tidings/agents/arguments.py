@@ -86,6 +86,8 @@ class AgentLife(Struct, frozen=True):
     life: Annotated[int, Meta(ge=1)]
     cookie: Cookie
     where: MaybeName = ""
+    generation: Annotated[int, Meta(ge=0)] = 0
+    """The highest of the homes that have answered it: one of an earlier generation is to ignore it."""
 
 
 class RenewAgents(Struct, frozen=True):
@@ -180,6 +182,8 @@ class LeaseTerms(Struct, frozen=True):
     orphan_s_max: float
     reason: Reason | None = None
     left_s: float | None = None
+    generation: int = 0
+    """How often the group has got another home: an answer of an earlier one does not count."""
     together: bool = False
     """Whether its location asks for all its members of the group at once."""
     notice_s: float | None = None

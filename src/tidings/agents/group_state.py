@@ -198,7 +198,7 @@ class GroupState:
             case Ending():
                 group.phase, group.reason, group.problem = "ending", event.reason, event.problem
             case Moved():
-                group.home = event.home
+                group.home, group.generation = event.home, group.generation + 1
             case Closed():
                 group.phase, group.ended_us = "ended", event.at_us
                 self.totals.refund(group.account.give_back(None))

@@ -89,6 +89,7 @@ class GroupRecord(Struct, kw_only=True):
     counts: dict[str, int] = field(default_factory=dict)
     account: Account = field(default_factory=Account)
     agents: int = 0
+    generation: int = 0  # how often it has got another home
     home: str = ""  # the node that has taken it over last, if any has
     kept_by: list[str] = field(default_factory=list)  # names of all nodes that keep it, if several do
     together: bool = False  # a location asks once for the leases of all its members

@@ -160,6 +160,8 @@ class AgentService(Service):
         except UserError as error:
             self._broker.count("agent_refusals", reason=_REASONS.get(type(error), "other"))
             answer = failed(error)
+        except Disconnected as error:
+            answer = failed(error)
         settled = self.keeping.settled(named_in(request))
         return then_answer(settled, answer)
 
@@ -371,6 +373,8 @@ class AgentService(Service):
     def _own(self, asked: IncomingRequest, request: AgentLife) -> tuple[HomeGroup, AgentRecord]:
         """The agent that a life speaks for, which was heard of by that, and pays for its time."""
         home, member = self._spoken_for(asked.session.principal, request.agent, request.cookie, request.life)
+        if request.generation > home.group.generation:
+            raise Disconnected(f"group {home.group.group} has another home")  # which has answered it
         if request.where and not isinstance(request, RestAgent):  # which says that itself
             self._homes.took(home, home.ledger.place(member, request.where, self._homes.now_us))
         silent_s = self._homes.leases.hear((home.group.group, member.agent))

@@ -93,6 +93,7 @@ def lease_terms(group: GroupRecord, member: AgentRecord, now_us: int) -> LeaseTe
         grace_s=group.grace_s,
         orphan_s_max=orphan_s_max(member.lease_s, group.grace_s),
         reason=member.reason,
+        generation=group.generation,
         together=group.together,
         notice_s=None if group.alive is None or member.is_exempt else group.alive.notice_s,
         left_s=None if group.until_us is None else max(0.0, (group.until_us - now_us) / 1e6),

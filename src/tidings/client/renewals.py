@@ -56,9 +56,16 @@ class HeldLife:
         notice_at = inf if notices is None or holder.is_released else notices.wake_at
         return min(holder.wake_at, notice_at)
 
+    def takes(self, terms: LeaseTerms) -> bool:
+        """Take an answer for what it is: that of a home which another has replaced does not count."""
+        if terms.generation < self.terms.generation:
+            return False
+        self.terms = terms
+        return True
+
     def said(self, terms: LeaseTerms) -> None:
         """It has done something, and got its terms: that counts as a notice."""
-        self.terms = terms
+        self.takes(terms)
         if self._notices is not None:
             self._notices.said(time.monotonic())
 
@@ -86,7 +93,8 @@ class HeldLife:
     def arguments(self) -> dict[str, Any]:
         """How it is named in requests."""
         terms = self.terms
-        return {"agent": terms.agent, "life": terms.life, "cookie": self.cookie, "where": self.where}
+        about = {"agent": terms.agent, "life": terms.life, "cookie": self.cookie, "where": self.where}
+        return {**about, "generation": terms.generation}
 
 
 class Renewals:
@@ -227,6 +235,9 @@ class Renewals:
             self._answer(lives, "no")
         else:
             for life, terms in zip(lives, answers, strict=False):
+                if terms is not None and not life.takes(terms):
+                    self._answer([life], "can't ask")
+                    continue
                 self._answer([life], "no" if terms is None else "yes")
                 if terms is not None and not terms.goes_on:
                     self._order(life, terms.reason or "user")
