@@ -7,7 +7,15 @@ from msgspec.structs import replace
 
 from tidings.agents.conditions import any_of
 from tidings.agents.events import Opened, Sealed
-from tidings.agents.kept_tree import KeepGroups, Kept, KeptRecord, KeptTree, StandForHome, packed, parts_of
+from tidings.agents.kept_tree import (
+    COPIED_AT_ONCE,
+    KeepGroups,
+    Kept,
+    KeptRecord,
+    KeptTree,
+    StandForHome,
+    parts_of,
+)
 from tidings.agents.ledger import GroupLedger
 from tidings.errors import AgentError
 
@@ -72,16 +80,19 @@ def test_a_copy_goes_on_where_it_was_cut_off_and_replaces_what_was_never_agreed(
     stale.ledgers["h"] = GroupLedger.opened(replace(OPENED, group="h"))
     stale.step_back()
     tree.begin(2)
-    tree.propose("g", [Sealed()])
-    copy = packed(tree.ledgers)
-    halves = [copy[: len(copy) // 2], copy[len(copy) // 2 :]]
-    message = KeepGroups("g", "a", VOTERS, 2, 2, copy=halves[0], part=0, parts=2)
+    for number in range(COPIED_AT_ONCE + 1):
+        entered = tree.ledgers["g"].enter(f"{number}", cookie=f"cookie {number}", lease_s=30, now_us=1)
+        tree.propose("g", entered)
+    first, second = parts_of(tree.ledgers)
+    about = 2, tree.record.index
+    message = KeepGroups("g", "a", VOTERS, *about, copy=first, part=0, parts=2)
     assert stale.hear(message) == Kept(2, -1, 1)
     assert stale.hear(message) == Kept(2, -1, 1)  # again
-    assert stale.hear(replace(message, copy=halves[1], part=1)) == Kept(2, 2)
+    assert stale.hear(replace(message, copy=second, part=1)) == Kept(*about)
+    assert len(stale.ledgers["g"].members) == COPIED_AT_ONCE + 1
     assert list(stale.ledgers) == ["g"]
     assert ("h", "") in stale.changed  # its record goes
-    assert parts_of(copy) == [copy]
+    assert stale.ledgers["g"].totals == tree.ledgers["g"].totals
 
 
 def test_what_does_not_follow_is_refused_and_what_is_missing_is_asked_for() -> None:

@@ -35,8 +35,8 @@ EVENTS_AT_ONCE = 64
 """Events in one message."""
 BEHIND_MAX = 1_000
 """Events that are held for a deputy that lacks them; then it gets a copy."""
-PART_SIZE = 256 << 10
-"""Bytes of a copy in one message."""
+COPIED_AT_ONCE = 128
+"""Members of a group in one message of a copy; each has a result, maybe."""
 
 Number = Annotated[int, Meta(ge=0)]
 
@@ -126,7 +126,7 @@ class KeptTree:
         self._deputies: dict[str, _Deputy] = {}
         self._events: deque[tuple[str, bytes]] = deque()  # those before `index`
         self._asked = 0  # questions to the deputies
-        self._parts: list[bytes] = []
+        self._parts: list[CopiedGroup] = []
         self._parts_of: tuple[int, int] | None = None
 
     @property
@@ -163,7 +163,7 @@ class KeptTree:
         """Be the home no longer; what was not agreed may be overruled by a copy."""
         self.is_home = False
         self._events.clear()
-        self.ledgers = unpacked(packed(self.ledgers))  # nobody else changes these
+        self.ledgers = joined(map(read_part, parts_of(self.ledgers)))  # nobody else changes these
 
     def propose(self, group: str, events: Iterable[AnyHappening]) -> int:
         """Have the deputies store events, which the ledgers have applied; return the index of the last."""
@@ -200,7 +200,7 @@ class KeptTree:
         first = record.index - len(self._events)
         if deputy.has is None or deputy.has < first:
             if not deputy.copy:
-                deputy.copy, deputy.copied, deputy.part = parts_of(packed(self.ledgers)), record.index, 0
+                deputy.copy, deputy.copied, deputy.part = parts_of(self.ledgers), record.index, 0
             part = deputy.copy[deputy.part]
             size = len(deputy.copy)
             copying = KeepGroups(*about, deputy.copied, copy=part, part=deputy.part, parts=size)
@@ -251,10 +251,10 @@ class KeptTree:
         if self._parts_of != copy or message.part == 0:
             self._parts, self._parts_of = [], copy
         if message.part == len(self._parts):
-            self._parts.append(message.copy)
+            self._parts.append(read_part(message.copy))
         if len(self._parts) < message.parts:
             return Kept(record.promised, parts=len(self._parts))
-        before, self.ledgers = self.ledgers, unpacked(b"".join(self._parts))
+        before, self.ledgers = self.ledgers, joined(self._parts)
         self._parts, self._parts_of = [], None
         record.generation, record.index = copy
         record.groups = list(self.ledgers)
@@ -307,22 +307,35 @@ def changed_by(ledger: GroupLedger, event: AnyHappening) -> list[str]:
     return [agent, paid_by] if paid_by else [agent]
 
 
-_COPY = msgspec.msgpack.Decoder(list[tuple[GroupRecord, list[AgentRecord]]])
+CopiedGroup = tuple[GroupRecord, list[AgentRecord]]
+"""A group with some of its members: a part of a copy."""
+_PART: msgspec.msgpack.Decoder[CopiedGroup] = msgspec.msgpack.Decoder(CopiedGroup)
 
 
-def packed(ledgers: dict[str, GroupLedger]) -> bytes:
-    """Return groups with their members as bytes."""
-    return msgspec.msgpack.encode([(one.group, list(one.members.values())) for one in ledgers.values()])
+def parts_of(ledgers: dict[str, GroupLedger]) -> list[bytes]:
+    """Return groups with their members as the parts of a copy."""
+    parts = []
+    for ledger in ledgers.values():
+        members = list(ledger.members.values())
+        for start in range(0, max(1, len(members)), COPIED_AT_ONCE):
+            part = ledger.group, members[start : start + COPIED_AT_ONCE]
+            parts.append(msgspec.msgpack.encode(part))
+    return parts
 
 
-def unpacked(copy: bytes) -> dict[str, GroupLedger]:
-    """Return the groups of a copy; AgentError if it is none."""
+def read_part(part: bytes) -> CopiedGroup:
+    """Return what a part of a copy has; AgentError if it is none."""
     try:
-        return {group.group: GroupLedger(group, members) for group, members in _COPY.decode(copy)}
+        return _PART.decode(part)
     except msgspec.DecodeError as error:
         raise AgentError("the group", f"its copy can't be read: {error}") from None
 
 
-def parts_of(copy: bytes) -> list[bytes]:
-    """Return a copy in parts that fit into messages."""
-    return [copy[start : start + PART_SIZE] for start in range(0, len(copy), PART_SIZE)]
+def joined(parts: Iterable[CopiedGroup]) -> dict[str, GroupLedger]:
+    """Return the groups of a whole copy."""
+    groups: dict[str, GroupRecord] = {}
+    members: dict[str, list[AgentRecord]] = {}
+    for group, some in parts:
+        groups[group.group] = group
+        members.setdefault(group.group, []).extend(some)
+    return {name: GroupLedger(group, members[name]) for name, group in groups.items()}
