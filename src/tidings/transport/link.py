@@ -71,7 +71,8 @@ class Link(Carrier):
         self._reconnect = reconnect
         self._backoff = Backoff(random)
         self._task: asyncio.Task[None] | None = None
-        self._trouble = ""  # error of the last attempt
+        self.trouble = ""
+        """Error of the last attempt to connect."""
         self._unasked = 0  # refused events that were reported
         self._warn_at = 0.0
         self._warned = ""  # the last reported reason for a parting
@@ -121,7 +122,7 @@ class Link(Carrier):
             if self._has_failed():
                 break
             if not self._reconnect:
-                self._fail(Disconnected(self._trouble))
+                self._fail(Disconnected(self.trouble))
             else:
                 await asyncio.sleep(self._backoff.next_s())
 
@@ -137,7 +138,7 @@ class Link(Carrier):
 
         One that was reached may be repaired, and is waited for.
         """
-        self._trouble = str(error) or type(error).__name__
+        self.trouble = str(error) or type(error).__name__
         if isinstance(error, Hopeless) and not self.core.node:
             self.core.close(error.error)
 
@@ -222,7 +223,7 @@ class Link(Carrier):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Let the task dial again."""
-        self._trouble = self.core.parting or str(error or "the connection was lost")
+        self.trouble = self.core.parting or str(error or "the connection was lost")
         if self.core.parting and not self.core.publications.is_empty:
             self._warn_parted()
         refusal = refusal_of(error)
@@ -413,7 +414,7 @@ class Link(Carrier):
     def late(self, call: str, done: str, limit_s: float) -> NoAnswer | Disconnected:
         """Return the error of a call that was not done in time: it names the call, the limit and the node."""
         late = f"{call}: not {done} within {limit_s:g} s"
-        trouble = self.core.parting if self.core.is_up else self._trouble
+        trouble = self.core.parting if self.core.is_up else self.trouble
         state = f"{'is' if self.core.is_up else 'is not'} connected"
         text = f"{late}: {self.place} {state}" + (f" ({trouble})" if trouble else "")
         return NoAnswer(text) if self.core.is_up else Disconnected(text)

@@ -51,6 +51,8 @@ FIGURES_S = 10.0
 PROBE_S_MAX = 10.0
 """Longest wait for the node's counter of an earlier gateway."""
 SECRET_SIZE = 32
+WAIT_LOGGED_S = 2.0
+"""After so long without its node, a gateway that starts logs what it waits for."""
 DRAIN_S_MAX = 5.0
 """How long a gateway that stops waits for the node to accept the rest."""
 
@@ -148,12 +150,24 @@ class Server:
         self.hub = Hub(gateway, self.uplink, self._loop.call_soon, clocks, logs.log, entrance)
         self._link = UplinkLink(self.uplink, random.random)
         self._link.start(reach)
-        await self._link.wait_connected(None)
+        await self._wait_node(self._link)
         self.uplink.answer(gateway.overview_steps, self.figures, self.hub.answer)
         if (filter := gateway.replica_filter) is not None:
             self.uplink.listen(filter, self.hub.hear_replicas, self.hub.answer)
         await self._listen()
         self._timer = self._loop.call_later(0, self._wake)
+
+    async def _wait_node(self, link: UplinkLink) -> None:
+        """Wait for the node; if that takes longer than WAIT_LOGGED_S, the reason is logged."""
+
+        def log_waiting() -> None:
+            logs.warning("the gateway waits for its node", node=self.config.node, problem=link.trouble)
+
+        late = self._loop.call_later(WAIT_LOGGED_S, log_waiting)
+        try:
+            await link.wait_connected(None)
+        finally:
+            late.cancel()
 
     async def _begin(self, reach: ConnectTo, credentials: Credentials, gateway: Gateway) -> Life:
         """Return the name and epoch under which this gateway numbers its events.
