@@ -7,6 +7,7 @@ from itertools import product
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from effort import SEED, often
 from msgspec.structs import replace
@@ -15,13 +16,13 @@ from protocol.guarded import ALL, Book, come, guarded, may
 from protocol.rig import Peer, Rig, event, with_header
 from tidings.event import Event
 from tidings.event.header import DELIVERIES
-from tidings.event.wire import array_head, decode_event, encode_events
+from tidings.event.wire import HEAD_SIZE, array_head, decode_event, encode_events
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.node.assembly import CoreSettings
 from tidings.protocol import consumer, last_pages
 from tidings.protocol.last_pages import VALUE_COST, raws_of
-from tidings.protocol.last_values import last_values
+from tidings.protocol.last_values import last_values, search_values
 from tidings.protocol.memory import Budgets
 from tidings.protocol.messages import Publish
 from tidings.steps import finish
@@ -192,6 +193,20 @@ def test_the_values_are_those_that_are_found_by_looking_at_every_event(seed: int
 
 def found_in(rig: Rig, where: Filter) -> list[int]:
     return [one.counter for _, batch in finish(last_values(rig.broker, where)) for one in batch]
+
+
+def test_what_an_earlier_release_has_stored_of_another_node_is_not_taken_for_this_ones() -> None:
+    """Its records do not say which node took an event in; the source of another's names it."""
+    rig = Rig()
+    raws = {n: encode_events([about("hall", n)])[HEAD_SIZE:] for n in (1, 2)}
+    sections = [["sys", 1, "oven", [raws[1]]], ["sys", 1, "oven@far", [raws[2]]]]
+    rig.store.commit([SetRecord("last", '["1"]', msgspec.msgpack.encode({"sections": sections}))])
+    rig.store.sync()
+    rig = rig.restart()
+    assert asked(rig) == [1, 2]
+    own = finish(search_values(rig.broker, Filter(), is_own=True))
+    assert [one.origin and one.origin.source for one in own] == ["oven"]
+    assert {value.node for _, value in rig.restart().broker.last_pages.all()} == {"", "?"}
 
 
 # Which are dropped

@@ -14,7 +14,7 @@ from tidings.event import Batch
 from tidings.exchange import NodeSubscription
 from tidings.protocol.consumer import WaitingConsumer
 from tidings.protocol.elsewhere import NodeValues
-from tidings.protocol.last_pages import VALUES_MAX
+from tidings.protocol.last_pages import UNKNOWN, VALUES_MAX
 from tidings.protocol.last_values import FoundValues, LastValuesSink, last_values
 from tidings.replies import Deferred
 from tidings.steps import Steps, finish
@@ -82,7 +82,7 @@ class LastOpening:
         if self._is_over:
             answer.fail(Refused("ended", "the subscription has ended"))
         else:
-            lacked = [one for one in self._copies if one.node not in self.sink.read]
+            lacked = [one for one in self._copies if one.node not in (*self.sink.read, UNKNOWN)]
             answer.resolve((yield from self._finish(lacked, missing)))
 
     def _finish(self, found: Sequence[FoundValues], missing: list[str]) -> Steps[Opened]:

@@ -46,6 +46,9 @@ PAGE_SIZE = 16 << 10
 FULL, TOO_LARGE = "full", "too large"
 """Reasons for which a last value is dropped, in metrics."""
 
+UNKNOWN = "?"
+"""Stands for a node that took an event in, of which an earlier release has noted nothing."""
+
 Key = tuple[str | None, str, str | None]
 """Source, type and subject."""
 
@@ -95,13 +98,19 @@ class Keyed(Struct, frozen=True, gc=False, array_like=True):
 
 
 class _Section(Struct, frozen=True, array_like=True):
-    """Events of one origin, each as on the wire, and the node that took them in, if it was another."""
+    """Events of one origin, each as on the wire, and the node that took them in; empty for this node."""
 
     system: str | None
     epoch: int
     source: str | None
     raws: list[bytes]
-    node: str = ""
+    node: str | None = None  # not there in records of earlier releases
+
+    @property
+    def first_node(self) -> str:
+        """The node that took them in, as far as that is known."""
+        is_foreign = self.node is None and "@" in (self.source or "")
+        return UNKNOWN if is_foreign else self.node or ""
 
 
 class _PageRecord(Struct, frozen=True):
@@ -264,7 +273,7 @@ class LastPages(Service):
             for section in stored[str(number),].sections:
                 origin = Origin(section.system, section.epoch, section.source)
                 for raw in section.raws:
-                    self._load_value(number, origin, raw, section.node)
+                    self._load_value(number, origin, raw, section.first_node)
             page.written = page.size
         self._make_room()
         self._charge(0)
