@@ -38,6 +38,8 @@ NEAR_PING_S, FAR_PING_S = 0.5, 5.0
 """Pings on links round nodes that may die, and on all others, which see nobody die."""
 CANDIDATES = 5
 """Nodes of which one dies, chosen by the tree."""
+FOR_GOOD_S = 1e6
+"""How long the dead node does nothing: no connection of it ends, as if its machine had lost power."""
 READERS_EACH = 6
 """Subscribers in each part that the dead node leaves, the farthest node's among them."""
 SUBJECTS = {"link.heard": "heard", "link.topology": "records", "link.whole": "whole"}
@@ -174,9 +176,8 @@ def whole_repair(graph: Graph, seed: int) -> dict[str, float | None]:
     net.run(SETTLE_S)
     assert all(reader.got == [0] for reader in readers), "events do not flow"
     net.watch()
-    for name in graph[dead]:
-        net.world.network.part(net.world.network.link(dead, name))
     net.node(dead).is_dead = True
+    net.node(dead).stand_still(FOR_GOOD_S)
     _publish(source, 1)
     died = net.world.clock.now
     _run_until(net, lambda: net.verdicts(dead) >= len(graph[dead]))
