@@ -26,7 +26,7 @@ START = "opening"
 INTERNAL = {
     "Bus": {"group", "join_group", "location"},  # for agents that are coroutines of its loop
     "Channel": {"feed", "push", "supply"},  # they go on beside what else a loop does
-    "FederatedSpace": {"spaces"},
+    "FederatedSpace": {"engaged", "spaces"},
     "Interest": {"changed", "ended"},
     "Queue": {"hold"},
     "Space": {"check_lease", "react"},
