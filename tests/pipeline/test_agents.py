@@ -147,41 +147,47 @@ def node(tmp_path: Path) -> Iterator[Running]:
         yield one
 
 
-def test_a_group_that_starts_too_many_is_alarmed_at_its_node_and_its_costs_are_published(
+def test_groups_that_start_too_many_at_two_nodes_are_alarmed_at_the_first_and_their_costs_are_published(
     spark: SparkSession, node: Running, tmp_path: Path
 ) -> None:
     async def spender(agent: Agent) -> int:
         await agent.spend(usd=2)
         return 1
 
-    async def group() -> None:
-        address = f"tidings://{node.address}"
-        async with tidings.connect(address) as bus, bus.group("swarm", budget={"usd": 9}) as swarm:
+    async def group(address: str, name: str) -> None:
+        async with (
+            tidings.connect(f"tidings://{address}") as bus,
+            bus.group(name, budget={"usd": 9}) as swarm,
+        ):
             for _ in range(3):
                 await swarm.spawn(spender, budget={"usd": 3})
 
-    asyncio.run(group())
-    settings = AgentSettings(node=node.address, starting="earliest", limits="starts=2")
-    stop, seen = threading.Event(), []
+    with running(tmp_path / "other") as other:
+        asyncio.run(group(node.address, "swarm"))
+        asyncio.run(group(other.address, "flock"))
+        both = f"{node.address}, {other.address}"
+        settings = AgentSettings(node=both, starting="earliest", limits="starts=2")
+        stop, seen = threading.Event(), []
 
-    def tell(progress: BatchProgress) -> None:
-        seen.append(progress)
-        if sum(one.published.get("alarms", 0) for one in seen):
-            stop.set()
+        def tell(progress: BatchProgress) -> None:
+            seen.append(progress)
+            if sum(one.published.get("alarms", 0) for one in seen) == 2:
+                stop.set()
 
-    run = ContinuousRun(pipeline=AGENTS, settings=settings, trigger_s=0)
-    query, counts = start(spark, run, str(tmp_path / "notes"))
-    total = watch(query, tell, stop, AGENTS.plan(settings, "query"), counts)
-    assert total.rows == 9
+        run = ContinuousRun(pipeline=AGENTS, settings=settings, trigger_s=0)
+        query, counts = start(spark, run, str(tmp_path / "notes"))
+        total = watch(query, tell, stop, AGENTS.plan(settings, "query"), counts)
+    assert total.rows == 18
     with blocking.connect(f"tidings://{node.address}") as bus:
         told = [event for _, event in bus.log.read(where="type IN ('alarm.agent', 'agents.costs')")]
-    (alarm,) = (one for one in told if one.type == "alarm.agent")
-    assert (alarm["what"], alarm["group_name"], alarm["amount"], alarm["limit"]) == (
-        "starts",
-        "swarm",
-        3.0,
-        2.0,
-    )
-    assert [(one["reason"], one["unit"], one["cost"]) for one in told if one.type == "agents.costs"] == [
-        ("done", "usd", 6.0)
+    alarms = [one for one in told if one.type == "alarm.agent"]
+    about = "group_name", "what", "amount", "limit"
+    assert sorted(tuple(one[name] for name in about) for one in alarms) == [
+        ("flock", "starts", 3.0, 2.0),
+        ("swarm", "starts", 3.0, 2.0),
+    ]
+    costs = [one for one in told if one.type == "agents.costs"]
+    assert sorted((one["group_name"], one["reason"], one["unit"], one["cost"]) for one in costs) == [
+        ("flock", "done", "usd", 6.0),
+        ("swarm", "done", "usd", 6.0),
     ]

@@ -85,8 +85,9 @@ def agents_graph(settings: AgentSettings | None = None) -> Graph:
         by=("group", "group_name", "reason", "unit"), window_s=window_s, late_s=late_s, cost=total("amount")
     )
     by_what = ("group", "group_name", "what")
+    # Of each node by itself: what it expands must be in the order of its log.
     sums = measured.collapse(
-        by=by_what, window_s=window_s, late_s=late_s, amount=total("amount"), limit=first("limit")
+        by=(*by_what, "node"), window_s=window_s, late_s=late_s, amount=total("amount"), limit=first("limit")
     )
     past = sums.named("sums").expand().named("growing").select("amount > limit").named("past")
     # The first of them alone: a state is published when it has changed, and this one does so once.

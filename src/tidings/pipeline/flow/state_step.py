@@ -110,10 +110,12 @@ class StatefulCollapse:
 
     def _check_order(self, found: Found, manifest: Manifest) -> None:
         nodes = {*found.nodes, *([manifest.node] if manifest.node else [])}
-        if self._is_ordered and len(nodes) > 1:
+        if self._is_ordered and len(nodes) > 1 and "node" not in self._node.by:
             names = ", ".join(sorted(nodes))
             problem = f"expand needs the events of one node, in their order, not of {names}"
-            raise FlowError(self._node.place, f"{problem}; read one node, or expand over history")
+            raise FlowError(
+                self._node.place, f"{problem}; read one node, have it in the key, or expand over history"
+            )
 
     def _before(self, parts: DataFrame, manifest: Manifest, found: Found) -> DataFrame | None:
         """Return the stored rows of the buckets that the batch changes."""
