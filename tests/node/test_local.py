@@ -200,7 +200,7 @@ def test_when_no_node_answers_in_time_that_is_an_error(home: Path) -> None:
 def test_a_runtime_directory_that_others_can_open_is_refused(home: Path) -> None:
     (home / "tidings").mkdir(mode=0o755)
     (home / "tidings").chmod(0o755)
-    with pytest.raises(NotAllowed, match="nobody else can open"):
+    with pytest.raises(NotAllowed, match="is no directory that only you can open"):
         runtime_directory()
 
 

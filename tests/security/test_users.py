@@ -88,7 +88,7 @@ MISTAKES = [
     (f"ada password {SECRET}", "is no password"),
     (f"ada password scrypt:1073741824:8:1:{SALT}:{HASH}", "is no password"),
     ("ada token", "is no token"),
-    (f"ada token laptop {SECRET.replace(' ', '')}", "the hash of the token is none"),
+    (f"ada token laptop {SECRET.replace(' ', '')}", "the hash of the token is malformed"),
     (f"ada token laptop sha256:{HEX} until:2027-02-30", "until:YYYY-MM-DD"),
     (f"ada token laptop sha256:{HEX} until:20270131", "until:YYYY-MM-DD"),
     (f"ada token laptop sha256:{HEX} 2027-01-31", "until:YYYY-MM-DD"),

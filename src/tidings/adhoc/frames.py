@@ -214,5 +214,5 @@ def decode_frame(data: bytes) -> AdhocFrame:
     try:
         frame: AdhocFrame = _decoder.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
-        raise CodecError("frame", f"is none of a meeting: {error}") from None
+        raise CodecError("frame", f"is malformed: {error}") from None
     return frame

@@ -61,7 +61,7 @@ def read_change(raw: bytes) -> SubscriptionChange:
     try:
         return msgspec.msgpack.decode(raw, type=SubscriptionChange)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise CodecError("subscription", f"is none: {error}") from None
+        raise CodecError("subscription", f"is malformed: {error}") from None
 
 
 class AdhocTopic:

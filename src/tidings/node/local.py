@@ -143,7 +143,7 @@ def runtime_directory() -> Path:
     home.mkdir(mode=0o700, exist_ok=True)
     found = home.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != user or found.st_mode & 0o077:
-        raise NotAllowed(f"{home}: must be a directory that belongs to you and that nobody else can open")
+        raise NotAllowed(f"{home}: is no directory that only you can open; remove it, or set XDG_RUNTIME_DIR")
     return home
 
 

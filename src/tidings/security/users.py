@@ -159,7 +159,7 @@ def _read_token(words: list[str]) -> Token:
     if problem:
         raise _Mistake(problem)
     if digest is None:
-        raise _Mistake(f"the hash of the token is none; the form is {_TOKEN_FORM}")
+        raise _Mistake(f"the hash of the token is malformed; the form is {_TOKEN_FORM}")
     return Token(label, digest, None if until is None else _read_until(until))
 
 

@@ -300,7 +300,7 @@ def spread(
     All messages are sent before the first step; `room` is how many a buffer holds, None for all.
     """
     if strategy not in KINDS:
-        raise UserError(f"strategy {strategy!r} is none that arrays know: {', '.join(KINDS)}")
+        raise UserError(f"strategy {strategy!r} is not known to arrays; use one of {', '.join(KINDS)}")
     hosts = len(trace.names)
     if hosts * len(senders) > CELLS_MAX:
         raise UserError(f"{len(senders)} messages at {hosts} hosts: at most {CELLS_MAX} in all")
