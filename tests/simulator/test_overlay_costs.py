@@ -119,4 +119,4 @@ def test_events_flow_again_when_one_of_many_whole_nodes_dies() -> None:
 
 def test_questions_whether_nodes_are_whole_cross_each_link_few_times() -> None:
     found = whole_repair(random_graph(Random(SEED), 30, 4), SEED)
-    assert found["whole_whole"] <= 10 * 30  # 1,614 while each question went on by itself
+    assert found["whole_whole"] <= 10 * 30  # some 1,000 while each question went on by itself
