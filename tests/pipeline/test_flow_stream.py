@@ -292,11 +292,17 @@ def test_spark_connect_is_refused(
         stream.start(minutes(), spark, {}, None, str(tmp_path))
 
 
-def test_an_expand_over_several_nodes_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    made = graph("g", trades().collapse("symbol", n=count()).expand())
+def test_an_expand_over_several_nodes_is_refused_unless_they_are_in_the_key(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     rows = random_trades(random.Random(1), 4, 1.0)
+    both = [*rows, {**rows[0], "node": "there"}]
+    made = graph("g", trades().collapse("symbol", n=count()).expand())
     with pytest.raises(FlowError, match=r"needs the events of one node, .* not of here, there"):
-        streamed(spark, made, [[*rows, {**rows[0], "node": "there"}]], tmp_path)
+        streamed(spark, made, [both], tmp_path / "refused")
+    apart = graph("g", trades().collapse(("symbol", "node"), n=count()).expand().named("apart"))
+    collected, _ = streamed(spark, apart, [both], tmp_path / "apart")
+    assert {row["node"] for row in collected.all("apart")} == {"here", "there"}
 
 
 def test_nodes_with_columns_of_different_types_are_published_apart(spark: SparkSession) -> None:
