@@ -16,7 +16,7 @@ from tidings.gateway import hub as hub_module
 from tidings.gateway.gateway import Gateway
 from tidings.gateway.hub import HALF_S_MAX, Clocks, Hub
 from tidings.gateway.networks import GRACE_S, DatagramAddress
-from tidings.gateway.peer import Entrance, Login
+from tidings.gateway.peer import Entrance, LoginLine
 from tidings.gateway.policy import Policy
 from tidings.gateway.uplink import Uplink
 from tidings.protocol.access import PeerInfo
@@ -309,11 +309,11 @@ def test_a_login_may_come_in_any_pieces_and_with_messages_behind_it(entrance: En
 
 
 def test_what_is_no_login_is_read_as_a_message() -> None:
-    assert Login().feed(b'{"register": 1}') == (None, b'{"register": 1}')
-    assert Login().feed(b"\n") == (None, None)
-    assert Login().feed(b'{"login": {"token"') == (None, None)
+    assert LoginLine().feed(b'{"register": 1}') == (None, b'{"register": 1}')
+    assert LoginLine().feed(b"\n") == (None, None)
+    assert LoginLine().feed(b'{"login": {"token"') == (None, None)
     for bad in (b'{"login": 1}\n', b'{"login": {}}\n', b'{"login"\xff}\n', b'{"login' + b" " * 5000):
-        assert Login().feed(bad) == (None, bad)
+        assert LoginLine().feed(bad) == (None, bad)
 
 
 def test_a_datagram_with_a_token_makes_its_address_known(entrance: Entrance) -> None:
