@@ -15,7 +15,7 @@ from patterns.reference import Given, Said
 from patterns.samples import S, events, expected, patterns
 from tidings import Batch, Event, Pattern
 from tidings.event.values import EPOCH, MICROSECOND
-from tidings.patterns import matcher, runs
+from tidings.patterns import key_records, matcher, runs
 from tidings.patterns.watching import PatternWatch
 from tidings.protocol.messages import Bye
 
@@ -141,6 +141,47 @@ def test_a_failed_commit_takes_partial_matches_back() -> None:
     bob = rig.restart().peer("b", 2, name="bob")
     bob.subscribe(pattern=AB, durable="d")
     assert found(bob) == [("match", 0, 100)]
+
+
+def test_partial_matches_that_are_too_large_for_one_record_outlive_restarts_and_failed_commits() -> None:
+    text, count = f"a[type = 'A']{{900,}} THEN {AB[AB.index('b[') :]}", 900
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b", name="bob")
+    bob.subscribe(pattern=text, durable="d")
+    for first in range(0, count, 300):
+        numbers = range(first, first + 300)
+        ann.publish(*(at(n + 1, "A", n / 10, "reliable", n="x" * 80) for n in numbers))
+        rig.run()
+    assert len(rig.state.records("pattern-key")) > 1
+    ann.publish(at(count + 1, "B", 99, "reliable"))
+    rig.tick()
+    rig.fail()
+    rig = rig.restart()
+    ann, bob = rig.peer("a", 2), rig.peer("b", 2, name="bob")
+    bob.subscribe(pattern=text, durable="d")
+    assert found(bob) == []
+    ann.publish(at(1, "B", 100, "reliable"))
+    rig.run()
+    rig.pass_time(1)
+    assert found(bob) == [("match", 0, 100)]
+    bob.acknowledge(1, max(filter(None, bob.positions())))
+    rig.run()
+    assert rig.state.records("pattern-key") == {}
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_partial_matches_of_which_a_part_is_damaged_are_forgotten(part: int) -> None:
+    key, state = b"k", bytes(3 * key_records.PART_SIZE)
+    rig = Rig()
+    for change in key_records.key_changes(("owner", "name"), key, None, state):
+        rig.broker.store(change)
+    for change in list(key_records.key_changes(("owner", "name"), key, state, None))[part : part + 1]:
+        rig.broker.store(change)
+    rig.run()
+    assert len(rig.state.records("pattern-key")) == 2
+    rig = rig.restart()
+    rig.run()
+    assert rig.state.records("pattern-key") == {}
 
 
 def test_an_event_that_is_no_step_costs_a_pattern_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,19 +14,12 @@ from typing import Any
 
 from tidings.errors import NotAllowed, Refused
 from tidings.filters import Filter
+from tidings.patterns.key_records import KEYS, PatternKey, take_states
 from tidings.patterns.matcher import Matcher
 from tidings.patterns.pattern import Pattern
 from tidings.patterns.reporting import LATE_TYPE, TIMEOUT
 from tidings.patterns.session_watch import SessionWatch
-from tidings.patterns.stored_watch import (
-    KEYS,
-    PATTERNS,
-    Before,
-    Marks,
-    StandingKey,
-    StandingRecord,
-    StandingWatch,
-)
+from tidings.patterns.stored_watch import PATTERNS, Before, Marks, StandingRecord, StandingWatch
 from tidings.patterns.watching import NodeNumbers, PatternPlacer, PatternWatch
 from tidings.protocol.access import NOBODY, OWNER, Principal
 from tidings.protocol.arguments import check_readable
@@ -52,28 +45,28 @@ class PatternService(Service):
         self._watches: dict[PatternWatch, None] = {}
         self._sizes: Counter[Session] = Counter()  # bytes of what their patterns remember
         self._due: Timers[PatternWatch] = Timers()  # when each has something to do though nothing comes
-        self._standing: dict[StandingKey, StandingWatch] = {}
+        self._standing: dict[PatternKey, StandingWatch] = {}
         self.placer: PatternPlacer | None = None
         """Who lets other nodes do the work of patterns."""
         self.numbers: NodeNumbers | None = None
         """Numbers of this node's events, while it has neighbours."""
-        self.foreign_keys: dict[StandingKey, dict[bytes, bytes]] = {}
+        self.foreign_keys: dict[PatternKey, dict[bytes, bytes]] = {}
         """Stored keys of patterns that are none of this node, for who has them."""
         self._before: deque[Before] = deque()
         self._restore()
 
     def _restore(self) -> None:
-        state = self.broker.state
-        for key, record in PATTERNS.known(state).items():
+        for key, record in PATTERNS.known(self.broker.state).items():
             watch = StandingWatch(self, key, record, _filters(Pattern(record.pattern)))
             self._begin(watch)
             self._standing[key] = watch
-        for (owner, name, key_text), kept in KEYS.taken(state).items():
-            found, key_bytes = self._standing.get((owner, name)), bytes.fromhex(key_text)
-            if found is not None:
-                found.reopen(key_bytes, kept.state)
+        for key, states in take_states(self.broker).items():
+            found = self._standing.get(key)
+            if found is None:
+                self.foreign_keys[key] = states
             else:
-                self.foreign_keys.setdefault((owner, name), {})[key_bytes] = kept.state
+                for key_bytes, state in states.items():
+                    found.reopen(key_bytes, state)
         self.look_again()
 
     # Patterns come and go
@@ -164,7 +157,7 @@ class PatternService(Service):
         """All patterns at work."""
         return list(self._watches)
 
-    def standing(self, key: StandingKey) -> StandingWatch | None:
+    def standing(self, key: PatternKey) -> StandingWatch | None:
         """Return the standing pattern of an owner and a name."""
         return self._standing.get(key)
 
@@ -282,6 +275,6 @@ def _filters(pattern: Pattern) -> list[Filter]:
     return [step.filter for step in pattern.steps]
 
 
-def _is_not_set(operation: Operation, standing: dict[StandingKey, StandingWatch]) -> bool:
+def _is_not_set(operation: Operation, standing: dict[PatternKey, StandingWatch]) -> bool:
     key = PATTERNS.key_of(operation)
     return key is None or key not in standing

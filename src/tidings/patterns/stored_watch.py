@@ -14,6 +14,7 @@ from msgspec import Struct
 from tidings.event import Batch, Event
 from tidings.event.wire import check
 from tidings.filters import Filter
+from tidings.patterns.key_records import PatternKey, key_changes
 from tidings.patterns.matcher import Matcher
 from tidings.patterns.pattern import Pattern
 from tidings.patterns.reporting import TIMEOUT, late_event
@@ -34,15 +35,7 @@ class StandingRecord(Struct, frozen=True):
     seen: Seen = {}
 
 
-class KeyRecord(Struct, frozen=True):
-    """The partial matches of one key."""
-
-    state: bytes
-
-
-StandingKey = tuple[str, str]
-PATTERNS: RecordKind[StandingKey, StandingRecord] = RecordKind("pattern", StandingRecord)
-KEYS: RecordKind[tuple[str, str, str], KeyRecord] = RecordKind("pattern-key", KeyRecord)
+PATTERNS: RecordKind[PatternKey, StandingRecord] = RecordKind("pattern", StandingRecord)
 
 
 class Marks(NamedTuple):
@@ -65,7 +58,7 @@ class Before(NamedTuple):
 class StoredWatch(PatternWatch):
     """A pattern whose partial matches are stored under its key."""
 
-    key: StandingKey
+    key: PatternKey
 
     def __init__(
         self, service: PatternService, pattern: Pattern, granted: list[Filter], watermark_us: int | None
@@ -83,13 +76,12 @@ class StoredWatch(PatternWatch):
             if state == before:
                 continue
             yield Before(broker.mark, self, key, before)
-            name = (*self.key, key.hex())
+            for change in key_changes(self.key, key, before, state):
+                broker.store(change)
             if state is None:
                 del self.stored[key]
-                broker.store(KEYS.drop(name))
             else:
                 self.stored[key] = state
-                broker.store(KEYS.set(name, KeyRecord(state)))
         if self.changed or self._marks.held != len(self.held):
             yield Before(broker.mark, self, None, self._marks)
             before_held = self._marks.held
@@ -144,15 +136,15 @@ class StoredWatch(PatternWatch):
 
     def dropped(self) -> Iterable[Operation]:
         """Yield the operations that remove its keys."""
-        for key in self.stored:
-            yield KEYS.drop((*self.key, key.hex()))
+        for key, state in self.stored.items():
+            yield from key_changes(self.key, key, state, None)
 
 
 class StandingWatch(StoredWatch):
     """A pattern with a name and an owner: it is stored, and its matches are published."""
 
     def __init__(
-        self, service: PatternService, key: StandingKey, record: StandingRecord, granted: list[Filter]
+        self, service: PatternService, key: PatternKey, record: StandingRecord, granted: list[Filter]
     ) -> None:
         super().__init__(service, Pattern(record.pattern), granted, record.watermark_us)
         self.key, self.record = key, record

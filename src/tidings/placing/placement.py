@@ -19,12 +19,13 @@ from msgspec import Struct
 from tidings.errors import Refused
 from tidings.event import Event
 from tidings.filters import Filter
+from tidings.patterns.key_records import PatternKey
 from tidings.patterns.matcher import Matcher, decode_key
 from tidings.patterns.pattern import Pattern
 from tidings.patterns.reporting import MatchSummary, match_event
 from tidings.patterns.runs import Row
 from tidings.patterns.service import PatternService
-from tidings.patterns.stored_watch import Before, Marks, StandingKey, StoredWatch
+from tidings.patterns.stored_watch import Before, Marks, StoredWatch
 from tidings.patterns.watching import FoundMatch, HeldRow, PatternWatch, Seen, UnusedRow
 from tidings.replies import Deferred
 from tidings.store.interface import RecordKind
@@ -46,7 +47,7 @@ class PlacementRecord(Struct, frozen=True):
     phase: Phase
     moves: int
     at: str = ""
-    asker: StandingKey | None = None
+    asker: PatternKey | None = None
     had: int = 0
     next: int = 1
     delegator: str = ""

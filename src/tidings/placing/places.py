@@ -15,9 +15,10 @@ from msgspec import Struct
 
 from tidings.errors import Refused
 from tidings.filters import Filter
+from tidings.patterns.key_records import key_changes
 from tidings.patterns.pattern import Pattern
 from tidings.patterns.service import PatternService
-from tidings.patterns.stored_watch import KEYS, StoredWatch
+from tidings.patterns.stored_watch import StoredWatch
 from tidings.patterns.watching import PatternWatch
 from tidings.placing.placement import (
     HELD,
@@ -105,9 +106,10 @@ class Placements:
             self._broker.store(HELD.drop(key))
         for key in results:
             self._broker.store(RESULTS.drop(key))
-        for (owner, name), keys in self._patterns.foreign_keys.items():
-            for gone in keys:
-                self._broker.store(KEYS.drop((owner, name, gone.hex())))
+        for pattern, states in self._patterns.foreign_keys.items():
+            for of_key, stored in states.items():
+                for gone in key_changes(pattern, of_key, stored, None):
+                    self._broker.store(gone)
         self._patterns.foreign_keys = {}
         for watch in self._patterns.watches:
             if watch not in self.of:
