@@ -147,17 +147,13 @@ def test_a_grid_runs_scenarios_of_hosts_that_move(tmp_path: Path) -> None:
     assert (tmp_path / "delivery.svg").exists()
 
 
-def test_storms_over_channels_are_run_for_each_order_and_find_a_mistake() -> None:
+def test_storms_over_channels_are_run_for_each_order() -> None:
     code, out, _ = run("--seed", "3", "--runs", "1", "--duration-s", "5", kind="channel")
     assert code == 0
     found = [line.split(":")[1].split(",")[0].strip() for line in out.splitlines()]
     assert found == ["fifo", "causal", "total"]
     code, out, _ = run("--seed", "3", "--runs", "1", "--order", "causal", "--json", kind="channel")
     assert (code, msgspec.json.decode(out)["order"]) == (0, "causal")
-    arguments = ("--seed", "3", "--runs", "12", "--duration-s", "15", "--order", "causal")
-    code, _, errors = run(*arguments, "--fault", "unnamed", kind="channel")
-    assert code == 1
-    assert ": FAILED: " in errors
 
 
 def test_a_storm_that_fails_does_not_keep_channels_of_other_orders_from_theirs() -> None:
