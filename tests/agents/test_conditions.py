@@ -64,7 +64,8 @@ def test_any_of_needs_one_all_of_needs_all_and_at_least_so_many() -> None:
 def test_all_of_waits_until_nobody_is_added_any_more() -> None:
     assert all_of().verdict(facts("done", sealed=False)) == "open"
     assert all_of().verdict(facts("done")) == "met"
-    assert all_of().verdict(facts()) == "open"
+    assert all_of().verdict(facts(sealed=False)) == "open"
+    assert all_of().verdict(facts()) == "met", "nobody was started"
     assert any_of().verdict(facts("failed", sealed=False)) == "open"
 
 

@@ -82,6 +82,50 @@ def test_one_result_ends_the_others_and_a_grandchild_that_is_being_started() -> 
     }
 
 
+@pytest.mark.parametrize("turns", range(8))
+def test_an_agent_whose_start_is_given_up_has_left_and_its_money_is_back(turns: int) -> None:
+    async def work() -> GroupInfo:
+        async with tidings.open() as bus, bus.group("trip", budget={"usd": 10}) as group:
+            starting = asyncio.ensure_future(group.spawn(forever, name="child", budget={"usd": 4}))
+            for _ in range(turns):  # of the loop: until it is asked for, entered, begun
+                await asyncio.sleep(0)
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                (await starting).stop()
+        return group.info
+
+    info = run(work())
+    assert (info.refunded, info.written_off) == ({"usd": 10}, {})
+    assert not any(one.lost for one in info.agents)
+
+
+def test_an_agent_that_is_ordered_to_end_before_it_begins_leaves_and_does_nothing() -> None:
+    begun = []
+
+    async def noted(agent: Agent) -> None:
+        begun.append(agent.name)
+
+    async def work() -> GroupInfo:
+        async with tidings.open() as bus, bus.group("trip", budget={"usd": 10}) as group:
+            (await group.spawn(noted, budget={"usd": 4})).stop()
+        return group.info
+
+    info = run(work())
+    assert begun == []
+    assert reasons(info) == {"noted": "user"}
+    assert (info.refunded, info.written_off) == ({"usd": 10}, {})
+
+
+def test_a_group_in_which_nobody_was_started_ends_with_its_block() -> None:
+    async def work() -> GroupInfo:
+        async with tidings.open() as bus, bus.group("trip", budget={"usd": 10}) as group:
+            pass
+        return group.info
+
+    info = run(work())
+    assert (info.phase, info.reason, info.refunded) == ("ended", "condition", {"usd": 10})
+
+
 def test_a_time_out_ends_the_members_and_not_only_the_waiting() -> None:
     ended = []
 

@@ -89,7 +89,7 @@ class AtLeast(Condition, frozen=True, tag="at_least"):
         if self.count is None:
             if failed:
                 return "impossible"
-            return "met" if met and not undecided and not more else "open"
+            return "open" if undecided or more else "met"  # nobody was started: there is nothing to wait for
         if met >= self.count:
             return "met"
         return "open" if more or met + undecided >= self.count else "impossible"

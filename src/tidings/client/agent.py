@@ -39,6 +39,8 @@ class Agent:
         """What was wrong, if that is why."""
         self.ended: processes.ProcessEnd | None = None
         """How its program has ended, if it is one."""
+        self.has_begun = False
+        """Whether it runs, or has run."""
         self.is_leaving = False
         """Whether its work is done, and only the node has to be told."""
 

@@ -19,6 +19,7 @@ import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,7 +38,7 @@ from tidings.client.mobile import MobileAgent, kind_of, pack_state
 from tidings.client.put import Putter
 from tidings.client.renewals import HeldLife, OnOrder, Renewals
 from tidings.client.sessions import read_as
-from tidings.errors import AgentError, Disconnected, GroupEnded, NoAnswer, UserError
+from tidings.errors import AgentError, Disconnected, GroupEnded, NoAnswer, TidingsError, UserError
 from tidings.transport.link import Link
 
 GRACE_S = 5.0
@@ -72,6 +73,7 @@ class AgentGroup:
         self._until = until
         self._is_joined = "condition" not in wanted
         self._members: dict[str, tuple[asyncio.Task[None], Callable[[str, float], None]]] = {}
+        self._given_up: set[asyncio.Task[None]] = set()  # say that agents have left which never started
         self._orders: dict[str, OnOrder] = {}  # of agents here that were not started by this program
         self._watcher: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
@@ -121,8 +123,8 @@ class AgentGroup:
         kind = None if is_over else kind
         try:
             if self._is_joined:
-                if kind is None and self._members:
-                    await asyncio.wait([task for task, _order in self._members.values()])
+                if kind is None:
+                    await self._wait_left()
             elif kind is None:
                 with suppress(AgentError):
                     await self._link.call("agent.seal", {"group": self.id}, None, "again")
@@ -140,8 +142,7 @@ class AgentGroup:
         finally:
             for _task, order in list(self._members.values()):
                 order(str(self.info.reason or "user"), self.info.grace_s)
-            if self._members:
-                await asyncio.wait([task for task, _order in self._members.values()])
+            await self._wait_left()
             self._watcher.cancel()
             await asyncio.wait([self._watcher])
             with suppress(NoAnswer, Disconnected, AgentError):
@@ -168,14 +169,18 @@ class AgentGroup:
 
     async def hang_up(self) -> None:
         """End what was started here, and listen no more."""
-        members = list(self._members.values())
-        for _task, order in members:
+        for _task, order in list(self._members.values()):
             order("user", GRACE_S)
-        if members:
-            await asyncio.wait([task for task, _order in members])
+        await self._wait_left()
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.wait([self._watcher])
+
+    async def _wait_left(self) -> None:
+        """Wait until all members that are here have left."""
+        leaving = [*(task for task, _order in self._members.values()), *self._given_up]
+        if leaving:
+            await asyncio.wait(leaving)
 
     async def stop(self, reason: Reason = "user") -> None:
         """End the group, with all its members."""
@@ -215,7 +220,7 @@ class AgentGroup:
         async def work() -> Any:
             return await function(agent, *arguments)
 
-        return self._begin(agent, life, asyncio.ensure_future(self._live_task(agent, life, work)))
+        return self._begin(agent, life, partial(self._live_task, agent, life, work))
 
     async def run(
         self,
@@ -234,8 +239,7 @@ class AgentGroup:
         """
         agent, life = await self._enter("process", name or Path(command[0]).name, budget, lease_s, parent)
         options = {"stdout": None, **files, "environment": {**(environment or {}), **agent_environment(life)}}
-        living = self._live_process(agent, life, command, options)
-        return self._begin(agent, life, asyncio.ensure_future(living))
+        return self._begin(agent, life, partial(self._live_process, agent, life, command, options))
 
     async def start(
         self,
@@ -323,16 +327,42 @@ class AgentGroup:
             "lease_s": self._lease_s if lease_s is None else lease_s,
             "share": dict(budget or {}),
         }
-        reply = await self._link.call("agent.enter", asked, None, "again")
-        terms = read_as(reply, LeaseTerms, "$.agent")
-        life = HeldLife(terms, cookie, where, lambda _reason, _grace_s: None)
-        return Agent(self, life, name), life
+        entering = asyncio.ensure_future(self._link.call("agent.enter", asked, None, "again"))
 
-    def _begin(self, agent: Agent, life: HeldLife, task: asyncio.Task[None]) -> Member:
+        def entered() -> tuple[Agent, HeldLife]:
+            terms = read_as(entering.result(), LeaseTerms, "$.agent")
+            life = HeldLife(terms, cookie, where, lambda _reason, _grace_s: None)
+            return Agent(self, life, name), life
+
+        async def give_up() -> None:
+            with suppress(TidingsError):
+                await entering
+                await self._leave(*entered(), "user", "it was not started", None)
+
+        try:
+            await asyncio.shield(entering)
+        except asyncio.CancelledError:  # the node may have entered it all the same, and waits for its end
+            giving_up = asyncio.ensure_future(give_up())
+            self._given_up.add(giving_up)
+            giving_up.add_done_callback(self._given_up.discard)
+            raise
+        return entered()
+
+    def _begin(self, agent: Agent, life: HeldLife, living: Callable[[], Awaitable[None]]) -> Member:
+        async def live() -> None:
+            agent.has_begun = True
+            if agent.stop_reason is None:
+                await living()
+            else:
+                await self._leave(agent, life, agent.stop_reason, "it was not started", None)
+
+        task = asyncio.ensure_future(live())
+
         def order(reason: str, _grace_s: float) -> None:
             if agent.stop_reason is None and not agent.is_leaving:
                 agent.stop_reason = reason
-                task.cancel()
+                if agent.has_begun:  # else it would be gone without having left
+                    task.cancel()
 
         life.on_order = order
         self._members[agent.id] = task, order
