@@ -327,26 +327,26 @@ class AgentGroup:
             "lease_s": self._lease_s if lease_s is None else lease_s,
             "share": dict(budget or {}),
         }
-        entering = asyncio.ensure_future(self._link.call("agent.enter", asked, None, "again"))
 
-        def entered() -> tuple[Agent, HeldLife]:
-            terms = read_as(entering.result(), LeaseTerms, "$.agent")
+        async def enter() -> tuple[Agent, HeldLife]:
+            reply = await self._link.call("agent.enter", asked, None, "again")
+            terms = read_as(reply, LeaseTerms, "$.agent")
             life = HeldLife(terms, cookie, where, lambda _reason, _grace_s: None)
             return Agent(self, life, name), life
 
         async def give_up() -> None:
             with suppress(TidingsError):
-                await entering
-                await self._leave(*entered(), "user", "it was not started", None)
+                agent, life = await entering
+                await self._leave(agent, life, "user", "it was not started", None)
 
+        entering = asyncio.ensure_future(enter())
         try:
-            await asyncio.shield(entering)
+            return await asyncio.shield(entering)
         except asyncio.CancelledError:  # the node may have entered it all the same, and waits for its end
             giving_up = asyncio.ensure_future(give_up())
             self._given_up.add(giving_up)
             giving_up.add_done_callback(self._given_up.discard)
             raise
-        return entered()
 
     def _begin(self, agent: Agent, life: HeldLife, living: Callable[[], Awaitable[None]]) -> Member:
         async def live() -> None:
