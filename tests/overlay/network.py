@@ -115,13 +115,13 @@ class App(SimulatedClient):
 class Listening:
     """One subscription, and what it got."""
 
-    def __init__(self, app: App, wanted: Wanted) -> None:
+    def __init__(self, app: App, wanted: Wanted, prefetch: int = 1_000) -> None:
         self.app = app
         self.got: list[Event] = []
         self.gaps: list[tuple[int, str]] = []
         self.missed: list[MissedNumbers] = []
         self.late: list[Event] = []
-        self.subscription: ClientSubscription = app.connection.subscribe(wanted, self, 1_000)
+        self.subscription: ClientSubscription = app.connection.subscribe(wanted, self, prefetch)
         self.subscription.begun.then(lambda _told: None, must_not)
         self._is_durable = wanted.durable is not None
 

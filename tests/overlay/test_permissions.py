@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,26 @@ def test_a_peer_gets_only_last_values_that_it_may_subscribe_to(tmp_path: Path) -
                 ]
                 assert events.pending == 0
             async with ann.subscribe("type = 'alarm'", last=True) as events:
+                assert events.missing == ["b", "c"], "it was asked for nothing else"
+                assert events.pending == 0
+
+    run(work())
+
+
+def test_a_peer_gets_only_stored_events_that_it_may_subscribe_to(tmp_path: Path) -> None:
+    async def work() -> None:
+        rules = {"b": allow("a", ["subscribe"], AIR) + allow("bob") + allow("c")}
+        users = {"a": ["ann"], "b": ["bob"], "c": ["cleo"]}
+        async with Line("a", "b", "c", home=tmp_path, users=users, rules=rules) as line:
+            ann, begun = await line.bus("a", "ann"), datetime.now(UTC)
+            for bus in (await line.bus("b", "bob"), await line.bus("c", "cleo")):
+                for type in ("alarm", "air", "noise"):
+                    await bus.publish(type, n=1, delivery="persistent")
+            async with ann.subscribe("n > 0", since=begun) as events:
+                assert events.missing == []
+                found = [await anext(events) for _ in range(2)]
+                assert [(one.type, one.source) for one in found] == [("air", "bob@b"), ("air", "cleo@c")]
+            async with ann.subscribe("type = 'alarm'", since=begun) as events:
                 assert events.missing == ["b", "c"], "it was asked for nothing else"
                 assert events.pending == 0
 

@@ -21,7 +21,7 @@ from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.log.history import LogHistory
 from tidings.protocol.channels import MARK, channel_of
-from tidings.protocol.fading import is_faded
+from tidings.protocol.fading import is_over
 from tidings.store.interface import StoredBatch
 
 PIECE_SIZE_MAX = 256 << 10
@@ -101,6 +101,5 @@ class KeptHistory:
 
 
 def _is_wanted(event: Event, channel: str, filter: Filter, age_s: float) -> bool:
-    is_over = (event.ttl_s is not None and event.ttl_s <= age_s) or is_faded(event, age_s)
-    is_kept = event.delivery != "transient" and not is_over
+    is_kept = event.delivery != "transient" and not is_over(event, age_s)
     return is_kept and channel_of(event) == channel and filter.matches(event)

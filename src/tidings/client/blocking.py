@@ -294,8 +294,9 @@ class Bus(Root[AsyncBus]):
         A class of events (`tidings.Typed`) in the place of the filter stands for its type: the iterator
         returns instances, and `where` is a filter on its attributes; one that it has not raises FilterError.
         `durable`: a name under which the node keeps the subscription and its unacknowledged events. `since`:
-        deliver stored events from this position or time on first. `last`: deliver the newest event of each
-        source, type and subject first. `passive`: receive events without creating demand for them.
+        deliver stored events from this position on first, or from a time on those of all nodes. `last`:
+        deliver the newest event of each source, type and subject first. `passive`: receive events without
+        creating demand for them.
         A `Pattern` in the place of the filter: the iterator returns its matches as events; a durable one goes
         on while no client is there, and publishes its matches.
         `on_slow`: what the node does with events when this client is too slow; `latest` keeps the newest for
@@ -828,7 +829,7 @@ class Subscription(BlockingContext[AsyncSubscription]):
 
     @property
     def missing(self) -> list[str]:
-        """With `last`: the nodes that could not be asked for their last values."""
+        """With `last`, or a time as `since`: the nodes that could not be asked for what they have."""
         return self._inner.missing
 
     @property

@@ -108,7 +108,7 @@ class Subscription:
         self.late: bool = False
         """Whether the last event comes after it was reported as missed, so out of the order of its node."""
         self.missing: list[str] = []
-        """With `last`: the nodes that could not be asked for their last values."""
+        """With `last`, or a time as `since`: the nodes that could not be asked for what they have."""
         self._at = 0  # how many of these were handed out
         self._turn_ends = 0
         self._open: deque[tuple[Event, int, int]] = deque()  # handed out and to be acknowledged by hand

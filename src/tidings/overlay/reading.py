@@ -21,7 +21,7 @@ from msgspec import Meta, Struct, structs
 
 from tidings.errors import Disconnected, Refused, TidingsError
 from tidings.event import Batch, Event
-from tidings.event.relayed import FirstNode, RelayedBatch
+from tidings.event.relayed import FirstNode, RelayedBatch, own_marks
 from tidings.event.wire import check
 from tidings.filters import Filter
 from tidings.ids import NUMBER_MAX, Origin
@@ -36,13 +36,16 @@ from tidings.overlay.waiting import ask_behind
 from tidings.protocol.arguments import INBOX, NAME_LENGTH_MAX
 from tidings.protocol.broker import Broker
 from tidings.protocol.channels import channel_of
-from tidings.protocol.elsewhere import NodeValues, TakesValues, UpTo
+from tidings.protocol.elsewhere import NodePage, NodeValues, TakesValues, UpTo
+from tidings.protocol.fading import is_over
 from tidings.protocol.last_values import Value, batch_of, search_values
 from tidings.protocol.service import IncomingRequest
 from tidings.protocol.session import Session
+from tidings.protocol.stored_pages import PageReading, StoredPage, StoredPiece
 from tidings.protocol.worker import Background
 from tidings.replies import Deferred, failed, resolved
 from tidings.steps import Steps
+from tidings.store.interface import StoredBatch
 
 ANSWER_S = 5.0
 """How long a page of another node may take; then that node is missing."""
@@ -82,17 +85,33 @@ class ReadValues(Struct, frozen=True):
     sides: Sides | None = None
 
 
+class ReadStored(ReadValues, frozen=True):
+    """The arguments of `link.stored`: what the node `to` has stored of its own events.
+
+    The first page begins at the time `since_us`; those after it end before the position `end`.
+    """
+
+    since_us: int = 0
+    end: Place = 0
+
+
 class ValuesPart(Struct, frozen=True, array_like=True):
-    """Last values of one origin, as an array of events."""
+    """Events of one origin, as an array; `stored_us` is when stored ones were."""
 
     system: str | None
     epoch: int
     source: str
     raw: bytes
+    stored_us: int = 0
+
+    @property
+    def batch(self) -> Batch:
+        """The events."""
+        return Batch(self.raw, Origin(self.system, self.epoch, self.source))
 
 
 class ValuesPage(Struct, frozen=True):
-    """Some last values of a node, the moment at which it has looked, and where to go on."""
+    """Some events of a node, the moment at which it has looked, and where to go on."""
 
     up_to: UpTo
     parts: Annotated[list[ValuesPart], Meta(max_length=PAGE_SIZE)] = []
@@ -144,7 +163,8 @@ class NodeReading:
         self._kept: dict[tuple[Session, str], KeptReading] = {}
         self._under_way: dict[Session, int] = {}
         self.operations: Mapping[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]] = {
-            "link.values": (ReadValues, self._read_for)
+            "link.values": (ReadValues, self._read_for),
+            "link.stored": (ReadStored, self._read_for),
         }
 
     def parted(self, session: Session) -> None:
@@ -200,9 +220,18 @@ class NodeReading:
 
         return Round(self.others, read, take).reply
 
+    def stored(self, node: str, filter: Filter, since_us: int, start: int, end: int) -> Deferred[NodePage]:
+        """Return a page of what another node has stored; see `Elsewhere`."""
+        text = str(filter)
+        if len(text) > FILTER_LENGTH_MAX:
+            return failed(Refused("limit", f"a filter has at most {FILTER_LENGTH_MAX} characters"))
+        wanted = ReadStored(node, "", text, start, since_us=since_us, end=end)
+        return self._pass_on(wanted, filter).map(_node_page)
+
     def _pass_on(self, wanted: ReadValues, filter: Filter) -> Deferred[ValuesPage]:
         neighbour = self.way(wanted.to)
-        asked = self.ask(wanted.to, "link.values", structs.asdict(wanted))
+        operation = "link.stored" if isinstance(wanted, ReadStored) else "link.values"
+        asked = self.ask(wanted.to, operation, structs.asdict(wanted))
         return asked.chain(lambda page: self.work(self._checked(neighbour, wanted.to, filter, page)))
 
     def _checked(
@@ -254,7 +283,9 @@ class NodeReading:
         """Read for a neighbour: here, or on the way to the node that is meant."""
         session = asked.session
         filter = self.admit(session, wanted.sides, wanted.filter)
-        if self.is_here(wanted.to):
+        if self.is_here(wanted.to) and isinstance(wanted, ReadStored):
+            reply = self._stored_page(filter, wanted)
+        elif self.is_here(wanted.to):
             reply = self.work(self._reading((session, wanted.reading), filter, wanted.start))
         else:
             reply = self._pass_on(structs.replace(wanted, filter=str(filter)), filter)
@@ -309,6 +340,19 @@ class NodeReading:
             self._keep(key, kept)
         return page
 
+    def _stored_page(self, filter: Filter, wanted: ReadStored) -> Deferred[ValuesPage]:
+        """Read what this node has stored of its own events: first up to now, which the page names."""
+        broker, is_first = self._broker, not wanted.start
+        end = broker.position + 1 if is_first else min(wanted.end, broker.position + 1)
+        up_to = UpTo(self._numbers.epoch, end - 1, self._numbers.last_volatile)
+        about = filter, partial(_own_stored, broker, filter), wanted.since_us if is_first else None
+        reading = PageReading(broker, wanted.start, end, *about)
+
+        def page_of(found: StoredPage) -> ValuesPage:
+            return ValuesPage(up_to, [_part_of(piece, self.own_name) for piece in found.pieces], found.next)
+
+        return reading.reply.map(page_of)
+
     def _keep(self, key: tuple[Session, str], kept: KeptReading) -> None:
         while len(self._kept) >= READINGS_MAX:
             del self._kept[next(iter(self._kept))]
@@ -325,6 +369,31 @@ def _is_allowed(event: Event, filters: Iterable[Filter]) -> bool:
     """Whether an event matches all filters, and is neither for the members of a channel nor for an inbox."""
     is_for_some = channel_of(event) or (event.subject or "").startswith(INBOX)
     return not is_for_some and all(filter.matches(event) for filter in filters)
+
+
+def _own_stored(broker: Broker, filter: Filter, stored: StoredBatch, rows: range) -> Batch | None:
+    """Return what others may have of some rows of a stored batch that is not from another node."""
+    if own_marks(stored.provenance) is None:
+        return None
+    batch = Batch(stored.raw, Origin(stored.system, stored.epoch, stored.source)).take(rows)
+    age_s = broker.wall - stored.stored_us / 1e6
+    wanted = [
+        row
+        for row, event in enumerate(batch.events)
+        if event.delivery != "transient" and not is_over(event, age_s) and _is_allowed(event, [filter])
+    ]
+    return batch.take(wanted) if wanted else None
+
+
+def _part_of(piece: StoredPiece, node: str) -> ValuesPart:
+    origin = piece.batch.origin or Origin()
+    source = at_node(origin.source, node)
+    return ValuesPart(origin.system, origin.epoch, source, piece.batch.raw, piece.stored_us)
+
+
+def _node_page(page: ValuesPage) -> NodePage:
+    pieces = [StoredPiece(part.stored_us, part.batch) for part in page.parts]
+    return NodePage(page.up_to, StoredPage(pieces, page.next))
 
 
 class Round:
@@ -362,8 +431,7 @@ class Round:
         self._read(node, start).then(partial(self._answered, node, start), partial(self._failed, node))
 
     def _answered(self, node: str, start: int, page: ValuesPage) -> None:
-        batches = [Batch(one.raw, Origin(one.system, one.epoch, one.source)) for one in page.parts]
-        if not self._take(NodeValues(node, page.up_to, batches)):
+        if not self._take(NodeValues(node, page.up_to, [one.batch for one in page.parts])):
             self._missing += [self._names[one] for one in self._left]
             self._left.clear()
             self._failed(node)

@@ -45,7 +45,7 @@ from tidings.overlay.weighing import PADDING, Weighing, wait_s
 from tidings.peers.peering import Peering
 from tidings.protocol.arguments import InForce, SubscribeRequest
 from tidings.protocol.broker import Broker
-from tidings.protocol.elsewhere import TakesValues
+from tidings.protocol.elsewhere import NodePage, TakesValues
 from tidings.protocol.messages import Reverse
 from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
@@ -292,6 +292,10 @@ class Overlay(Service):
     def last_values(self, filter: Filter, take: TakesValues) -> Deferred[list[str]]:
         """Have the last values of all other nodes taken; the names of those that are missing."""
         return self.reading.last_values(filter, take)
+
+    def stored(self, node: str, filter: Filter, since_us: int, start: int, end: int) -> Deferred[NodePage]:
+        """Return a page of what another node has stored of its own events."""
+        return self.reading.stored(node, filter, since_us, start, end)
 
     def advertisements(self, node: str, filter: Filter, after: int) -> Deferred[Any]:
         """Return a page of what is advertised at another node."""

@@ -322,7 +322,8 @@ class Connection(KeepAlive):
         def begun(result: Any) -> None:
             if subscription.number in self._subscriptions:
                 position = _member(result, "position", int)
-                subscription.opened(position, bool(result.get("moved")), bool(result.get("exact")))
+                marks = (bool(result.get(mark)) for mark in ("moved", "exact", "others"))
+                subscription.opened(position, *marks)
                 subscription.begun.resolve(result)
 
         def refused(error: TidingsError) -> None:

@@ -17,6 +17,7 @@ from tidings.store.interface import Drop, Durable, Operation, StoreState, Trim
 if TYPE_CHECKING:
     from tidings.protocol.broker import Broker
     from tidings.protocol.stored_consumer import StoredConsumer
+    from tidings.protocol.stored_pages import PageReading
 
 DURABLES_MAX = 100_000
 """Durable subscriptions of a node."""
@@ -33,6 +34,7 @@ class Cursors:
         self._archives: dict[tuple[str, str], Archive] = {}  # those of them that are archives
         self._cursors: dict[Cursor, None] = {}  # with a name or not
         self._attached: dict[StoredConsumer, None] = {}
+        self._awaiting: list[PageReading] = []  # what is to be on disk
         self._changed: dict[Cursor, None] = {}  # in this tick
         self._trimmed = 0
         self.of_links: list[Durable] = []  # those of neighbour nodes, which the owner of links opens
@@ -162,6 +164,13 @@ class Cursors:
         """Wake the consumers that wait for what has become durable."""
         for stream in self._attached:
             stream.read_on()
+        awaiting, self._awaiting = self._awaiting, []
+        for reading in awaiting:
+            reading.read_on()
+
+    def await_durable(self, reading: PageReading) -> None:
+        """Let a reading go on when more is on disk."""
+        self._awaiting.append(reading)
 
     # Commits
 

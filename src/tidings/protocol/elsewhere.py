@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from tidings.event import Batch
 from tidings.event.relayed import RelayedBatch
+from tidings.protocol.stored_pages import StoredPage
 from tidings.replies import Deferred
 
 if TYPE_CHECKING:
@@ -36,6 +37,13 @@ class NodeValues(Struct, frozen=True):
     batches: Sequence[Batch]
 
 
+class NodePage(NamedTuple):
+    """Some of what a node has stored, and up to which numbers it had taken events in at the first page."""
+
+    up_to: UpTo
+    page: StoredPage
+
+
 class TakesValues(Protocol):
     """Takes the last values of other nodes, piece by piece."""
 
@@ -55,6 +63,13 @@ class Elsewhere(Protocol):
 
         The subscription for which they are wanted is there already: it gets what a node takes in after the
         moment at which its values were read.
+        """
+
+    def stored(self, node: str, filter: Filter, since_us: int, start: int, end: int) -> Deferred[NodePage]:
+        """Return a page of what a node has stored of its own events.
+
+        With `start` 0 it is the first one, from a time on, and `end` does not count: that of the stream then
+        is named in the answer. The subscription for which it is wanted is there already, as for last values.
         """
 
     def advertisements(self, node: str, filter: Filter, after: int) -> Deferred[Any]:

@@ -23,6 +23,11 @@ def is_faded(event: Event, age_s: float) -> bool:
     return event.keep_s is not None and event.delivery == "reliable" and age_s >= event.keep_s
 
 
+def is_over(event: Event, age_s: float) -> bool:
+    """Whether an event that was stored so long ago is to be delivered no more."""
+    return (event.ttl_s is not None and event.ttl_s <= age_s) or is_faded(event, age_s)
+
+
 def faded(batch: Batch, checked: Checked) -> Checked:
     """Return the facts about events, with those that are to be stored no longer as transient ones.
 

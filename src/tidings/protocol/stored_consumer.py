@@ -23,7 +23,7 @@ from tidings.protocol.answers import hears
 from tidings.protocol.channels import MARK_BYTES, may_hear
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.cursor import Cursor, unstored
-from tidings.protocol.fading import is_faded
+from tidings.protocol.fading import is_over
 from tidings.steps import Steps
 from tidings.store.interface import StoredBatch
 
@@ -329,7 +329,7 @@ def _lacked(cursor: Cursor, rows: range, stored: StoredBatch) -> Rows:
     """Return the rows that are for a cursor, and that it has not had before it came to this node."""
     if not is_for(stored.provenance, cursor.reader):
         return ()
-    if not cursor.cut or moved_for(stored.provenance):
+    if not (cursor.cut or cursor.had) or moved_for(stored.provenance):
         return rows
     if stored.first <= cursor.cut:
         return ()
@@ -345,8 +345,7 @@ def _is_wanted(cursor: Cursor, event: Event, stored: StoredBatch) -> bool:
         subscription.filter.matches(event)
         and hears(broker.node, subscription.user, event)
         and may_hear(subscription, event)
-        and not (event.ttl_s is not None and stored.stored_us / 1e6 + event.ttl_s <= broker.wall)
-        and not is_faded(event, broker.wall - stored.stored_us / 1e6)
+        and not is_over(event, broker.wall - stored.stored_us / 1e6)
     )
 
 

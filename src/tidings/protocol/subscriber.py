@@ -137,14 +137,18 @@ class ClientSubscription(Opening):
             arguments["since"] = self._next
         return {**arguments, "number": self.number, "credit": self._granted}
 
-    def opened(self, position: int, has_moved: bool = False, is_exact: bool = False) -> None:
+    def opened(
+        self, position: int, has_moved: bool = False, is_exact: bool = False, has_others: bool = False
+    ) -> None:
         """The node has begun it; `position` is that of the last stored event.
 
         `has_moved`: the node has what came while the client was on its way; `is_exact`: and nothing else.
+        `has_others`: what other nodes have stored meanwhile is not part of what goes on.
         """
         if is_exact:
             self._had_counters = Producers(ORIGINS_MAX)
-        if self.begun.is_over and not (self.wanted.is_stream or self.wanted.durable or has_moved):
+        goes_on = self.wanted.durable or has_moved or (self.wanted.is_stream and not has_others)
+        if self.begun.is_over and not goes_on:
             self.subscriber.gap(0, "disconnected")
         if self._next is None and self.wanted.since is None and self.wanted.since_us is None:
             self._next = position + 1

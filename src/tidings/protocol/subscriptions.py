@@ -38,6 +38,7 @@ from tidings.protocol.last_opening import LastOpening
 from tidings.protocol.members import MemberConsumer
 from tidings.protocol.memory import filter_size
 from tidings.protocol.messages import Acknowledge, Confirm, Credit, Notice
+from tidings.protocol.past import PastConsumer
 from tidings.protocol.stored_consumer import NewestFirstConsumer, StoredConsumer
 from tidings.replies import Deferred
 from tidings.steps import PAUSE, Steps
@@ -160,8 +161,7 @@ class Subscriptions:
 
     def _subscribe_long(self, wanted: SubscribeRequest) -> Steps[dict[str, Any] | Deferred[dict[str, Any]]]:
         begun = self._subscribe(wanted, (yield from self._understand(wanted.filter, "subscribe")))
-        assert not isinstance(begun, Deferred), "only a queue is waited for"
-        if not isinstance(begun, dict):
+        if not isinstance(begun, dict | Deferred):
             return (yield from begun)
         self._broker.exchange.settle()
         yield
@@ -202,11 +202,7 @@ class Subscriptions:
             kind = NewestFirstConsumer if wanted.order == "newest" else StoredConsumer
             self._attach(wanted, kind(cursor, session, wanted.number, wanted.credit))
         elif wanted.is_stored or wanted.on_slow == "spill":
-            cursor = self._cursor("", wanted, filter, asked)
-            cursor.subscription.owner = session
-            self._broker.cursors.add(cursor)
-            keeps_all = wanted.on_slow == "spill"
-            self._attach(wanted, StoredConsumer(cursor, session, wanted.number, wanted.credit, keeps_all))
+            return self._open_stream(wanted, filter, asked)
         else:
             consumer = _consumer(session, wanted)
             subscription = NodeSubscription(
@@ -223,6 +219,22 @@ class Subscriptions:
             if session.arrival is not None:
                 return self._claim(session.arrival, wanted, subscription, consumer)
         return {"position": self._broker.position}
+
+    def _open_stream(self, wanted: SubscribeRequest, filter: Filter, asked: Filter) -> Begun:
+        """Begin to deliver stored events, from a time on those of all nodes."""
+        elsewhere, since_us = self._broker.elsewhere, wanted.since_us
+        cursor = self._cursor("", wanted, filter, asked)
+        cursor.subscription.owner = self._session
+        self._broker.cursors.add(cursor)
+        about = cursor, self._session, wanted.number, wanted.credit, wanted.on_slow == "spill"
+        if elsewhere is None or not elsewhere.others or since_us is None:
+            self._attach(wanted, StoredConsumer(*about))
+            opened = {"position": self._broker.position}
+            has_others = elsewhere is not None and bool(elsewhere.others) and wanted.channel is None
+            return {**opened, "others": True} if has_others else opened
+        past = PastConsumer(*about, elsewhere)
+        self._attach(wanted, past)
+        return past.begun
 
     def _claim(
         self,
