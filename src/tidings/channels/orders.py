@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidings.channels.description import ChannelOrder
+from tidings.channels.participation import Participation
 from tidings.channels.requests import TellChannel
-from tidings.channels.trees import ChannelTrees, Participation
+from tidings.channels.trees import ChannelTrees
 from tidings.event import Batch
 from tidings.event.relayed import FirstNode
 from tidings.overlay.service import Overlay

@@ -24,11 +24,12 @@ from tidings.channels.links import OverlayLinks
 from tidings.channels.logged import LoggedChannels
 from tidings.channels.ordering import Ordering
 from tidings.channels.orders import NodeOrders
+from tidings.channels.participation import Participation
 from tidings.channels.protocols import ChannelProtocols
 from tidings.channels.reaching import beyond
 from tidings.channels.requests import DeleteChannel, JoinChannel, NamedChannel
 from tidings.channels.rereading import ChannelReading
-from tidings.channels.trees import AGAIN_S, ChannelTrees, Participation
+from tidings.channels.trees import AGAIN_S, ChannelTrees
 from tidings.errors import (
     ChannelNotFound,
     Disconnected,

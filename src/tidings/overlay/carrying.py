@@ -13,7 +13,8 @@ from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.overlay.relaying import at_node
 from tidings.overlay.service import Overlay
-from tidings.protocol.arrivals import Gathering, MovedBatch
+from tidings.protocol.announced import MovedBatch
+from tidings.protocol.arrivals import Gathering
 from tidings.protocol.broker import Broker
 from tidings.protocol.consumer import Consumer
 from tidings.protocol.cursor import Cursor

@@ -35,8 +35,9 @@ from tidings.event.relayed import Had
 from tidings.ids import Origin
 from tidings.overlay.carrying import HeldBack, MovingEvents
 from tidings.overlay.service import Overlay
+from tidings.protocol.announced import ClientAnnouncement, MovedBatch, MovedCursor
 from tidings.protocol.arguments import InForce, SubscribeRequest
-from tidings.protocol.arrivals import ClientAnnouncement, MovedBatch, MovedCursor, ordered_channels
+from tidings.protocol.arrivals import ordered_channels
 from tidings.protocol.broker import Broker
 from tidings.protocol.channels import Channels
 from tidings.protocol.messages import HandedOver
