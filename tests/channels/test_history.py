@@ -56,7 +56,7 @@ def test_what_a_channel_keeps_in_the_log_only_its_members_read() -> None:
     first, other = network.app("1"), network.app("1", "other")
     channel = persistent(network, first, private=True)
     reference = network["1"].core.channels.trees.get(channel).channel.reference  # type: ignore[union-attr]
-    join(network, first, channel)
+    join(network, first, channel, reference=reference)
     publish(first, channel, 7)
     other.publish(8, delivery="persistent")
     network.run()

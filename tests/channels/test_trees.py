@@ -263,7 +263,7 @@ def test_a_copied_reference_is_of_no_use_when_its_channel_is_deleted(line: Netwo
     made = reply(line, first.ask("channel.create", name="trip", private=True, protocol=protocol))
     open_channel = create(line, first, "open")
     assert reply(line, last.ask("channel.find", reference=made["reference"]))["id"] == made["id"]
-    reply(line, first.ask("channel.delete", channel=made["id"]))
+    reply(line, first.ask("channel.delete", channel=made["id"], reference=made["reference"]))
     assert isinstance(reply(line, last.ask("channel.find", reference=made["reference"])), ChannelNotFound)
     for wrong in (made["id"], "guessed", f"{protocol}-guessed", MARK + open_channel, ""):
         joined = last.ask("subscribe", number=9, filter="", credit=1, channel=wrong)

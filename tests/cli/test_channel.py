@@ -54,6 +54,9 @@ def test_a_private_channel_is_shown_by_its_reference_alone(channel: Commands) ->
     (found,) = channel.told("show", "--reference", made["reference"])
     assert found["id"] == made["id"]
     assert made["reference"] not in json.dumps(found)
+    (renewed,) = channel.told("renew", made["reference"])
+    assert channel("show", "--reference", made["reference"])[0] == 2
+    assert channel.told("show", "--reference", renewed["reference"])[0]["id"] == made["id"]
 
 
 def test_a_durable_member_leaves(channel: Commands, address: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from tidings.channels.description import ChannelQuery, FoundChannels
+from tidings.channels.description import ChannelQuery, FoundChannels, newest
 from tidings.channels.protocols import ChannelProtocols, SearchScope
 from tidings.channels.requests import ChannelOperations, FindChannels, TellChannel
 from tidings.overlay.neighbours import Neighbour
@@ -50,6 +50,20 @@ class ChannelCalls:
     def find(self, query: ChannelQuery) -> Deferred[FoundChannels]:
         """Search this node and all others that can be reached."""
         return self._search(FindChannels(query), None).map(self._compared)
+
+    def find_referred(self, reference: str) -> Deferred[FoundChannels]:
+        """Search a private channel by its reference; a node that could not be told may know a former one."""
+
+        def current(found: FoundChannels) -> FoundChannels:
+            channel = newest(found.places)
+            is_current = channel is not None and channel.reference == reference
+            return found if is_current else structs.replace(found, places=[])
+
+        def known(found: FoundChannels) -> Deferred[FoundChannels]:
+            channel = newest(found.places)
+            return resolved(found) if channel is None else self.find(ChannelQuery(id=channel.id)).map(current)
+
+        return self.find(ChannelQuery(reference=reference)).chain(known)
 
     def find_near(self, channel: str) -> Deferred[FoundChannels]:
         """Search nodes that take part in a channel: in each scope of its protocol, and then at all nodes."""

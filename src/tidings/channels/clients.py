@@ -19,18 +19,26 @@ from tidings.channels.description import (
     ChannelQuery,
     FoundChannels,
     id_of,
+    newest,
 )
 from tidings.channels.logged import LoggedChannels
 from tidings.channels.measured import info_of, status_of
 from tidings.channels.ordering import Ordering
 from tidings.channels.protocols import ChannelProtocols
-from tidings.channels.requests import ArchiveChannel, ChannelOperations, CreateChannel, NamedChannel
+from tidings.channels.requests import (
+    ArchiveChannel,
+    ChannelOperations,
+    CreateChannel,
+    KnownChannel,
+    NamedChannel,
+)
 from tidings.channels.trees import ChannelTrees
 from tidings.errors import ChannelAmbiguous, ChannelExists, ChannelNotFound, NotAllowed, Refused
 from tidings.overlay.service import Overlay
 from tidings.protocol.arguments import NAME_LENGTH_MAX, check_readable
 from tidings.protocol.broker import Broker
 from tidings.protocol.service import IncomingRequest
+from tidings.protocol.session import Session
 from tidings.replies import Deferred, resolved
 
 ID_SIZE = 15
@@ -65,8 +73,9 @@ class ChannelRequests:
             "channel.create": (CreateChannel, self._create),
             "channel.find": (ChannelQuery, self._find),
             "channel.list": (ChannelQuery, self._list),
-            "channel.show": (NamedChannel, self._show),
-            "channel.delete": (NamedChannel, self._delete),
+            "channel.show": (KnownChannel, self._show),
+            "channel.delete": (KnownChannel, self._delete),
+            "channel.renew": (NamedChannel, self._renew),
             "channel.archive": (ArchiveChannel, self._archive),
         }
 
@@ -105,11 +114,15 @@ class ChannelRequests:
     def _token(self) -> str:
         return b32encode(self._entropy(ID_SIZE)).decode().lower()
 
-    def _find(self, _asked: IncomingRequest, query: ChannelQuery) -> Deferred[Any]:
+    def _find(self, asked: IncomingRequest, query: ChannelQuery) -> Deferred[Any]:
         """Return the one channel of a name, or of a reference."""
 
         def one(found: FoundChannels) -> Any:
-            channels = {place.channel.id: place.channel for place in found.places}
+            channels = {
+                place.channel.id: place.channel
+                for place in found.places
+                if self._knows(asked.session, place.channel, query.reference)
+            }
             name = query.name or query.reference or query.id
             if not channels:
                 names = sorted(map(self.name_of, found.missing))
@@ -121,26 +134,40 @@ class ChannelRequests:
             (channel,) = channels.values()
             return msgspec.to_builtins(channel)
 
-        return self._calls.find(query).map(one)
+        return self._search(query).map(one)
 
-    def _list(self, _asked: IncomingRequest, query: ChannelQuery) -> Deferred[Any]:
+    def _search(self, query: ChannelQuery) -> Deferred[FoundChannels]:
+        return self._calls.find_referred(query.reference) if query.reference else self._calls.find(query)
+
+    def _knows(self, session: Session, channel: ChannelDescription, reference: str) -> bool:
+        """Whether a client may know of a channel: as a member, or by its reference if it is private."""
+        return channel.admits(reference) or channel.id in session.channels
+
+    def _list(self, asked: IncomingRequest, query: ChannelQuery) -> Deferred[Any]:
         """Return all channels that a search finds, with the nodes that take part and their members."""
 
         def listed(found: FoundChannels) -> list[Any]:
             places: defaultdict[str, list[ChannelPlace]] = defaultdict(list)
             for place in found.places:
-                places[place.channel.id].append(place)
+                if self._knows(asked.session, place.channel, query.reference):
+                    places[place.channel.id].append(place)
             channels = [info_of(those, self.name_of) for those in places.values()]
             return [msgspec.to_builtins(one) for one in sorted(channels, key=lambda one: (one.name, one.id))]
 
-        return self._calls.find(query).map(listed)
+        return self._search(query).map(listed)
 
-    def _show(self, _asked: IncomingRequest, request: NamedChannel) -> Deferred[Any]:
+    def _check_known(
+        self, session: Session, request: KnownChannel, channel: ChannelDescription | None
+    ) -> None:
+        """Raise ChannelNotFound if there is no such channel, or none that a client may know of."""
+        if channel is None or not self._knows(session, channel, request.reference):
+            raise ChannelNotFound(request.channel, "there is no such channel")
+
+    def _show(self, asked: IncomingRequest, request: KnownChannel) -> Deferred[Any]:
         """Return what all nodes that take part have measured of a channel."""
 
         def measured(found: FoundChannels) -> Any:
-            if not found.places:
-                raise ChannelNotFound(request.channel, "there is no such channel")
+            self._check_known(asked.session, request, newest(found.places))
             tree = self._overlay.topology.tree.edges
             told = status_of(found.places, tree, found.missing, self.name_of, found.nodes)
             return msgspec.to_builtins(told)
@@ -153,19 +180,31 @@ class ChannelRequests:
             return self._broker.name
         return self._overlay.topology.name_of(node) or node
 
-    def _delete(self, asked: IncomingRequest, request: NamedChannel) -> Deferred[None]:
+    def _delete(self, asked: IncomingRequest, request: KnownChannel) -> Deferred[None]:
         """Delete a channel in which this node takes part, or another."""
         asked.session.principal.check_manage()
-        if self._trees.get(request.channel) is not None:
+        if (part := self._trees.get(request.channel)) is not None:
+            self._check_known(asked.session, request, part.channel)
             self._end(request.channel)
             return resolved(None)
 
         def found(channels: FoundChannels) -> None:
-            if not channels.places:
-                raise ChannelNotFound(request.channel, "there is no such channel")
+            self._check_known(asked.session, request, newest(channels.places))
             self._calls.delete(request.channel, channels.places[0].node)
 
         return self._calls.find(ChannelQuery(id=request.channel)).map(found)
+
+    def _renew(self, asked: IncomingRequest, request: NamedChannel) -> str:
+        """Give a private channel another reference, and return it: nobody joins by the former one."""
+        asked.session.principal.check_manage()
+        part = self._trees.get(request.channel)
+        if part is None or request.channel not in asked.session.channels:
+            raise NotAllowed("only a member of a channel may renew its reference")
+        if not part.channel.is_private:
+            raise Refused("protocol", f"channel {part.channel.name!r} is not private: it has no reference")
+        renewed = replace(part.channel, reference=self._token(), renewals=part.channel.renewals + 1)
+        self._trees.renew(renewed)
+        return renewed.reference
 
     def _archive(self, asked: IncomingRequest, request: ArchiveChannel) -> None:
         """Keep the events of a channel of which the client is a member for those that come later, or not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from msgspec import Struct
@@ -57,7 +58,8 @@ class ChannelDescription(Struct, frozen=True):
     """What is known of a channel wherever it is used.
 
     `node` is the name of the node at which it was created. `types`: the types of its events, all if empty. A
-    private channel has a `reference`, without which nobody can find or join it.
+    private channel has a `reference`, a secret of its own, without which nobody can find or join it. It was
+    replaced `renewals` times.
     """
 
     id: str
@@ -67,6 +69,20 @@ class ChannelDescription(Struct, frozen=True):
     types: tuple[str, ...] = ()
     reference: str = ""
     order: ChannelOrder = "fifo"
+    renewals: int = 0
+
+    def admits(self, reference: str) -> bool:
+        """Whether a client that is no member may know of the channel, and join it, by a reference."""
+        return reference == self.reference or not self.reference
+
+    def is_newer(self, other: ChannelDescription) -> bool:
+        """Whether the reference here was given later; of two that were given at once one counts."""
+        return (self.renewals, self.reference) > (other.renewals, other.reference)
+
+    @property
+    def token(self) -> str:
+        """By what those know the channel who are no members."""
+        return self.reference or self.id
 
     @property
     def is_private(self) -> bool:
@@ -162,6 +178,12 @@ class ChannelStatus(ChannelInfo, frozen=True, kw_only=True):
     fluctuation: float | None
     missing: list[str]
     reached: list[str] = []
+
+
+def newest(places: Sequence[ChannelPlace]) -> ChannelDescription | None:
+    """Return what is known last of a channel that is at some places, if there are any."""
+    channels = (place.channel for place in places)
+    return max(channels, key=lambda one: (one.renewals, one.reference), default=None)
 
 
 class LogPlace(Struct, frozen=True):

@@ -50,7 +50,7 @@ class ChannelMeter:
 def info_of(places: Sequence[ChannelPlace], name_of: Callable[[str], str]) -> ChannelInfo:
     """Return what anyone may know of a channel, which these nodes have."""
     about = structs.asdict(places[0].channel)
-    del about["reference"]
+    del about["reference"], about["renewals"]
     members = {name_of(place.node): place.members for place in places}
     return ChannelInfo(**about, members=members, protocol=protocol_of(about["id"]))
 

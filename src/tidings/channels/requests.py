@@ -40,6 +40,19 @@ class NamedChannel(Struct, frozen=True):
     channel: str
 
 
+class KnownChannel(Struct, frozen=True):
+    """The arguments of operations on one channel, which take the reference of a private one or membership."""
+
+    channel: str
+    reference: str = ""
+
+
+class RenewedChannel(Struct, frozen=True):
+    """The arguments of `link.channel.renew`: a channel with its new reference."""
+
+    channel: ChannelDescription
+
+
 class DeleteChannel(Struct, frozen=True):
     """The arguments of `link.channel.delete`; `towards`: a node that takes part, if the caller does not."""
 

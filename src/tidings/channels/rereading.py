@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from tidings.channels.calls import ChannelCalls
-from tidings.channels.description import ChannelDescription, ChannelQuery, FoundChannels
+from tidings.channels.description import ChannelDescription, ChannelQuery, FoundChannels, newest
 from tidings.channels.history import PIECE_SIZE_MAX, HistoryRange, KeptHistory
 from tidings.channels.logged import LoggedChannels
 from tidings.channels.parts import HistoryPage
@@ -100,22 +100,27 @@ class ChannelReading:
         if token in session.channels:
             return resolved(token)
         known = self._admitted.get((session, token))
-        if known is not None and self._broker.now < known[1]:
+        if known is not None and self._broker.now < known[1] and self._is_token(known[0], token):
             return resolved(known[0])
         session.principal.grant("subscribe")
 
         def admit(found: FoundChannels) -> str:
-            for channel in (place.channel for place in found.places):
-                if token == (channel.reference or channel.id):
-                    return self._note_admitted(session, token, channel)
-            if found.places:
+            channel = newest(found.places)
+            if channel is None:
+                raise ChannelNotFound(token, "there is no such channel")
+            if token != channel.token:
                 raise NotAllowed("only members read what is stored of a private channel, or by its reference")
-            raise ChannelNotFound(token, "there is no such channel")
+            return self._note_admitted(session, token, channel)
 
         def by_reference(found: FoundChannels) -> Deferred[FoundChannels]:
-            return resolved(found) if found.places else self._calls.find(ChannelQuery(reference=token))
+            return resolved(found) if found.places else self._calls.find_referred(token)
 
         return self._calls.find(ChannelQuery(id=token)).chain(by_reference).map(admit)
+
+    def _is_token(self, channel: str, token: str) -> bool:
+        """Whether a token is still that of a channel, as far as is known here."""
+        part = self._trees.get(channel)
+        return part is None or part.channel.token == token
 
     def _note_admitted(self, session: Session, token: str, channel: ChannelDescription) -> str:
         while len(self._admitted) >= ADMITTED_MAX:

@@ -16,6 +16,7 @@ from tidings.channels.description import (
     ChannelQuery,
     FoundChannels,
     StoredChannel,
+    newest,
 )
 from tidings.channels.events import ChannelEvents
 from tidings.channels.feeds import ChannelFeeds
@@ -27,7 +28,7 @@ from tidings.channels.orders import NodeOrders
 from tidings.channels.participation import Participation
 from tidings.channels.protocols import ChannelProtocols
 from tidings.channels.reaching import beyond
-from tidings.channels.requests import DeleteChannel, JoinChannel, NamedChannel
+from tidings.channels.requests import DeleteChannel, JoinChannel, NamedChannel, RenewedChannel
 from tidings.channels.rereading import ChannelReading
 from tidings.channels.trees import AGAIN_S, ChannelTrees
 from tidings.errors import (
@@ -89,6 +90,7 @@ class ChannelService(Service):
             **self.calls.operations,
             "link.channel.join": (JoinChannel, self._joined_by),
             "link.channel.leave": (NamedChannel, self._left_by),
+            "link.channel.renew": (RenewedChannel, self._renewed_by),
             "link.channel.delete": (DeleteChannel, self._deleted_by),
         }
 
@@ -173,7 +175,7 @@ class ChannelService(Service):
 
     # Members
 
-    def join(self, client: JoiningClient, channel: str) -> Deferred[None]:
+    def join(self, client: JoiningClient, channel: str, reference: str | None) -> Deferred[None]:
         """Return a reply that comes when events of a channel come to this node; a member follows."""
         reply: Deferred[None] = Deferred()
         until = self._broker.now + FIND_S
@@ -183,10 +185,10 @@ class ChannelService(Service):
             if part is None and not channels.places and channels.missing and self._broker.now < until:
                 self._overlay.later(AGAIN_S, search)
                 return
-            if part is None and not channels.places:
+            about = newest(channels.places) if part is None else part.channel
+            if about is None or not (reference is None or about.admits(reference)):
                 reply.fail(ChannelNotFound(channel, "there is no such channel"))
                 return
-            about = channels.places[0].channel if part is None else part.channel
             if about.order == "total":
                 self.ordering.hint(channel, [place.node for place in channels.places if place.members])
             self.trees.enter(about, channels.places).then(joined, again)
@@ -325,6 +327,9 @@ class ChannelService(Service):
 
     def _left_by(self, asked: IncomingRequest, request: NamedChannel) -> None:
         self.trees.left_by(self._overlay.linking.caller(asked.session).node, request.channel)
+
+    def _renewed_by(self, asked: IncomingRequest, request: RenewedChannel) -> None:
+        self.trees.renew(request.channel, self._overlay.linking.caller(asked.session).node)
 
     def _deleted_by(self, asked: IncomingRequest, request: DeleteChannel) -> None:
         node = self._overlay.linking.caller(asked.session).node

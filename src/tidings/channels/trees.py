@@ -9,6 +9,7 @@ channel.
 | --- | --- |
 | join | the sender takes part over this link; a node that did not goes on towards the one that was found |
 | leave | the sender does not any more |
+| renew | the channel has a new reference |
 
 A node that has no members and one neighbour leaves. Two neighbours may do so at once: then the one with the
 smaller id stays, as a channel lives until it is deleted, with no members too. A node that leaves, or has left
@@ -151,6 +152,28 @@ class ChannelTrees:
             self._keep(channel, None)
         return part
 
+    # References
+
+    def renew(self, channel: ChannelDescription, told_by: str = "") -> None:
+        """Take a newer reference of a channel, and tell the others that take part."""
+        part = self._parts.get(channel.id)
+        if part is not None and channel.is_newer(part.channel):
+            part.channel = channel
+            self._store(part)
+            for node in part.neighbours:
+                if node != told_by:
+                    self._tell_renewed(part, node)
+
+    def _tell_renewed(self, part: Participation, node: str) -> None:
+        """Tell a neighbour the reference of a channel, until it has it or takes part no longer."""
+
+        def again(error: TidingsError) -> None:
+            if not isinstance(error, Refused):  # then it has an earlier release
+                self._links.later(LATER_S, partial(self._tell_renewed, part, node))
+
+        if node in part.neighbours and self._parts.get(part.channel.id) is part:
+            self._links.ask(node, "link.channel.renew", {"channel": part.channel}).then(ignore, again)
+
     # Joining
 
     def joined_by(
@@ -178,6 +201,9 @@ class ChannelTrees:
         undo = ignore if node in part.neighbours else lambda _error: self._give_up(part, node)
         part.tentative.discard(node)
         wanted = self._take_part(part, node)
+        self.renew(channel, node)
+        if part.channel.is_newer(channel):
+            self._tell_renewed(part, node)
         beyond.then(partial(self._begun, part), undo)
         joined = all_of([beyond, wanted])
         joined.then(lambda _none: self._prune(part), ignore)  # it may have been the last one, without members

@@ -65,6 +65,7 @@ Protocol = Annotated[
 Size = Annotated[int | None, option("N", "Choose the protocol for so many nodes with members.", min=1)]
 Fluctuation = Annotated[float | None, option("N", "For so many joins and leaves for each event.", min=0.0)]
 Reference = Annotated[str | None, option("TEXT", "The reference of a private channel.")]
+Renewed = Annotated[str, argument("REFERENCE", "What finds it now.")]
 Where = Annotated[str, option("--where", "FILTER", "Of its events, those that match.")]
 Count = Annotated[int | None, option("End after so many events.", min=1)]
 Durable = Annotated[str | None, option("NAME", "Keep reliable events under this name while this is away.")]
@@ -262,6 +263,17 @@ async def archive(
             pass
     told = "no longer archives" if end else "archives"
     print_result({"archived": not end}, f"the node {told} channel {shown(channel.name)}", json)
+
+
+@app.command()
+@connects
+async def renew(reference: Renewed, json: Json = False) -> None:
+    """Give a private channel a new reference: nobody joins by the former one any more."""
+    async with bus_of() as bus:
+        channel = await bus.channel(reference=reference)
+        async with channel:
+            new = await channel.renew()
+    print_result({"reference": new}, f"the reference of channel {shown(channel.name)} is {new}", json)
 
 
 @app.command()

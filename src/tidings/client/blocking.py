@@ -841,6 +841,10 @@ class Subscription(BlockingContext[AsyncSubscription]):
         """End it without acknowledging anything further; the node keeps a durable subscription."""
         self._runner.run(self._inner.leave())
 
+    def rejoin_by(self, reference: str) -> None:
+        """Join a channel by another reference from now on, after a cut."""
+        self._inner.rejoin_by(reference)
+
     def in_force(self, *, timeout_s: float | None = None) -> InForce:
         """Wait until all nodes of the network know of this subscription, and return since which event.
 
@@ -1846,7 +1850,7 @@ class Channel(BlockingContext[AsyncChannel]):
 
     @property
     def reference(self) -> str:
-        """By what a private channel is found; empty for others."""
+        """By what a private channel is found and joined, as far as is known here; empty for others."""
         return self._inner.reference
 
     @property
@@ -1909,6 +1913,14 @@ class Channel(BlockingContext[AsyncChannel]):
     def delete(self, *, timeout_s: float | None = None) -> None:
         """Delete the channel, with the subscriptions of all members."""
         self._runner.run(self._inner.delete(timeout_s=timeout_s))
+
+    def renew(self, *, timeout_s: float | None = None) -> str:
+        """Give a private channel a new `reference`, and return it: nobody joins by the former one any more.
+
+        Members stay: durable ones until they leave, others as long as they are connected. Only a member may
+        do this, and it takes the right to `manage`. A node that can't be reached learns of it when it can.
+        """
+        return self._runner.run(self._inner.renew(timeout_s=timeout_s))
 
     @property
     def waiting(self) -> int:

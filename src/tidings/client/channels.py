@@ -76,7 +76,9 @@ class Channel(ChannelProxies):
         self._past: AsyncIterator[Event] | None = None  # what was stored before the block
         self._taken = TakenEvents()  # of that
         on_slow: OnSlow = "drop-oldest" if since_us is None else "spill"
-        wanted = Wanted(where, durable, channel=description.id, on_slow=on_slow)
+        wanted = Wanted(
+            where, durable, channel=description.id, reference=description.reference, on_slow=on_slow
+        )
         self._events = Subscription(link, wanted, PREFETCH, "auto", timeout_s)
         self.missing: list[str] = []
         """Nodes that could not be asked for what they have stored, when that was read last."""
@@ -118,7 +120,7 @@ class Channel(ChannelProxies):
 
     @property
     def reference(self) -> str:
-        """By what a private channel is found; empty for others."""
+        """By what a private channel is found and joined, as far as is known here; empty for others."""
         return self._description.reference
 
     @property
@@ -224,7 +226,7 @@ class Channel(ChannelProxies):
     async def status(self, *, timeout_s: float | None = None) -> ChannelStatus:
         """Return what the nodes that take part have measured: size, extent, activity and fluctuation."""
         limit_s = check_time(self._timeout_s if timeout_s is None else timeout_s)
-        reply = await self._link.call("channel.show", {"channel": self.id}, limit_s, "again")
+        reply = await self._link.call("channel.show", self._known_by, limit_s, "again")
         return read_as(reply, ChannelStatus, "$.channel")
 
     async def changes(self) -> AsyncIterator[Event]:
@@ -242,7 +244,25 @@ class Channel(ChannelProxies):
     async def delete(self, *, timeout_s: float | None = None) -> None:
         """Delete the channel, with the subscriptions of all members."""
         limit_s = check_time(self._timeout_s if timeout_s is None else timeout_s)
-        await self._link.call("channel.delete", {"channel": self.id}, limit_s, "again")
+        await self._link.call("channel.delete", self._known_by, limit_s, "again")
+
+    async def renew(self, *, timeout_s: float | None = None) -> str:
+        """Give a private channel a new `reference`, and return it: nobody joins by the former one any more.
+
+        Members stay: durable ones until they leave, others as long as they are connected. Only a member may
+        do this, and it takes the right to `manage`. A node that can't be reached learns of it when it can.
+        """
+        limit_s = check_time(self._timeout_s if timeout_s is None else timeout_s)
+        reply = await self._link.call("channel.renew", {"channel": self.id}, limit_s)
+        reference = read_as(reply, str, "$.reference")
+        self._description = structs.replace(self._description, reference=reference)
+        self._events.rejoin_by(reference)
+        return reference
+
+    @property
+    def _known_by(self) -> dict[str, str]:
+        """What shows a node that this client may know of the channel."""
+        return {"channel": self.id, "reference": self.reference}
 
 
 class BusChannels(BusPart):

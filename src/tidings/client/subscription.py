@@ -156,6 +156,12 @@ class Subscription:
         self._link.flush_soon()
         return left
 
+    def rejoin_by(self, reference: str) -> None:
+        """Join a channel by another reference from now on, after a cut."""
+        self._wanted = msgspec.structs.replace(self._wanted, reference=reference)
+        if self._inner is not None:
+            self._inner.wanted = self._wanted
+
     async def in_force(self, *, timeout_s: float | None = None) -> InForce:
         """Wait until all nodes of the network know of this subscription, and return since which event.
 

@@ -323,6 +323,7 @@ class Departure:
             self._broker.node,
             live,
             tuple(map(MovedCursor.of, cursors)),
+            tuple(dict.fromkeys(session.channels)),
         )
         has_any = bool(live or cursors)
         self._handover.send(self._node, "announce", about).then(

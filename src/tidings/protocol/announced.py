@@ -79,6 +79,7 @@ class ClientAnnouncement(Struct, frozen=True):
     by: str  # the node that it leaves
     subscriptions: tuple[SubscribeRequest, ...] = ()
     cursors: tuple[MovedCursor, ...] = ()
+    channels: tuple[str, ...] = ()  # of which it is a member there
 
     @property
     def origin(self) -> Origin:

@@ -66,6 +66,7 @@ class Wanted(Struct, frozen=True, omit_defaults=True):
     link: bool = False  # what a neighbour node has announced that it wants
     pattern: str | None = None  # matches of it, instead of events that match a filter
     channel: str | None = None  # the events of a channel, as a member
+    reference: str = ""  # by which a private channel is joined
     sides: tuple[int, int] | None = None  # if only as long as these are the two sides of the link, for both
     again: bool = False  # from behind what all nodes beyond the link have, though it was acknowledged
 

@@ -255,6 +255,10 @@ class ClientArrival:
             raise Refused("protocol", "it was not said how far the client has come in its channels")
         return all_of([one.reach(name, marks[name], is_coming=True) for name, one in known.items()])
 
+    def is_of(self, channel: str) -> bool:
+        """Whether the client was a member of a channel at the node that it comes from."""
+        return channel in self.about.channels
+
     def _take_in(self, wanted: MovedCursor | SubscribeRequest, principal: Principal) -> Deferred[None]:
         """Gather for a subscription: that of a member begins when events of its channel come here."""
         channel = _options_of(wanted).channel if isinstance(wanted, MovedCursor) else wanted.channel
@@ -276,7 +280,10 @@ class ClientArrival:
             return resolved(None)
         if self._broker.channels is None:
             return failed(Refused("not-found", "this node has no channels"))
-        return self._broker.channels.join(self, channel).map(begin)
+        reference = None
+        if isinstance(wanted, SubscribeRequest) and not self.is_of(channel):
+            reference = wanted.reference
+        return self._broker.channels.join(self, channel, reference).map(begin)
 
     def bring(self, name: str, batches: Iterable[MovedBatch]) -> None:
         """Store events that waited for one of its durable subscriptions."""
@@ -421,7 +428,8 @@ def ordered_channels(broker: Broker, channel: str) -> Channels | None:
 
 def _alike(wanted: SubscribeRequest) -> SubscribeRequest:
     """A subscription without what differs from one connection to the next."""
-    return structs.replace(wanted, number=0, credit=0, passive=wanted.passive and not wanted.channel)
+    passive = wanted.passive and not wanted.channel
+    return structs.replace(wanted, number=0, credit=0, reference="", passive=passive)
 
 
 def _options_of(moved: MovedCursor) -> Options:

@@ -72,8 +72,11 @@ class Channels(Protocol):
     def members_of(self) -> Mapping[NodeSubscription, str]:
         """Subscriptions to all events of channels with members here; they take nothing, a match is all."""
 
-    def join(self, client: JoiningClient, channel: str) -> Deferred[None]:
-        """Return a reply that comes when events of a channel come to this node; a member follows."""
+    def join(self, client: JoiningClient, channel: str, reference: str | None) -> Deferred[None]:
+        """Return a reply that comes when events of a channel come to this node; a member follows.
+
+        A private channel is joined by its `reference`; None: the client is a member already.
+        """
 
     @property
     def are_logged(self) -> bool:

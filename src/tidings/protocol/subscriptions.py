@@ -157,7 +157,16 @@ class Subscriptions:
             self.channels[wanted.number] = channel
             return begun
 
-        return channels.join(self._session, channel).map(begin)
+        reference = None if self._is_member(wanted, channel) else wanted.reference
+        return channels.join(self._session, channel, reference).map(begin)
+
+    def _is_member(self, wanted: SubscribeRequest, channel: str) -> bool:
+        """Whether the client has joined a channel before, here or at its former node, and has not left it."""
+        cursor = self._broker.cursors.find(self._session.owner, wanted.durable or "")
+        if cursor is not None and cursor.subscription.channel == channel:
+            return True
+        arrival = self._session.arrival
+        return channel in self.channels.values() or (arrival is not None and arrival.is_of(channel))
 
     def _subscribe_long(self, wanted: SubscribeRequest) -> Steps[dict[str, Any] | Deferred[dict[str, Any]]]:
         begun = self._subscribe(wanted, (yield from self._understand(wanted.filter, "subscribe")))
