@@ -72,10 +72,9 @@ def test_a_reference_that_was_renewed_admits_nobody_at_any_node_and_members_stay
     assert here.values == there.values == new.values == [1]
 
 
-@pytest.mark.parametrize("cut_s", [1.0, 30.0], ids=["a moment", "until it counts as lost"])
-def test_a_node_that_is_cut_off_learns_of_a_new_reference_when_it_is_back(
-    line: Network, cut_s: float
-) -> None:
+@pytest.mark.parametrize("reroute_s", [5.0, 120.0], ids=["parted", "cut for a moment"])
+def test_a_node_that_is_cut_off_learns_of_a_new_reference_when_it_is_back(reroute_s: float) -> None:
+    line = Network(*LINE[:3], suspect_s=reroute_s, reroute_s=reroute_s)
     first, last = line.app("1"), line.app("4")
     channel, former = private(line, first)
     for app in (first, last):
@@ -83,7 +82,7 @@ def test_a_node_that_is_cut_off_learns_of_a_new_reference_when_it_is_back(
     line.cut("2", "3")
     reference = renew(line, first, channel)
     assert isinstance(joined(line, line.app("4", "early"), channel, reference=former), dict)
-    line.run(cut_s)
+    line.run(30.0)
     line.heal("2", "3")
     line.run(15.0)
     for name in line.names:
