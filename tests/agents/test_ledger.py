@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tidings.agents.amounts import MICRO, Amounts, amounts_of, shown
 from tidings.agents.conditions import AnyCondition, all_of, any_of, at_least
 from tidings.agents.events import AnyHappening, Closed, Ended, Ending, Entered, Opened, Ordered
+from tidings.agents.kept_tree import changed_by
 from tidings.agents.ledger import GroupLedger
 from tidings.agents.records import AgentRecord
 from tidings.agents.views import published
@@ -219,7 +220,8 @@ class AnyGroup(RuleBasedStateMachine):
     @initialize(condition=st.sampled_from([any_of(), all_of(), at_least(3)]))
     def begin(self, condition: AnyCondition) -> None:
         self.desk = Desk(condition, {"usd": 100, "tokens": 50})
-        self.ended_at: int | None = None
+        self.kept: dict[str, bytes] = {}
+        self.kept_events = 0
 
     def _pick(self, number: int) -> AgentRecord | None:
         members = list(self.desk.ledger.members.values())
@@ -309,6 +311,15 @@ class AnyGroup(RuleBasedStateMachine):
     def every_end_has_a_reason(self) -> None:
         for one in self.desk.ledger.members.values():
             assert (one.reason is None) is (one.state == "running")
+
+    @invariant()
+    def records_that_no_event_has_changed_are_those_that_were_stored(self) -> None:
+        ledger = self.desk.ledger
+        records = {"": ledger.group, **ledger.members}
+        for event in self.desk.events[self.kept_events :]:
+            self.kept |= {one: msgspec.json.encode(records[one]) for one in changed_by(ledger, event)}
+        self.kept_events = len(self.desk.events)
+        assert self.kept == {one: msgspec.json.encode(record) for one, record in records.items()}
 
     @invariant()
     def the_events_are_the_state(self) -> None:

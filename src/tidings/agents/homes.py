@@ -278,8 +278,10 @@ class GroupHomes:
                 home.cookies[event.cookie] = event.agent
             changed |= dict.fromkeys(changed_by(home.ledger, event))
         for agent in changed:
-            self._keep_member(home, agent)
-        self.broker.store(GROUPS.set((home.group.group,), home.group))
+            if agent:
+                self._keep_member(home, agent)
+            else:
+                self.broker.store(GROUPS.set((home.group.group,), home.group))
 
     def _keep_member(self, home: HomeGroup, agent: str) -> None:
         """Keep what is known of an agent; that it was ordered to end is published first."""

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tidings.agents.arguments import Id
-from tidings.agents.events import AnyHappening, Opened, decode_happening
+from tidings.agents.events import AnyHappening, Ended, Entered, Granted, Opened, decode_happening
 from tidings.agents.ledger import GroupLedger
 from tidings.agents.records import AgentRecord, GroupRecord
 from tidings.errors import AgentError
@@ -273,7 +273,6 @@ class KeptTree:
                 self.ledgers[group].apply(event)
         except (msgspec.DecodeError, KeyError, AssertionError) as error:
             raise AgentError(group, f"an event does not follow from those before it: {error!r}") from None
-        self.changed[group, ""] = None
         self.changed |= dict.fromkeys((group, one) for one in changed_by(self.ledgers[group], event))
 
     # Standing for home
@@ -299,12 +298,15 @@ class KeptTree:
 
 
 def changed_by(ledger: GroupLedger, event: AnyHappening) -> list[str]:
-    """Return the members whose records an event has changed: its agent, and who gets or gives money."""
+    """Return the members whose records an event has changed, with "" for that of the group itself."""
     agent = getattr(event, "agent", "")
     if not agent:
-        return []
-    paid_by = ledger.living_parent(ledger.members[agent])
-    return [agent, paid_by] if paid_by else [agent]
+        return [""]
+    if isinstance(event, Entered) and event.life == 1:
+        return [agent, event.parent, ""]
+    if isinstance(event, Granted | Ended):  # money has passed between it and its parent
+        return [agent, ledger.living_parent(ledger.members[agent])]
+    return [agent]
 
 
 CopiedGroup = tuple[GroupRecord, list[AgentRecord]]
