@@ -97,11 +97,23 @@ class RenewAgents(Struct, frozen=True):
     lives: Annotated[list[AgentLife], Meta(max_length=TOGETHER_MAX)]
 
 
+class ArriveAgent(AgentLife, frozen=True, kw_only=True):
+    """The arguments of `agent.arrive`: the life that has packed it, and the step for which it has arrived."""
+
+    what: MaybeName = ""
+
+
 class RestAgent(AgentLife, frozen=True, kw_only=True):
     """The arguments of `agent.rest`: for how long, and the step that comes next."""
 
     rests_s: Annotated[float, Meta(ge=0, le=TIMEOUT_S_MAX)]
     what: MaybeName = ""
+
+
+class RestAgents(RenewAgents, frozen=True):
+    """The arguments of `agent.rest-all`: lives of one group that have left one location."""
+
+    lives: Annotated[list[RestAgent], Meta(max_length=TOGETHER_MAX)]  # type: ignore[assignment]  # a narrower list
 
 
 class DeclarePartners(AgentLife, frozen=True, kw_only=True):

@@ -77,6 +77,7 @@ class Entered(Happening, frozen=True, tag="entered"):
     lease_s: float
     share: Amounts
     packed: int = 0  # the life by which an agent was packed that has arrived
+    step: str = ""  # for which it has
 
 
 class Rested(Happening, frozen=True, tag="rested"):

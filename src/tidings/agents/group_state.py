@@ -210,6 +210,7 @@ class GroupState:
         if found is not None:
             found.life, found.where = event.life, event.where
             found.packed, found.rests_until_us = max(found.packed, event.packed), 0
+            found.step = event.step or found.step
             found.steps = found.asks = 0  # a new life counts anew; what an earlier one asks for is refused
             return
         self.group.agents += 1

@@ -133,21 +133,32 @@ class GroupLedger(GroupState):
         return self._decide(now_us, again)
 
     def arrive(
-        self, agent: str, packed: int, cookie: str, where: str, now_us: int, user: str | None = None
+        self,
+        agent: str,
+        packed: int,
+        cookie: str,
+        where: str,
+        now_us: int,
+        *,
+        step: str = "",
+        user: str | None = None,
     ) -> list[AnyHappening]:
         """Begin a new life of an agent that was packed by an earlier one, and pays for its next step.
 
-        It may arrive again where its location has died meanwhile; a copy from before that is refused.
+        It may arrive again where its location has died meanwhile; a copy from before that is refused. One
+        that was ordered to end on its way has ended now.
         """
-        self._check_open()
         found = self.find(agent)
         is_its_own = found.cookie == digest(cookie) and user in (None, found.user)
         if not is_its_own or found.kind != "mobile":
             raise LifeEnded(agent, "this is not the agent's own cookie")
-        if found.state != "running":
-            raise LifeEnded(agent, f"it has been ended: {found.reason or 'it ends'}")
         if not found.packed <= packed <= found.life:
             raise LifeEnded(agent, f"packed by life {packed}, it is a copy: it has life {found.life}")
+        if found.state == "ending":
+            return self.leave(found, "user", now_us)
+        if found.state == "ended":
+            raise LifeEnded(agent, f"it has been ended: {found.reason}")
+        self._check_open()
         arrived = Entered(
             agent=agent,
             name=found.name,
@@ -160,6 +171,7 @@ class GroupLedger(GroupState):
             lease_s=found.lease_s,
             share={},
             packed=packed,
+            step=step,
             at_us=now_us,
         )
         return self._decide(now_us, arrived) + self._pay(found, self.group.step_rates, found.step, now_us)

@@ -7,6 +7,7 @@ answered when its group has changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from tidings.agents.amounts import amounts_of
 from tidings.agents.arguments import (
     AgentLife,
+    ArriveAgent,
     AskHome,
     DeclarePartners,
     EnterAgent,
@@ -23,6 +25,7 @@ from tidings.agents.arguments import (
     OpenGroup,
     RenewAgents,
     RestAgent,
+    RestAgents,
     ShowGroup,
     SpendAmounts,
     StopAgents,
@@ -99,8 +102,9 @@ class AgentService(Service):
             "agent.seal": (WhichGroup, self._seal),
             "agent.enter": (EnterAgent, self._enter),
             "agent.restart": (AgentLife, self._restart),
-            "agent.arrive": (AgentLife, self._arrive),
+            "agent.arrive": (ArriveAgent, self._arrive),
             "agent.rest": (RestAgent, self._rest),
+            "agent.rest-all": (RestAgents, self._rest_all),
             "agent.renew": (AgentLife, self._renew),
             "agent.renew-all": (RenewAgents, self._renew_all),
             "agent.partners": (DeclarePartners, self._partners),
@@ -283,26 +287,42 @@ class AgentService(Service):
         )
         return built(self._terms(home, member))
 
-    def _arrive(self, asked: IncomingRequest, request: AgentLife) -> Any:
-        """An agent that was at rest has arrived for its next step; `life` is the one that has packed it."""
-        home = self._homes.of_agent(request.agent)
+    def _arrive(self, asked: IncomingRequest, request: ArriveAgent) -> Any:
+        """An agent has arrived for its next step; `life` is the one that has packed it."""
+        home, now_us = self._homes.of_agent(request.agent), self._homes.now_us
         member = home.ledger.find(request.agent)
+        was_at_rest = member.is_at_rest
         life = member.agent, request.life, request.cookie, request.where
         user = _user_of(asked.session.principal, home, member)
-        happened = home.ledger.arrive(*life, self._homes.now_us, user)
-        self._homes.leases.hear((home.group.group, member.agent))
+        happened = home.ledger.arrive(*life, now_us, step=request.what, user=user)
+        silent_s = self._homes.leases.hear((home.group.group, member.agent))
+        if not was_at_rest:  # its last step was not paid for
+            happened += home.ledger.charge(member, silent_s, now_us)
         self._homes.took(home, happened)
+        if member.state == "ended":
+            raise LifeEnded(member.agent, f"it has been ended: {member.reason}")
         return built(self._terms(home, member))
 
     def _rest(self, asked: IncomingRequest, request: RestAgent) -> Any:
         home, member = self._own(asked, request)
-        if member.state != "running" or member.kind != "mobile":
-            raise LifeEnded(member.agent, f"it can't rest: {member.reason or 'it is no mobile agent'}")
+        if member.kind != "mobile":
+            raise LifeEnded(member.agent, "it can't rest: it is no mobile agent")
+        if member.state != "running":  # its step is over, and the next one does not begin
+            self._homes.took(home, home.ledger.leave(member, "user", self._homes.now_us))
+            raise LifeEnded(member.agent, f"it can't rest: {member.reason}")
         until_us = self._homes.now_us + round(request.rests_s * 1e6)
         happened = home.ledger.rest(member, request.where, request.what, until_us, self._homes.now_us)
         self._homes.took(home, happened)
         self._homes.leases.hear((home.group.group, member.agent), request.rests_s)
         return built(self._terms(home, member))
+
+    def _rest_all(self, asked: IncomingRequest, request: RestAgents) -> Steps[None]:
+        """Note lives that have left a location; not those that have arrived for their next step meanwhile."""
+        for number, life in enumerate(request.lives, 1):
+            with suppress(AgentError):
+                self._rest(asked, life)
+            if number % AT_ONCE == 0:
+                yield
 
     def _renew(self, asked: IncomingRequest, request: AgentLife) -> Any:
         home, member = self._own(asked, request)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 from msgspec import structs
 
-from tidings.agents.arguments import LeaseTerms
+from tidings.agents.arguments import TOGETHER_MAX, LeaseTerms
 from tidings.agents.images import AGENTS, PROBLEM_LENGTH_MAX, AgentClassInfo, AgentImage, packed, unpacked
 from tidings.client.agent import Agent
 from tidings.client.mobile import MobileAgent, Next, about_class, kind_of
@@ -57,6 +57,8 @@ SOON_S = 0.2
 """A step that takes no longer needs no watch of its group, and no renewal."""
 AWAY_S = 5.0
 """After so long an agent tries again whose home could not be asked."""
+REPORT_S = 0.1
+"""After so long homes hear of agents that have left; most have arrived by then, which says the same."""
 KNOWN_S = 2.0
 """How long the classes of another node are remembered."""
 
@@ -86,6 +88,8 @@ class Location:
         self._steps: set[asyncio.Task[None]] = set()
         self._groups: dict[str, AgentGroup] = {}
         self._used: Counter[AgentGroup] = Counter()  # steps of each that run
+        self._left: dict[str, list[dict[str, Any]]] = {}  # by group, agents that have left
+        self._reporting: asyncio.Task[None] | None = None
         self._known: dict[str, tuple[float, list[AgentClassInfo]]] = {}
         self.node = ""
         """What its node is called."""
@@ -104,7 +108,9 @@ class Location:
             task.cancel()
         if self._getters or self._steps:
             await asyncio.wait([*self._getters, *self._steps])
-
+        if self._reporting is not None:
+            await asyncio.wait([self._reporting], timeout=SOON_S)
+            self._reporting.cancel()
         for group in self._groups.values():
             await group.hang_up()
 
@@ -218,7 +224,7 @@ class Location:
         where = f"node {self.node}"
         asked = {"agent": image.address, "life": image.life, "cookie": image.cookie, "where": where}
         try:
-            reply = await self._bus._link.call("agent.arrive", asked, None, "again")
+            reply = await self._bus._link.call("agent.arrive", {**asked, "what": image.step}, None, "again")
         except (AgentError, NotAllowed):  # it was ended while it rested, or is a copy: it is thrown away
             self.counts["refused"] += 1
             return None
@@ -321,17 +327,35 @@ class Location:
         moved = structs.replace(image, **changed, origin=self.node, moves=image.moves + bool(target))
         where = f"on its way to {target}" if target else f"node {self.node}"
         asked = {**life.arguments, "where": where, "rests_s": goes.rests_s, "what": goes.step}
-        try:
-            await self._bus._link.call("agent.rest", asked, None, "again")
-        except AgentError:  # it was ordered to end meanwhile
-            await self._end(life, StepOutcome(None, "user"))
-            return
-        except (NoAnswer, Disconnected):  # its home can't be asked: its lease decides
-            pass
+        if goes.rests_s:  # its lease does not end meanwhile
+            try:
+                await self._bus._link.call("agent.rest", asked, None, "again")
+            except AgentError:  # it was ordered to end meanwhile, and has ended now
+                self.counts["refused"] += 1
+                return
+            except (NoAnswer, Disconnected):  # its home can't be asked: its lease decides
+                pass
+        else:
+            self._report_soon(life.terms.group, asked)
         self.counts["moves" if target else "rests"] += 1
-        delay_s = goes.rests_s if goes.rests_s and not target else None
         queue = f"{AGENTS}@{target}" if target else AGENTS
-        await transaction.put(queue, packed(moved), delay_s=delay_s)
+        await transaction.put(queue, packed(moved), delay_s=goes.rests_s or None)
+
+    def _report_soon(self, group: str, left: dict[str, Any]) -> None:
+        """Let the home of a group hear of an agent that has left, with others that leave soon."""
+        self._left.setdefault(group, []).append(left)
+        if self._reporting is None or self._reporting.done():
+            self._reporting = asyncio.ensure_future(self._report())
+
+    async def _report(self) -> None:
+        """Report agents that have left; where nobody can be asked, their arrival says it, or their lease."""
+        await asyncio.sleep(REPORT_S)
+        while self._left:
+            group, lives = self._left.popitem()
+            for first in range(0, len(lives), TOGETHER_MAX):
+                asked = {"group": group, "lives": lives[first : first + TOGETHER_MAX]}
+                with suppress(TidingsError):
+                    await self._bus._link.call("agent.rest-all", asked, AWAY_S, "again")
 
     async def _problem_at(self, node: str, image: AgentImage) -> str:
         """Why an agent can't go on at a node; empty if it can."""
