@@ -110,6 +110,12 @@ class RestAgent(AgentLife, frozen=True, kw_only=True):
     what: MaybeName = ""
 
 
+class ArriveAgents(RenewAgents, frozen=True):
+    """The arguments of `agent.arrive-all`: lives of one group that have arrived at one location."""
+
+    lives: Annotated[list[ArriveAgent], Meta(max_length=TOGETHER_MAX)]  # type: ignore[assignment]  # a narrower list
+
+
 class RestAgents(RenewAgents, frozen=True):
     """The arguments of `agent.rest-all`: lives of one group that have left one location."""
 

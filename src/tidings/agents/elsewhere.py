@@ -15,6 +15,7 @@ from msgspec import structs
 
 from tidings.agents.arguments import (
     AgentLife,
+    ArriveAgents,
     EnterAgent,
     OpenGroup,
     RenewAgents,
@@ -42,6 +43,7 @@ _FIELDS: dict[type, str] = {
     WatchGroup: "group",
     RenewAgents: "group",
     RestAgents: "group",
+    ArriveAgents: "group",
     EnterAgent: "group",
     StopAgents: "which",
     OpenGroup: "parent",

@@ -7,7 +7,6 @@ answered when its group has changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ from tidings.agents.amounts import amounts_of
 from tidings.agents.arguments import (
     AgentLife,
     ArriveAgent,
+    ArriveAgents,
     AskHome,
     DeclarePartners,
     EnterAgent,
@@ -103,10 +103,11 @@ class AgentService(Service):
             "agent.enter": (EnterAgent, self._enter),
             "agent.restart": (AgentLife, self._restart),
             "agent.arrive": (ArriveAgent, self._arrive),
+            "agent.arrive-all": (ArriveAgents, _for_each(self._arrive)),
             "agent.rest": (RestAgent, self._rest),
-            "agent.rest-all": (RestAgents, self._rest_all),
+            "agent.rest-all": (RestAgents, _for_each(self._rest)),
             "agent.renew": (AgentLife, self._renew),
-            "agent.renew-all": (RenewAgents, self._renew_all),
+            "agent.renew-all": (RenewAgents, _for_each(self._renew)),
             "agent.partners": (DeclarePartners, self._partners),
             "agent.spend": (SpendAmounts, self._spend),
             "agent.more": (SpendAmounts, self._more),
@@ -316,30 +317,10 @@ class AgentService(Service):
         self._homes.leases.hear((home.group.group, member.agent), request.rests_s)
         return built(self._terms(home, member))
 
-    def _rest_all(self, asked: IncomingRequest, request: RestAgents) -> Steps[None]:
-        """Note lives that have left a location; not those that have arrived for their next step meanwhile."""
-        for number, life in enumerate(request.lives, 1):
-            with suppress(AgentError):
-                self._rest(asked, life)
-            if number % AT_ONCE == 0:
-                yield
-
     def _renew(self, asked: IncomingRequest, request: AgentLife) -> Any:
         home, member = self._own(asked, request)
         self._homes.notices.tell(home, member)
         return built(self._terms(home, member))
-
-    def _renew_all(self, asked: IncomingRequest, request: RenewAgents) -> Steps[Any]:
-        """Renew the leases of lives of one location: the terms of each, or why it may not go on."""
-        answers: list[Any] = []
-        for life in request.lives:
-            try:
-                answers.append(self._renew(asked, life))
-            except AgentError as error:
-                answers.append({"agent": life.agent, "problem": error.problem})
-            if len(answers) % AT_ONCE == 0:
-                yield
-        return {"agents": answers}
 
     def _partners(self, asked: IncomingRequest, request: DeclarePartners) -> Any:
         home, member = self._own(asked, request)
@@ -479,6 +460,23 @@ class AgentService(Service):
 
     def _terms(self, home: HomeGroup, member: AgentRecord) -> LeaseTerms:
         return lease_terms(home.group, member, self._homes.now_us)
+
+
+def _for_each(do: Asked) -> Asked:
+    """Do something for lives of one location: the terms of each, or why it may not go on."""
+
+    def done(asked: IncomingRequest, request: RenewAgents) -> Steps[Any]:
+        answers: list[Any] = []
+        for life in request.lives:
+            try:
+                answers.append(do(asked, life))
+            except AgentError as error:
+                answers.append({"agent": life.agent, "problem": error.problem})
+            if len(answers) % AT_ONCE == 0:
+                yield
+        return {"agents": answers}
+
+    return done
 
 
 def _user_of(principal: Principal, home: HomeGroup, member: AgentRecord) -> str | None:

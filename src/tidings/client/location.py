@@ -57,10 +57,16 @@ SOON_S = 0.2
 """A step that takes no longer needs no watch of its group, and no renewal."""
 AWAY_S = 5.0
 """After so long an agent tries again whose home could not be asked."""
-REPORT_S = 0.1
+REPORT_S = 0.5
 """After so long homes hear of agents that have left; most have arrived by then, which says the same."""
 KNOWN_S = 2.0
 """How long the classes of another node are remembered."""
+
+
+class Lives(msgspec.Struct):
+    """An answer of a home: the terms of each life, or a problem."""
+
+    agents: list[dict[str, Any]]
 
 
 class StepOutcome(msgspec.Struct):
@@ -88,6 +94,8 @@ class Location:
         self._steps: set[asyncio.Task[None]] = set()
         self._groups: dict[str, AgentGroup] = {}
         self._used: Counter[AgentGroup] = Counter()  # steps of each that run
+        self._arriving: dict[str, list[tuple[dict[str, Any], asyncio.Future[Any]]]] = {}  # by group
+        self._asking: set[asyncio.Task[None]] = set()
         self._left: dict[str, list[dict[str, Any]]] = {}  # by group, agents that have left
         self._reporting: asyncio.Task[None] | None = None
         self._known: dict[str, tuple[float, list[AgentClassInfo]]] = {}
@@ -104,7 +112,7 @@ class Location:
 
     async def __aexit__(self, *_: object) -> None:
         """Take no more agents; those whose steps run go back, and begin these again elsewhere."""
-        for task in (*self._getters, *self._steps):
+        for task in (*self._getters, *self._steps, *self._asking):
             task.cancel()
         if self._getters or self._steps:
             await asyncio.wait([*self._getters, *self._steps])
@@ -148,7 +156,7 @@ class Location:
     async def _take(self) -> bool:
         """Wait a while for an agent, and let its step begin; whether one came."""
         transaction = self._bus.transaction(STEP_TRANSACTION_S)
-        await transaction.__aenter__()
+        transaction.begin_soon()
         try:
             message = await transaction.get(AGENTS, timeout_s=GET_S)
         except QueueEmpty:
@@ -221,10 +229,8 @@ class Location:
 
     async def _arrive(self, transaction: Transaction, image: AgentImage) -> HeldLife | None:
         """Begin a life of the agent at its home; None if it may not, or nobody can be asked."""
-        where = f"node {self.node}"
-        asked = {"agent": image.address, "life": image.life, "cookie": image.cookie, "where": where}
         try:
-            reply = await self._bus._link.call("agent.arrive", {**asked, "what": image.step}, None, "again")
+            return await self._begin_life(image)
         except (AgentError, NotAllowed):  # it was ended while it rested, or is a copy: it is thrown away
             self.counts["refused"] += 1
             return None
@@ -233,7 +239,39 @@ class Location:
                 await transaction.put(AGENTS, packed(image), delay_s=AWAY_S)
                 return None
             raise
-        return HeldLife(read_as(reply, LeaseTerms, "$.agent"), image.cookie, where, lambda _reason, _s: None)
+
+    async def _begin_life(self, image: AgentImage) -> HeldLife:
+        """Begin a life of an agent at its home; AgentError if it may not."""
+        where, group = f"node {self.node}", f"{image.group}@{image.home}"
+        asked = {"agent": image.address, "life": image.life, "cookie": image.cookie, "where": where}
+        reply = self._bus._link.future()
+        arriving = self._arriving.setdefault(group, [])
+        arriving.append(({**asked, "what": image.step}, reply))
+        if len(arriving) == 1:
+            asking = asyncio.ensure_future(self._ask_home(group))
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+        terms = await reply
+        if "problem" in terms:
+            raise AgentError(image.agent, terms["problem"])
+        return HeldLife(read_as(terms, LeaseTerms, "$.agent"), image.cookie, where, lambda _reason, _s: None)
+
+    async def _ask_home(self, group: str) -> None:
+        """Ask for all lives of a group that have arrived in this turn of the loop, by one request."""
+        arriving = self._arriving.pop(group)
+        for first in range(0, len(arriving), TOGETHER_MAX):
+            some = arriving[first : first + TOGETHER_MAX]
+            asked = {"group": group, "lives": [life for life, _reply in some]}
+            try:
+                answer = await self._bus._link.call("agent.arrive-all", asked, None, "again")
+                found = read_as(answer, Lives, "$.agents").agents
+                for (_life, reply), terms in zip(some, found, strict=True):
+                    if not reply.done():
+                        reply.set_result(terms)
+            except Exception as error:
+                for _life, reply in some:
+                    if not reply.done():
+                        reply.set_exception(error)
 
     async def _work(
         self, cls: type[MobileAgent], image: AgentImage, life: HeldLife
@@ -387,13 +425,8 @@ class Location:
 
     async def _fail(self, image: AgentImage, problem: str) -> None:
         """End an agent that nobody can run."""
-        where = f"node {self.node}"
-        asked = {"agent": image.address, "life": image.life, "cookie": image.cookie, "where": where}
         with suppress(AgentError, NotAllowed):
-            reply = await self._bus._link.call("agent.arrive", asked, None, "again")
-            terms = read_as(reply, LeaseTerms, "$.agent")
-            life = HeldLife(terms, image.cookie, where, lambda _reason, _s: None)
-            await self._end(life, StepOutcome(None, "error", problem))
+            await self._end(await self._begin_life(image), StepOutcome(None, "error", problem))
 
     async def _end(self, life: HeldLife, outcome: StepOutcome) -> None:
         """Say that an agent has ended; if nobody can be told, its home finds out by its lease."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from typing import Self
+from typing import Any, Self
 
 from tidings.client.message import Message
 from tidings.errors import Disconnected, NoAnswer, TidingsError, TransactionLost, UserError
@@ -52,19 +52,28 @@ class TransactionCore:
         self._spoilt = self._spoilt or reason
 
     async def __aenter__(self) -> Self:
-        if self._number:
-            raise UserError("a transaction can be entered once; begin another")
-        self._link.transactions += 1
-        self._number = self._link.transactions
+        asked = self._numbered()
         try:
-            if self._timeout_s is not None:
-                self._ends_at = self._link.now + self._timeout_s
-            asked = {"transaction": self._number, "timeout_s": self._timeout_s}
             await self._link.call("begin", asked, self.limit_s(), "again")
         except BaseException:
             self._forget()
             raise
         return self
+
+    def begin_soon(self) -> None:
+        """Begin it without waiting: if the node refuses that, what is done in it raises TransactionLost."""
+        self._link.flush_soon()
+        self._link.core.request("begin", self._numbered(), "again")
+
+    def _numbered(self) -> dict[str, Any]:
+        """Give it its number; return the arguments by which it begins."""
+        if self._number:
+            raise UserError("a transaction can be entered once; begin another")
+        self._link.transactions += 1
+        self._number = self._link.transactions
+        if self._timeout_s is not None:
+            self._ends_at = self._link.now + self._timeout_s
+        return {"transaction": self._number, "timeout_s": self._timeout_s}
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._is_over:
