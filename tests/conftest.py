@@ -12,9 +12,10 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from shutil import disk_usage
+from typing import TYPE_CHECKING
 
 import pytest
 from effort import ANSWER_S, IS_SOAK, TEST_S, often
@@ -22,6 +23,9 @@ from hypothesis import HealthCheck, settings
 from quick_java import QUICK_JAVA, QUICK_PYTHON, QUICK_SPARK
 
 from tidings.node.compiled import CACHE, CACHE_VARIABLE, lasting_place
+
+if TYPE_CHECKING:
+    from node.peers import Start
 
 EXAMPLES = 50
 """Generated examples of a property at an effort of 1, unless it says otherwise."""
@@ -129,3 +133,19 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     if is_forbidden_skip(report):
         fail(report)
     return report
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts nodes as processes of their own; those still running at the end of the test are killed."""
+    from node.peers import starting
+
+    yield from starting()
+
+
+@pytest.fixture(scope="module")
+def start_shared() -> Iterator[Start]:
+    """Starts nodes that the tests of a module share."""
+    from node.peers import starting
+
+    yield from starting()

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
-import pytest
 from cli.commands import run_command
-from node.peers import Start, starting
+from node.peers import Start
 
 import tidings
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    yield from starting()
 
 
 def test_what_is_advertised_is_listed_and_watched(start: Start) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
 from cli.test_node import run as run_command
-from node.peers import Start, run, starting
+from node.peers import Start, run
 
 import tidings
 from tests.store.test_backup import kill_after
@@ -22,11 +21,6 @@ ACCEPTED_MIN = 2_000
 """Events and messages, each, that are accepted before the backup begins."""
 AFTER_MIN = 200
 """And before it is over that it has begun."""
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    yield from starting()
 
 
 class Load:

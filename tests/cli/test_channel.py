@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from cli.commands import Commands
-from node.peers import Start, starting
+from node.peers import Start
 
 from tidings.client import blocking
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
-    yield from starting()
-
-
-@pytest.fixture(scope="module")
-def address(start: Start, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return start("--port", "0", "--dir", str(tmp_path_factory.mktemp("nodes") / "node")).address()
+def address(start_shared: Start, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return start_shared("--port", "0", "--dir", str(tmp_path_factory.mktemp("nodes") / "node")).address()
 
 
 @pytest.fixture

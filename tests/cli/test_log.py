@@ -7,23 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cli.commands import run_command
-from node.peers import ANSWER_S_MAX, SOURCE, Start, starting
+from node.peers import ANSWER_S_MAX, SOURCE, Start
 
 import tidings
 from tidings import Event
 from tidings.cli.options import read_age, read_moment, read_size
 from tidings.errors import UserError
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    yield from starting()
 
 
 @pytest.fixture

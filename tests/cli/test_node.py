@@ -8,25 +8,19 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cli.commands import run_command
-from node.peers import ANSWER_S_MAX, SOURCE, Start, starting
+from node.peers import ANSWER_S_MAX, SOURCE, Start
 
 import tidings
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
-    yield from starting()
-
-
-@pytest.fixture(scope="module")
-def node(start: Start, tmp_path_factory: pytest.TempPathFactory) -> str:
+def node(start_shared: Start, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of a node that runs while these tests do."""
-    return start("--port", "0", "--dir", str(tmp_path_factory.mktemp("nodes") / "node")).address()
+    return start_shared("--port", "0", "--dir", str(tmp_path_factory.mktemp("nodes") / "node")).address()
 
 
 def begin(*arguments: str, **environment: str) -> subprocess.Popen[str]:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cli.commands import run_command
-from node.peers import Start, starting
+from node.peers import Start
 from node.secured import PASSWORD, TOKEN, Secured
 
 from tidings.cli.node import status_lines
 from tidings.node.local import machine_socket
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    yield from starting()
 
 
 @pytest.fixture(autouse=True)

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
-from node.peers import Start, starting
+from node.peers import Start
 from typer.testing import CliRunner
 
 from tidings.cli.app import app
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
-    yield from starting()
+def kitchen(start_shared: Start) -> str:
+    return start_shared("--port", "0", "--name", "kitchen").address()
 
 
 @pytest.fixture(scope="module")
-def kitchen(start: Start) -> str:
-    return start("--port", "0", "--name", "kitchen").address()
-
-
-@pytest.fixture(scope="module")
-def home(start: Start, kitchen: str) -> str:
+def home(start_shared: Start, kitchen: str) -> str:
     peers = f"kitchen={kitchen}, attic=tidings://127.0.0.1:1"
-    address = start("--port", "0", "--name", "home", "--peers", peers).address()
+    address = start_shared("--port", "0", "--name", "home", "--peers", peers).address()
     while '"there"' not in tidings(address, "peer", "list", "--json"):
         pass
     return address

@@ -1,18 +1,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from cli.commands import run_command
-from node.peers import Start, starting
+from node.peers import Start
 from node.secured import TOKEN, Secured
-
-
-@pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
-    yield from starting()
 
 
 def test_a_node_that_answers_is_printed_with_the_time_it_took(start: Start) -> None:

@@ -9,7 +9,6 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -17,7 +16,7 @@ import pytest
 from cli.commands import Commands
 from hypothesis import given
 from hypothesis import strategies as st
-from node.peers import ANSWER_S_MAX, SOURCE, Start, starting
+from node.peers import ANSWER_S_MAX, SOURCE, Start
 from rich.console import Console
 
 from tidings.cli.printing import add_row, new_table, shown, values_text
@@ -27,13 +26,8 @@ from tidings.queues.description import REPORTED, Description
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
-    yield from starting()
-
-
-@pytest.fixture(scope="module")
-def address(start: Start, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return start("--port", "0", "--dir", str(tmp_path_factory.mktemp("nodes") / "node")).address()
+def address(start_shared: Start, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return start_shared("--port", "0", "--dir", str(tmp_path_factory.mktemp("nodes") / "node")).address()
 
 
 @pytest.fixture

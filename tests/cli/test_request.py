@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
 from cli.commands import run_command
 from cli.test_node import begin
-from node.peers import ANSWER_S_MAX, Start, starting
+from node.peers import ANSWER_S_MAX, Start
 
 import tidings
 from tidings import Event
@@ -24,13 +24,8 @@ T = TypeVar("T")
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
-    yield from starting()
-
-
-@pytest.fixture(scope="module")
-def address(start: Start) -> str:
-    return start("--port", "0").address()
+def address(start_shared: Start) -> str:
+    return start_shared("--port", "0").address()
 
 
 def answered(answerer: Answerer, *requests: Event) -> list[Event | str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from cli.commands import run_command
-from node.peers import Start, starting
+from node.peers import Start
 
 import tidings
 from tidings import blocking
@@ -16,13 +15,8 @@ from tidings.errors import Refused
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
-    yield from starting()
-
-
-@pytest.fixture(scope="module")
-def address(start: Start) -> str:
-    return start("--port", "0").address()
+def address(start_shared: Start) -> str:
+    return start_shared("--port", "0").address()
 
 
 def run(address: str, *arguments: str) -> tuple[int, str, str]:

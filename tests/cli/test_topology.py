@@ -7,15 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
-import pytest
-from node.peers import SOURCE, Start, starting
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    yield from starting()
+from node.peers import SOURCE, Start
 
 
 def test_changes_are_printed_as_they_happen(start: Start) -> None:

@@ -1,22 +1,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
-from node.peers import ANSWER_S_MAX, Run, Start, starting
+from node.peers import ANSWER_S_MAX, Run
 from node.secured import Secured
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts nodes as processes of their own; those still running at the end of the test are killed."""
-    yield from starting()
 
 
 @pytest.fixture(params=LOOPS)

@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 import pytest
 from effort import IS_SOAK, SEED, often
-from node.peers import Process, Start, starting
+from node.peers import Process, Start
 from node.secured import Secured
 from pipeline.cluster import QUICK_JAVA, SURROUNDINGS, TESTS, Cluster, Mortal, wait_until
 from pipeline.moving import Plan
@@ -31,12 +31,6 @@ ACCESS = """
 users = ["spark"]
 actions = ["publish", "subscribe"]
 """
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts nodes as processes of their own; those still running at the end of the test are killed."""
-    yield from starting()
 
 
 class Show:

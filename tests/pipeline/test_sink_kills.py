@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from signal import SIGKILL
 
-import pytest
-from node.peers import Process, Start, starting
+from node.peers import Process, Start
 from pipeline.test_sink import COLUMNS, rows
 from pyspark.sql.datasource import CaseInsensitiveDict
 
@@ -17,11 +15,6 @@ from tidings.pipeline.sink import SinkStreamWriter, make_stream_writer
 
 BATCHES = 3
 ROWS = 20_000
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    yield from starting()
 
 
 def begin(start: Start, home: Path) -> Process:

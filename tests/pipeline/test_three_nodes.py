@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from guarantees.peered import ADMIN, Secured
-from node.peers import Start, starting
+from node.peers import Start
 from overlay.test_kills import linked_nodes
 from pipeline.nodes import PATIENCE_S, reading, wait_until
 from pipeline.test_demand import Network
@@ -101,14 +101,8 @@ class Line:
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
-    """Starts nodes as processes of their own; those still running at the end of the module are killed."""
-    yield from starting()
-
-
-@pytest.fixture(scope="module")
-def line(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Line:
-    return Line(start, tmp_path_factory.mktemp("line"))
+def line(start_shared: Start, tmp_path_factory: pytest.TempPathFactory) -> Line:
+    return Line(start_shared, tmp_path_factory.mktemp("line"))
 
 
 @pytest.mark.slow

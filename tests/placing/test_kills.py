@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from effort import often
 from guarantees.peered import run_within
-from node.peers import Start, starting
+from node.peers import Start
 from overlay.test_kills import linked_nodes
 
 from tidings import Event, Pattern
@@ -20,12 +19,6 @@ ROUNDS = often(1)
 UNDER_WAY = 60
 """Keys whose events are published between two kills, at least."""
 AB = Pattern("a[type = 'A'] THEN b[type = 'B'] WITHIN 1 h BY k LATE 15 s RETURN a.n, b.n AS 'pair'")
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts nodes as processes of their own; those still running at the end of the test are killed."""
-    yield from starting()
 
 
 async def wait_placed(bus: Bus) -> None:
