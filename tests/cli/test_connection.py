@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from node.peers import ANSWER_S_MAX, SOURCE, Start, starting
+from node.peers import ANSWER_S_MAX, SOURCE, Start
 from node.secured import PASSWORD, TOKEN, Secured
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -46,14 +46,9 @@ class Elsewhere:
 
 
 @pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
-    yield from starting()
-
-
-@pytest.fixture(scope="module")
-def elsewhere(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Elsewhere:
+def elsewhere(start_shared: Start, tmp_path_factory: pytest.TempPathFactory) -> Elsewhere:
     secured = Secured(tmp_path_factory.mktemp("secured"))
-    return Elsewhere(secured, start("--port", "0", "--security", str(secured.path)).address())
+    return Elsewhere(secured, start_shared("--port", "0", "--security", str(secured.path)).address())
 
 
 def test_every_command_that_connects_can_say_who_it_is() -> None:
@@ -128,9 +123,18 @@ def test_what_goes_wrong_is_one_line_without_a_secret(elsewhere: Elsewhere) -> N
     assert PASSWORD not in said
 
 
-def test_where_there_is_no_tls_nothing_is_said_of_who_it_is(elsewhere: Elsewhere, start: Start) -> None:
+def test_without_tls_an_option_that_says_who_it_is_is_refused_and_a_variable_has_no_effect(
+    elsewhere: Elsewhere, start: Start
+) -> None:
     plain = start("--port", "0").address()
-    assert elsewhere("publish", "a", TIDINGS_NODE=plain, TIDINGS_TOKEN=TOKEN) == (0, "published 1\n")
+    variables = {"TIDINGS_NODE": plain, "TIDINGS_TOKEN": TOKEN, "TIDINGS_USER": "ada"}
+    assert elsewhere("publish", "a", **variables) == (0, "published 1\n")
+    for option in OPTIONS:
+        assert elsewhere("publish", "a", option, "bob", **variables) == (
+            2,
+            f"tidings: {option} needs TLS: {plain}; use tidings+tls://HOST:PORT, or leave it out\n",
+        )
+    assert elsewhere("ping", plain, "--user", "bob")[0] == 2
 
 
 def test_a_password_is_asked_for_at_a_terminal_and_not_shown(elsewhere: Elsewhere) -> None:

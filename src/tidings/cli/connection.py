@@ -25,8 +25,16 @@ import typer
 
 from tidings.cli.options import CREDENTIALS, NODE, NODE_OPTION, credential_options, with_options
 from tidings.cli.printing import print_json
-from tidings.errors import Disconnected, NoAnswer, NotAllowed, PeerError, QueueNotFound, TidingsError
-from tidings.transport.address import Address, parse
+from tidings.errors import (
+    Disconnected,
+    NoAnswer,
+    NotAllowed,
+    PeerError,
+    QueueNotFound,
+    TidingsError,
+    UserError,
+)
+from tidings.transport.address import parse
 from tidings.transport.credentials import Credentials
 from tidings.transport.dial import unknown_host
 
@@ -41,10 +49,12 @@ NOTES = "tidings.notes"
 CREATE = "tidings queue create"
 UNREACHED = 1
 """The exit code of commands about a node itself, if it does not answer."""
+PREFIX = "TIDINGS_"
+"""With which the variables begin that say who it is."""
 IDENTITY = tuple(
     credential_options(
         "With TLS",
-        "TIDINGS_",
+        PREFIX,
         password_file="Your password; without it, it is prompted for.",
         token_file="A token, which may also be in TIDINGS_TOKEN.",
         ca="Trusted certificates; by default, the system's.",
@@ -53,31 +63,39 @@ IDENTITY = tuple(
 
 
 class Who:
-    """The identity that the options give."""
+    """The identity that the options give, by the names in `CREDENTIALS`; None is one that is not given."""
 
-    def __init__(self, user: str | None = None, **files: str | None) -> None:
-        """The files are those that `CREDENTIALS` names; one that is not given is None."""
-        paths = {name: Path(file) for name, file in files.items() if file is not None}
-        self.user = user
-        self.password: str | Path | None = paths.get("password_file")
-        self.token: str | Path | None = paths.get("token_file")
-        self.ca, self.cert, self.key = (paths.get(name) for name in ("ca", "cert", "key"))
+    def __init__(self, **options: str | None) -> None:
+        self._options = {name: value for name, value in options.items() if value}
+        self._password: str | None = None  # as it was entered
+        self.is_given = bool(self._options)
+        self.user = self._options.get("user")
 
-    @property
-    def is_given(self) -> bool:
-        """Whether there are credentials, or whom to trust."""
-        return any(vars(self).values())
+    def credentials(self, address: str) -> dict[str, Any]:
+        """Return the arguments for `tidings.connect`; none without TLS. Prompts for a password if it must.
 
-    def credentials(self, place: Address) -> dict[str, Any]:
-        """Return the arguments for `tidings.connect`; none without TLS. Prompts for a password if it must."""
+        Variables may be meant for other nodes, so without TLS they have no effect; UserError for an option.
+        """
+        place = parse(address, self.is_given)
         if place.kind != "tls":
+            self._refuse_typed(address)
             return {}
-        self.user = self.user or place.user or None
-        if not (self.password or self.token or self.cert):
-            self.token = os.environ.get("TIDINGS_TOKEN") or None
-            if self.token is None and self.user is not None and sys.stdin.isatty():
-                self.password = typer.prompt(f"Password of {self.user}", hide_input=True, err=True)
-        return dict(vars(self))
+        files = {name: Path(file) for name, file in self._options.items() if name != "user"}
+        given: dict[str, Any] = {name.removesuffix("_file"): file for name, file in files.items()}
+        given["user"] = self.user = self.user or place.user or None
+        if not given.keys() & {"password", "token", "cert"}:
+            given["token"] = os.environ.get("TIDINGS_TOKEN") or None
+            if given["token"] is None and self.user is not None and sys.stdin.isatty():
+                if self._password is None:
+                    self._password = typer.prompt(f"Password of {self.user}", hide_input=True, err=True)
+                given["password"] = self._password
+        return given
+
+    def _refuse_typed(self, address: str) -> None:
+        for name, value in self._options.items():
+            if value != os.environ.get(PREFIX + name.upper()):
+                problem = f"--{name.replace('_', '-')} needs TLS: {address}"
+                raise UserError(f"{problem}; use tidings+tls://HOST:PORT, or leave it out")
 
 
 _who: ContextVar[Who] = ContextVar("who")
@@ -135,8 +153,8 @@ def bus_at(address: str, name: str = "", reconnect: bool = True) -> Bus:
 
     who = _who.get(None) or Who()
     # A person ends a command that takes too long; work on a large store may take minutes.
-    credentials = who.credentials(parse(address, who.is_given))
-    return tidings.connect(address, name=name, reconnect=reconnect, call_timeout_s=None, **credentials)
+    options = {"call_timeout_s": None, **who.credentials(address)}
+    return tidings.connect(address, name=name, reconnect=reconnect, **options)
 
 
 @asynccontextmanager
@@ -194,8 +212,7 @@ def default_node() -> str:
 
 def credentials_at(address: str) -> Credentials:
     """Return the credentials that the options give for a node; AddressError for what is no address."""
-    who = _who.get(None) or Who()
-    return Credentials(**who.credentials(parse(address, who.is_given)))
+    return Credentials(**(_who.get(None) or Who()).credentials(address))
 
 
 @contextmanager
