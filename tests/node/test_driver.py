@@ -207,7 +207,7 @@ def test_a_silent_client_is_asked_and_stays_if_it_answers(monkeypatch: pytest.Mo
             with monkeypatch.context() as patch:
                 patch.setattr(session, "SILENT_S_MAX", 0.0)
                 for one in node.driver.broker.sessions:
-                    node.driver.broker._silent.watch(one)  # its time is shorter than when it came
+                    node.driver.broker.sessions._silent.watch(one)  # its time is shorter than when it came
                 await peer.expect(Ping)
                 patch.undo()
             peer.send(Pong(), Ping(5))

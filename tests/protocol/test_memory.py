@@ -154,10 +154,10 @@ def test_what_has_left_is_weighed_no_longer_a_while_later() -> None:
     ann, bob = rig.peer("a"), rig.peer("b")
     bob.subscribe()
     ann.publish(event(1, text="x" * 10_000))
-    rig.broker.weigh()  # while it waits to be sent
+    rig.broker.sessions.weigh()  # while it waits to be sent
     assert bob.session.account.used > filter_size("") + 10_000
     rig.run()
-    rig.broker.weigh()
+    rig.broker.sessions.weigh()
     assert bob.session.account.used == filter_size("")
     assert not bob.session.is_swollen
 
@@ -169,7 +169,7 @@ def test_a_frame_that_comes_slowly_is_weighed_too() -> None:
     for start in range(0, 200_000, 10_000):
         peer.send_raw(frame[start : start + 10_000])
     rig.tick()
-    rig.broker.weigh()
+    rig.broker.sessions.weigh()
     assert peer.session.is_closed
 
 

@@ -381,7 +381,7 @@ def test_a_session_takes_its_subscriptions_and_advertisements_with_it() -> None:
 def wake(rig: Rig) -> list[Session]:
     """Wake the sessions whose time has come."""
     late = []
-    for one in rig.broker.late(rig.now):
+    for one in rig.broker.sessions.late(rig.now):
         late.append(one)
         one.wake(rig.now)
     return late
@@ -411,9 +411,9 @@ def test_all_whose_time_has_come_are_woken_and_no_others(acts: list[tuple[int, s
 def test_a_look_costs_nothing_while_nobody_is_late() -> None:
     rig = Rig()
     peer = rig.peer()
-    rig.broker._silent = Leases(lambda one: looked.append(one) or one.wake_at)  # type: ignore[func-returns-value]
+    rig.broker.sessions._silent = Leases(lambda one: looked.append(one) or one.wake_at)  # type: ignore[func-returns-value]
     looked: list[Session] = []
-    rig.broker._silent.watch(peer.session)
+    rig.broker.sessions._silent.watch(peer.session)
     for _ in range(10 * int(session.SILENT_S_MAX)):
         rig.now += 1.0
         peer.send(Pong())

@@ -400,9 +400,9 @@ class Driver:
         self._waking = self._loop.call_at(following, self._wake, following)
         self.schedule()
         now = self.time()
-        for session in self.broker.late(now):
+        for session in self.broker.sessions.late(now):
             self._survives(session.caller.peer, session.wake, now)
-        self.broker.weigh()
+        self.broker.sessions.weigh()
         self._logins.wake()
         for trouble in (self._writing, self._reading):
             trouble.look(now)

@@ -151,7 +151,7 @@ class StandingWatch(StoredWatch):
         self.seen = dict(record.seen)
         self.subscription.passive = record.passive
         self.subscription.owner = key[0]
-        self.share = service.broker.share_of(record.user, self.share)
+        self.share = service.broker.sessions.share_of(record.user, self.share)
         self.more = {"pattern": "/".join(key)}
         self.delivery = "reliable"
 

@@ -104,7 +104,7 @@ class Administration(Service):
 
     def _end(self, asked: IncomingRequest, unwanted: SessionEnd) -> None:
         asked.session.principal.check_manage_all("end sessions")
-        session = self._broker.session_named(unwanted.session)
+        session = self._broker.sessions.named(unwanted.session)
         if session is None:
             raise Refused("not-found", f"there is no session {unwanted.session!r}")
         if session is asked.session:

@@ -10,7 +10,7 @@ A driver (the node, or the simulator) hands in what arrives and carries out what
     for stream in broker.take_reads(): stream.take(store.read(…))     backlog, in pieces
     for call in broker.take_offloaded(): call.conclude(…)             what was run in a thread
     broker.wake(now), at `wake_at`                                    what is to be done at a time
-    for session in broker.late(now): session.wake(now)                who is silent, once a second or so
+    for session in broker.sessions.late(now): session.wake(now)       who is silent, once a second or so
 
 Marks count the commits. A frame that promises something waits in its outbox for the mark of the commit that
 the promise depends on, so that nothing is acknowledged or delivered before it is safe.
@@ -22,18 +22,16 @@ from bisect import bisect_right
 from collections import Counter as Tally
 from collections import deque
 from math import inf
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from tidings.errors import NotAllowed, TidingsError
+from tidings.errors import TidingsError
 from tidings.event import Batch, Event
 from tidings.event.wire import check
 from tidings.exchange import Exchange, NodeSubscription
-from tidings.filters import Filter
 from tidings.ids import Origin
-from tidings.protocol.access import OWN, Authenticator, OpenAuthenticator, PeerInfo, Principal
+from tidings.protocol.access import OWN, Authenticator, OpenAuthenticator, PeerInfo
 from tidings.protocol.administration import Administration
 from tidings.protocol.advertised import Advertised
 from tidings.protocol.answers import Answers
@@ -47,7 +45,7 @@ from tidings.protocol.frames import encode
 from tidings.protocol.inboxes import Routes
 from tidings.protocol.incoming import IncomingStream
 from tidings.protocol.last_pages import LastPages
-from tidings.protocol.ledger import Ledger, ProducerKey, check_growing, identity_of
+from tidings.protocol.ledger import Ledger, check_growing, identity_of
 from tidings.protocol.memory import Budgets, Memory
 from tidings.protocol.messages import ProtocolMessage, Refusal, failure_of
 from tidings.protocol.missed import Missed
@@ -57,20 +55,16 @@ from tidings.protocol.relays import Relays
 from tidings.protocol.repeats import Repeats
 from tidings.protocol.service import BlockingCall, Pool, Service
 from tidings.protocol.session import FRAMES, OPERATIONS, Session
+from tidings.protocol.sessions import Sessions
 from tidings.protocol.stored_consumer import StoreReader
 from tidings.protocol.worker import Background
 from tidings.replies import Deferred
-from tidings.store.interface import (
-    Append,
-    CountProducer,
-    Operation,
-    StoreState,
-)
-from tidings.timers import Alarms, Leases, deadline
-from tidings.turns import Share, Turns, Worker
+from tidings.store.interface import Append, CountProducer, Operation, StoreState
+from tidings.timers import Alarms, deadline
+from tidings.turns import Turns, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tidings.protocol.service import (
         FrameHandler,
@@ -107,7 +101,6 @@ class Broker:
     ) -> None:
         """`name` is what people call the node; without `turns` everything is done as soon as it is asked."""
         self.memory = Memory(budgets or Budgets())
-        self._shares: dict[str, Share] = {}  # by user
         # By a clock that stands still no turn is ever over.
         self.turns = Turns(lambda: 0.0, let_work) if turns is None else turns
         self.state = state  # as it was when the store was opened
@@ -121,10 +114,7 @@ class Broker:
         self.exchange = Exchange()
         self.answers = Answers(self.node)
         self.timers = Alarms()  # what is to be done at a time, by whichever part of the broker or service
-        self.sessions: dict[Session, None] = {}  # in their order, as streams are: a run can be repeated
-        self._names: dict[str, Session] = {}
-        self._silent: Leases[Session] = Leases(attrgetter("wake_at"))
-        self._clients: dict[ProducerKey, set[Session]] = {}  # those that were let in, by who they are
+        self.sessions = Sessions(self)
         self.position = self.position_durable = state.position
         self.position_logged = state.position  # of the last event in the log, or of one behind it
         self.end_logged = state.position + 1  # of what is in the log and on disk
@@ -161,7 +151,6 @@ class Broker:
         self._dirty: dict[Session, None] = {}
         self._waiting: dict[Session, None] = {}  # those whose frames wait for a commit
         self._owing: dict[Session, None] = {}  # those to which an acceptance may have to be sent
-        self._sessions_made = 0
         self.cursors = Cursors(self, state)
         self.arrivals = Arrivals(self)
         self.departed = Departed(self)
@@ -197,71 +186,11 @@ class Broker:
     def connect(self, now: float, caller: PeerInfo = OWN) -> Session:
         """A peer has connected."""
         self.now = now
-        self._sessions_made += 1
-        session = Session(self, f"{self.boot}-{self._sessions_made}", now, caller)
-        self.sessions[session] = None
-        self._silent.watch(session)
-        self._names[session.name] = session
-        self.count("connections")
-        return session
-
-    def forget(self, session: Session) -> None:
-        """The connection of a session is gone."""
-        self.sessions.pop(session, None)
-        self._silent.cancel(session)
-        self._names.pop(session.name, None)
-
-    def session_named(self, name: str) -> Session | None:
-        """The session of that name, if its connection is there."""
-        return self._names.get(name)
-
-    def supersede(self, name: str, origin: Origin) -> None:
-        """A client has come again: what is still under way on the connection it had is not taken any more."""
-        before = self._names.get(name)
-        if before is not None and before.origin == origin:
-            before.close("exists", "the client has come again on another connection")
-
-    def greet(self, session: Session) -> None:
-        """A client was let in."""
-        self._clients.setdefault(identity_of(session.origin), set()).add(session)
-        granted = _publishing(session.principal)
-        if granted is not None:
-            session.granted = self.exchange.grant(granted)
-
-    def part(self, session: Session) -> None:
-        """A client that was let in has gone."""
-        identity = identity_of(session.origin)
-        self._clients[identity].discard(session)
-        if not self._clients[identity]:
-            del self._clients[identity]
-        if session.granted is not None:
-            self.exchange.revoke(session.granted)
-
-    def weigh(self) -> None:
-        """Weigh sessions for what they hold without a tick. To be called now and then."""
-        for session in [one for one in self.sessions if one.is_swollen or one.outbox.size]:
-            session.weigh()
-        self.memory.enforce()
-
-    def late(self, now: float) -> Iterator[Session]:
-        """The sessions that have to be woken, which is to be done before the next is asked for."""
-        for session in list(self._silent.ended(now)):
-            yield session
-            self._silent.watch(session)
-
-    def share_of(self, user: str, own: Share) -> Share:
-        """The share of time that a user has with all sessions; the owner has one in each."""
-        return self._shares.setdefault(user, own) if user else own
+        return self.sessions.open(now, caller)
 
     def review(self) -> None:
         """The rules have changed: part from all clients who are not let in any more, or for other things."""
-        for session in [one for one in self.sessions if one.is_let_in]:
-            renewed = self.authenticator.renew(session.principal)
-            if renewed is None:
-                self.count("logins_denied", reason="revoked")
-                session.close("not-allowed", "user or secret is wrong")
-            elif renewed != session.principal:
-                session.close("changed", "the rules have changed: come again")
+        self.sessions.review()
         self.cursors.review()
         for service in self.services:
             service.review()
@@ -309,7 +238,7 @@ class Broker:
         for finish_one in self._finishing:
             finish_one()
         for identity in self.ledger.take_settled():
-            for session in self._clients.get(identity, ()):
+            for session in self.sessions.of(identity):
                 self.owe(session)
         if self.exchange.has_changes:
             self.exchange.finish_tick()
@@ -448,7 +377,7 @@ class Broker:
         refusal, session = Refusal(first, last, failure_of(error)), stream.session
         self.count("refused", last - first + 1, refusal.failure.code)
         self.ledger.refuse(stream.origin, refusal)
-        heard = self._clients.get(identity_of(stream.origin), ()) if session.is_closed else (session,)
+        heard = self.sessions.of(identity_of(stream.origin)) if session.is_closed else (session,)
         frame = encode(structs.replace(refusal, stream=stream.stream) if stream.stream else refusal)
         for one in heard:
             one.post(frame)
@@ -490,11 +419,3 @@ class Broker:
 def let_work(worker: Worker, until: float) -> bool:
     """Let one work whose turn it is, where nobody has to survive what goes wrong with it."""
     return worker.work(until)
-
-
-def _publishing(principal: Principal) -> Filter | None:
-    """Return the filter of what a user may publish, None for everything."""
-    try:
-        return principal.grant("publish")
-    except NotAllowed:
-        return ~Filter()

@@ -99,12 +99,12 @@ class Login:
         self._hello = None
         session.let_in(principal)
         if hello.resume is not None:
-            broker.supersede(hello.resume, origin)
+            broker.sessions.supersede(hello.resume, origin)
         session.resume(origin, hello.seen)
         if hello.node not in ("", broker.node) and hello.sent > hello.seen:
             session.repeated = hello.sent
         refused = broker.ledger.refused(origin)
-        broker.greet(session)
+        broker.sessions.greet(session)
         kept = [service.greeted(session) for service in broker.services]
         welcome = Welcome(
             VERSION,

@@ -136,7 +136,7 @@ class Session(SessionWorker, IncomingStream):
         self.broker.now = now
         self._leave()
         self.account.close()
-        self.broker.forget(self)
+        self.broker.sessions.forget(self)
 
     def wake(self, now: float) -> None:
         """Time has passed; to be called at `wake_at`."""
@@ -300,7 +300,7 @@ class Session(SessionWorker, IncomingStream):
         if self.arrival is not None:
             self.arrival.close()
         if self.is_let_in:
-            self.broker.part(self)
+            self.broker.sessions.part(self)
             for service in self.broker.services:
                 service.parted(self, is_clean)
         self.streams.clear()
@@ -359,7 +359,7 @@ class Session(SessionWorker, IncomingStream):
         """Let the client in, with these rights; its time and memory count for its user from now on."""
         broker = self.broker
         self.principal, self.bound, self.is_let_in = principal, principal.bound, True
-        self.share = broker.share_of(principal.user, self.share)
+        self.share = broker.sessions.share_of(principal.user, self.share)
         self.account.close()
         self.account, self._weight = broker.memory.open(self, principal.user), 0
         self._reader.limit = FRAME_MAX

@@ -195,7 +195,7 @@ class SimulatedNode:
             self.calls.send(end)
 
     def _wake(self) -> None:
-        for session in self.broker.late(self.time()):
+        for session in self.broker.sessions.late(self.time()):
             session.wake(self.time())
         self._ring()
         self._after(WAKE_S, self._wake)
