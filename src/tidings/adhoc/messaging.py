@@ -191,7 +191,8 @@ class AdhocMessaging:
     def wish(self, queue: str, now: float) -> list[MessagingEffect]:
         """A client here wants to read a queue to which there is no path: have its holder know."""
         holder = self.following.wish(queue, now)
-        return [] if holder is None else self._send((holder,), READER + queue, b"1", now, None, {})
+        options = SendOptions(ttl_s=self.host.registry.lease_s)  # by then it would not count
+        return [] if holder is None else self._send((holder,), READER + queue, b"1", now, None, options)
 
     def offer(self, now: float) -> list[MessagingEffect]:
         """Offer queues that follow their main readers to the hosts of these."""

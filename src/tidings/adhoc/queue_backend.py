@@ -1,8 +1,9 @@
 """Queues of hosts that may be out of reach: `jobs@far`, or a name that a host has announced.
 
 The `route` of an event decides how it gets there: `direct` over a path or not at all, `epidemic` carried by
-hosts that meet, `auto` over a path if there is one and carried otherwise. To get messages takes a path. The
-description of a queue to which there is none says which promise holds (`promise="carried"`).
+hosts that meet, `auto` over a path if there is one and carried otherwise. To get messages takes a path, for
+which a get waits (`waiting_gets.py`). The description of a queue to which there is none says which promise
+holds (`promise="carried"`).
 """
 
 from __future__ import annotations
@@ -38,11 +39,15 @@ HOST_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class AdhocQueue(QueueRef):
     """A queue of another host; `peer` is the same queue as the routing layer has it, if that knows it."""
 
-    def __init__(self, service: AdhocService, queue: str, host: str, peer: PeerQueue | None) -> None:
+    def __init__(
+        self, service: AdhocService, queue: str, host: str, peer: PeerQueue | None, is_named: bool
+    ) -> None:
+        """`is_named`: the queue was called by its name alone, and has this host by the registry."""
         self._service = service
         self._queue = queue
         self._host = host
         self._peer = peer
+        self._is_named = is_named
 
     @property
     def address(self) -> str:
@@ -56,7 +61,20 @@ class AdhocQueue(QueueRef):
     def _path(self) -> PeerQueue | None:
         return self._peer if self._service.paths.has_path(self._host) else None
 
-    def _no_path(self) -> Disconnected:
+    @property
+    def is_reachable(self) -> bool:
+        """Whether there is a path to its host now, or another host has it, as far as this one knows."""
+        holder = self._service.holder_of(self._queue)
+        is_elsewhere = self._is_named and holder is not None and holder != self._host
+        return is_elsewhere or self._service.paths.has_path(self._host)
+
+    def wish(self) -> None:
+        """Have its host know that a client here wants to read it."""
+        if self._service.holder_of(self._queue) == self._host:
+            self._service.places.wish(self._queue)
+
+    def no_path(self) -> Disconnected:
+        """Return the error of what takes a path."""
         return Disconnected(f"there is no path to host {self._host}; a put with route=auto is carried")
 
     def describe(self) -> Deferred[Description]:
@@ -90,26 +108,28 @@ class AdhocQueue(QueueRef):
     def get(self, wanted: GetRequest) -> Deferred[GetReply]:
         if self._path is not None:
             return self._path.get(wanted)
-        self._service.places.wish(self._queue)
-        return failed(self._no_path())
+        if not (wanted.is_final or wanted.if_exists):
+            return self._service.waiting_gets.begin(self, wanted.wait_s)
+        self.wish()
+        return failed(self.no_path())
 
     def settle(self, number: int, delivery: int, outcome: int, text: str) -> Deferred[None]:
         peer = self._peer
-        return failed(self._no_path()) if peer is None else peer.settle(number, delivery, outcome, text)
+        return failed(self.no_path()) if peer is None else peer.settle(number, delivery, outcome, text)
 
     def release(self, number: int, delivery: int, delay_s: float) -> Deferred[None]:
         peer = self._peer
-        return failed(self._no_path()) if peer is None else peer.release(number, delivery, delay_s)
+        return failed(self.no_path()) if peer is None else peer.release(number, delivery, delay_s)
 
     def part(self, number: int, delivery: int, index: int) -> Deferred[bytes]:
-        return failed(self._no_path()) if self._path is None else self._path.part(number, delivery, index)
+        return failed(self.no_path()) if self._path is None else self._path.part(number, delivery, index)
 
     def renew(self, identity: str, lease_s: float) -> Deferred[float]:
-        return failed(self._no_path()) if self._path is None else self._path.renew(identity, lease_s)
+        return failed(self.no_path()) if self._path is None else self._path.renew(identity, lease_s)
 
     def watch(self, subscription: NodeSubscription) -> Callable[[], None]:
         if self._path is None:
-            raise self._no_path()
+            raise self.no_path()
         return self._path.watch(subscription)
 
     def purge(self, _filter: Filter | None) -> Deferred[int]:
@@ -128,6 +148,7 @@ class AdhocQueues(QueueBackend):
     def resolve(self, address: str) -> AdhocQueue | None:
         """The queue `name@host`, or one that a host has announced by its name."""
         queue, host = split_address(address)
+        is_named = host is None
         if host is None:
             host = self._service.holder_of(queue)
         peer = self._peer_queue(address if host is None else f"{queue}@{host}")
@@ -136,7 +157,7 @@ class AdhocQueues(QueueBackend):
         if peer is None and HOST_NAME.fullmatch(host) is None:
             return None
         name = host if peer is None else peer.address.rpartition("@")[2]
-        return AdhocQueue(self._service, queue, name, peer)
+        return AdhocQueue(self._service, queue, name, peer, is_named)
 
     def _peer_queue(self, address: str) -> PeerQueue | None:
         """The queue of a peer; none of a host that is met only, for which nothing is to wait."""

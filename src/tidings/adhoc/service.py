@@ -50,6 +50,7 @@ from tidings.adhoc.settings import AdhocSettings
 from tidings.adhoc.sketches import SALT_SIZE
 from tidings.adhoc.strategies import strategy_type
 from tidings.adhoc.topic_feeds import TopicFeeds
+from tidings.adhoc.waiting_gets import WaitingGets
 from tidings.errors import CodecError, ConfigError, QueueFull, Refused
 from tidings.event import Event
 from tidings.ids import StoredIds, parse_id
@@ -128,6 +129,7 @@ class AdhocService(Service):
             self.host.awaited.resume(id, pending, at)
         self.messaging.may_publish = self._publish_held
         self.places = NodePlaces(self, broker, queues)
+        self.waiting_gets = WaitingGets(broker)
         self.topics = TopicFeeds(self, broker)
         queues.backends.insert(0, AdhocQueues(self, peers))
         made = queues.on_new
@@ -234,6 +236,7 @@ class AdhocService(Service):
                 link.hang_up()
         self.topics.look()
         self.places.look()
+        self.waiting_gets.look()
         self._sweep_later()
 
     # Meetings

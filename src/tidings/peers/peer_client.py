@@ -139,8 +139,7 @@ class PeerClient:
 
     def get(self, queue: str, wanted: GetRequest) -> Deferred[GetReply]:
         """Get messages; one that is cancelled gives back what it has got."""
-        cannot_wait = wanted.wait_s == 0 or wanted.up_to is not None or wanted.after is not None
-        if not self.is_up and cannot_wait:
+        if not self.is_up and wanted.is_final:
             return failed(self.away())
         arguments = msgspec.to_builtins(replace(wanted, queue=queue))
         getting = PeerGet(self, "get", arguments, wanted.wait_s)

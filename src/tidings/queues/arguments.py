@@ -84,6 +84,11 @@ class GetRequest(Struct, frozen=True):
     bodies: bool = True
     together: bool = False  # several messages of a group may be taken
 
+    @property
+    def is_final(self) -> bool:
+        """Whether it is answered with what there is now: nothing that comes later is meant."""
+        return self.wait_s == 0 or self.up_to is not None or self.after is not None
+
 
 class Cancel(Struct, frozen=True):
     """A get that is not wanted any more, by the number of its request."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from msgspec import Meta, Struct
 
-from tidings.errors import QueueError
+from tidings.errors import QueueError, TidingsError
 from tidings.event import Batch
 from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
@@ -70,6 +70,14 @@ class GetReply(Struct, frozen=True):
 NOTHING = GetReply([])
 
 
+class DispatchAgain(TidingsError):
+    """The queue can be reached another way now: the service dispatches the get again, for `wait_s`."""
+
+    def __init__(self, wait_s: float | None) -> None:
+        super().__init__("the queue can be reached another way now; get from it again")
+        self.wait_s = wait_s
+
+
 class QueueRef(Protocol):
     """One queue of a backend; made by each `resolve`, so it keeps no state of its own."""
 
@@ -94,6 +102,7 @@ class QueueRef(Protocol):
     def get(self, wanted: GetRequest) -> Deferred[GetReply]:
         """Take or read messages, as the request `get` says; none if nothing matches in time.
 
+        A reply that fails with DispatchAgain has the service find the queue anew.
         If the reply is cancelled, what was taken for it goes back as if it had not been handed out.
         """
 

@@ -11,7 +11,7 @@ is over meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -51,6 +51,8 @@ class QueueReaders:
         self._waiting: dict[Session, dict[int, QueueReader | Deferred[GetReply]]] = {}
         self._searches: dict[QueueReader, None] = {}  # those for whom a search is made
         self._reviewed: dict[MessageQueue, None] = {}  # those whose readers may wait for nothing
+        self.dispatch: Callable[[IncomingRequest, GetRequest], object] = lambda _asked, _wanted: None
+        """Serves a request whose queue has moved while it waited; set by the service."""
 
     # Clients
 
@@ -92,7 +94,7 @@ class QueueReaders:
         if self._serve_again(reader):
             self._answer(reader)
             return LATER
-        is_final = wanted.wait_s == 0 or wanted.up_to is not None or wanted.after is not None
+        is_final = wanted.is_final
         steps = queue.serve(reader, is_final)
         if steps is not None or (reader.is_if_exists and not (reader.taken or is_final)):
             search = self._search(reader, wanted.wait_s, is_final, steps)

@@ -33,7 +33,7 @@ from tidings.protocol.access import Action, not_allowed
 from tidings.protocol.service import LATER, IncomingRequest
 from tidings.protocol.session import Session
 from tidings.queues.arguments import GetRequest, PartRequest, Renew
-from tidings.queues.backend import GetReply, QueueBackend, QueueRef
+from tidings.queues.backend import DispatchAgain, GetReply, QueueBackend, QueueRef
 from tidings.queues.description import Description
 from tidings.queues.getting import QueueReaders, note_requests, wanted_filter
 from tidings.queues.inflight import InFlightTable, RemoteInFlight, identity
@@ -109,7 +109,7 @@ class RemoteQueue:
             problem = "it is elsewhere: a transaction can put into it, and neither get nor read there"
             raise QueueError(self.address, problem)
         self._readers.check(asked)
-        filter = wanted_filter(wanted.where)
+        as_asked, filter = wanted, wanted_filter(wanted.where)
         if granted is not None:
             wanted = replace(wanted, where=str(granted if filter is None else filter & granted))
         again = self._in_flight.take_again(asked.session, asked.number, self.address)
@@ -119,7 +119,7 @@ class RemoteQueue:
         else:
             reply = self._get(asked.session, wanted)
             self._readers.await_reply(asked, reply)
-            reply.then(partial(self._got, asked, wanted), asked.fail)
+            reply.then(partial(self._got, asked, wanted), partial(self._failed, asked, as_asked))
         return LATER
 
     def _get(self, session: Session, wanted: GetRequest) -> Deferred[GetReply]:
@@ -138,6 +138,12 @@ class RemoteQueue:
         note_requests(session, senders)
         session.broker.count("handed_out", len(handed.messages))
         asked.answer(handed, 0)
+
+    def _failed(self, asked: IncomingRequest, wanted: GetRequest, error: TidingsError) -> None:
+        if isinstance(error, DispatchAgain):
+            self._readers.dispatch(asked, replace(wanted, wait_s=error.wait_s))
+        else:
+            asked.fail(error)
 
     def part(self, session: Session, wanted: PartRequest, granted: Filter | None) -> Deferred[bytes]:
         """A part of a message that the client holds, or has read.

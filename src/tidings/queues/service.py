@@ -14,12 +14,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidings.errors import NotAllowed, QueueAmbiguous, QueueError, QueueNotFound
+from tidings.errors import NotAllowed, QueueAmbiguous, QueueError, QueueNotFound, Refused, UserError
 from tidings.exchange import NodeSubscription
 from tidings.filters import Filter
 from tidings.protocol.access import not_allowed
 from tidings.protocol.messages import Commit, Put, Settle
-from tidings.protocol.service import IncomingRequest, Service, WatchEnding
+from tidings.protocol.service import LATER, IncomingRequest, Service, WatchEnding
 from tidings.protocol.session import Session
 from tidings.queues import arguments
 from tidings.queues.changes import Changes
@@ -50,6 +50,7 @@ class QueueService(Service):
         self._targets = Targets(manager, self._readers, self._transactions)
         self._changes = Changes(manager, self._readers, self._transactions, self._targets)
         self._broker.watch = self.watch
+        self._readers.dispatch = lambda asked, wanted: self.manager.begin(self._get_again(asked, wanted))
         self.frames = {Put: self._changes.put, Settle: self._changes.settle, Commit: self._changes.commit}
         self.operations = {
             "queue.create": (Description, self._create),
@@ -203,6 +204,17 @@ class QueueService(Service):
         transaction = self._transactions.find(asked.session, number) if number else None
         target, granted = self._targets.found(asked.session, "get", wanted.queue)
         return target.get(asked, wanted, granted, transaction)
+
+    def _get_again(self, asked: IncomingRequest, wanted: arguments.GetRequest) -> Steps[None]:
+        """Serve a get whose queue has moved, unless its client has gone."""
+        if asked.session.is_closed:
+            return
+        try:
+            searching = self._get(asked, wanted)
+            if searching is not LATER:
+                yield from searching
+        except (UserError, Refused) as error:
+            asked.fail(error)
 
     def _cancel(self, asked: IncomingRequest, unwanted: arguments.Cancel) -> Steps[None]:
         yield from self._readers.cancel(asked, unwanted)
