@@ -4,6 +4,7 @@ import pytest
 from adhoc.hosts import held, host, meet, send
 
 from tidings.adhoc.frames import CopyFrame
+from tidings.adhoc.ring import AcknowledgementRing
 from tidings.adhoc.strategies import STRATEGIES, strategy_type
 from tidings.errors import UserError
 
@@ -39,6 +40,39 @@ def test_plain_epidemic_keeps_what_it_has_delivered():
     assert meet(one, two, now=60.0).copies() == ["m"]
     assert meet(two, x, now=120.0).copies() == []
     assert x.got == ["m"]
+
+
+@pytest.mark.parametrize("strategy", ["epidemic", "spray", "prophet"])
+@pytest.mark.parametrize("names", ["abx", "xab"])
+def test_a_recipient_gets_one_copy_however_often_it_meets_carriers(strategy, names):
+    hosts = {name: host(name, strategy) for name in names}
+    send(hosts["a"], "m", "x")
+    meet(hosts["a"], hosts["b"])
+    copies = [meet(hosts[name], hosts["x"], now=60.0 * at).copies() for at, name in enumerate("abab")]
+    assert copies == [["m"], [], [], []]
+    assert hosts["x"].got == ["m"]
+
+
+def test_a_recipient_whose_acknowledgements_are_forgotten_gets_one_copy_more():
+    carrier, x = host("y"), host("x", ring=AcknowledgementRing(0))
+    sender = host("s")
+    send(sender, "m", "x", ttl_s=1_000.0)
+    meet(sender, carrier)
+    meet(sender, x)
+    assert [meet(carrier, x, now=60.0 * at).copies() for at in (1, 2)] == [["m"], []]
+    assert x.got == ["m"]
+    x.wake(1_100.0)
+    assert x.needless == ()
+
+
+def test_a_sender_that_had_to_drop_its_message_gets_no_copy_of_it():
+    one, two = host("a", messages_max=1), host("b")
+    send(one, "m", "x")
+    meet(one, two)
+    send(one, "n", "x")
+    assert held(one) == ["n"]
+    assert meet(one, two, now=60.0).copies() == ["n"]
+    assert two.tallies["refused", "own"] == one.tallies["refused", "own"] == 0
 
 
 def test_spray_and_wait_hands_out_halves_and_then_waits():

@@ -121,10 +121,13 @@ class Copies:
             pending -= host.ring.recipients(id).keys()
         receipt = None
         if host.name in message.recipients:
-            if id not in host.seen:
+            is_new = id not in host.seen
+            if is_new:
                 effects += host.take_delivery(message, frame.hops, expires_at, now)
             if id not in host.seen:
                 return ReceiptFrame(id, False, None, "senders")
+            if not (is_new and host.strategy.acknowledges):  # otherwise its acknowledgement says so
+                host.need_no_copy(id, expires_at, meeting.peer, effects)
             pending.discard(host.name)
             receipt = Acknowledgement(
                 id, host.name, expires_at - now, host.proofs.sign(acknowledged(id, host.name))

@@ -2,7 +2,7 @@
 
 | step | who | frame |
 | --- | --- | --- |
-| 1 | the host with the smaller name | `SummaryFrame`: its acknowledgements, and the ids that it has |
+| 1 | the host with the smaller name | `SummaryFrame`: its acknowledgements, and the ids that it has, or had |
 | 2 | the other | `LackingFrame`: its acknowledgements, the ids that it lacks; then its copies |
 | 3 | the first | its copies of those |
 

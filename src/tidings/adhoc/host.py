@@ -49,9 +49,12 @@ from tidings.adhoc.ring import Acknowledgement, AcknowledgementRing
 from tidings.adhoc.seen_ids import SeenIds
 from tidings.adhoc.strategies.base import ReplicationStrategy
 from tidings.ids import Ids
+from tidings.timers import Timers
 
 OFTEN_MIN = 2.5
 """Meetings, of which earlier ones weigh less, from which on a host counts as one that is often met."""
+HAD_MAX = 10_000
+"""Delivered messages that a host lists as those of which it needs no copy."""
 REJOIN_S = 30.0
 """Hosts that were apart for less are still in the same meeting, as strategies count these."""
 
@@ -91,6 +94,7 @@ class AdhocHost:
         self.proofs = Unsigned() if proofs is None else proofs
         self.ring = AcknowledgementRing() if ring is None else ring
         self.seen = SeenIds() if seen is None else seen
+        self._had: Timers[MessageId] = Timers()  # delivered messages that live, and may come again
         self.registry = (
             PlaceRegistry(self.name, self.proofs, ids.origin.epoch) if registry is None else registry
         )
@@ -111,6 +115,17 @@ class AdhocHost:
         self._steps = MeetingSteps(self, rejoin_s, salts)
 
     @property
+    def needless(self) -> tuple[MessageId, ...]:
+        """The ids of the messages of which this host needs no copy: carried, or delivered here."""
+        return (*self.buffer.ids, *self._had)
+
+    def need_no_copy(self, id: MessageId, expires_at: float, giver: str, effects: list[AdhocEffect]) -> None:
+        """List a delivered message as needless, unless too many are: those may be copied again."""
+        if len(self._had) < HAD_MAX:
+            self._had.at(expires_at, id)
+        self.spread_news((id,), (), giver, effects)
+
+    @property
     def wake_at(self) -> float:
         """When something expires, a failure must be reported, or an announcement renewed."""
         return min(self.buffer.wake_at, self.awaited.wake_at, self.registry.wake_at)
@@ -123,6 +138,8 @@ class AdhocHost:
             effects.append(DropReplica(replica, "expired"))
         self.ring.expire(now)
         self.partial.expire(now)
+        for _ in self._had.due(now):
+            pass
         effects += self.awaited.overdue(now)
         effects += [TakePlace(place.name, place.kind) for place in self.registry.take_over(now)]
         announced = self.registry.due(now)

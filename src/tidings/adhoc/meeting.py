@@ -56,9 +56,10 @@ class Meeting:
         return True
 
     def offer(self, replicas: Iterable[Replica]) -> None:
-        """Consider replicas for this host, unless it has them."""
+        """Consider replicas for this host, unless it has them, or has sent them."""
         for replica in replicas:
-            if replica.id not in self.has:
+            id = replica.message.id
+            if id not in self.has and id.system != self.peer:
                 heappush(self._candidates, self._place(replica))
 
     def _place(self, replica: Replica) -> _Place:

@@ -72,7 +72,7 @@ class MeetingSteps:
     ) -> SummaryFrame:
         """Return the list of what is here, for another host."""
         host = self._host
-        meeting.offered = host.buffer.ids
+        meeting.offered = host.needless
         return SummaryFrame(acknowledged, meeting.offered, meeting.context, host.partial.begun, announced)
 
     def greeting(

@@ -52,7 +52,7 @@ class SketchSteps:
 
     def begin(self, meeting: Meeting, now: float) -> EstimateFrame | None:
         """Return the first frame of a meeting; None if there are so few ids that they are listed."""
-        ids = self._host.buffer.ids
+        ids = self._host.needless
         if len(ids) <= LISTED_MAX:
             return None
         meeting.salt = self._salts()
@@ -84,7 +84,7 @@ class SketchSteps:
     def _ask(self, meeting: Meeting, frame: EstimateFrame, now: float, effects: list[AdhocEffect]) -> None:
         """Ask for as many symbols as the estimated difference needs."""
         host = self._host
-        difference = estimated(frame.signs, signs_of(host.buffer.ids, frame.salt))
+        difference = estimated(frame.signs, signs_of(host.needless, frame.salt))
         self._steps.be_greeted(meeting, frame, now, effects)
         meeting.salt = frame.salt
         acknowledged, announced = self._steps.greeting(meeting, now)
@@ -99,7 +99,7 @@ class SketchSteps:
         if meeting.asked == 1:
             self._steps.be_greeted(meeting, frame, now, effects)
             meeting.begun.update(frame.begun)
-            meeting.offered = host.buffer.ids
+            meeting.offered = host.needless
             meeting.hashes = hashes_of(meeting.offered, meeting.salt)
         if frame.symbols == 0 or meeting.asked > ASKED_MAX:
             meeting.salt = b""
@@ -119,7 +119,7 @@ class SketchSteps:
         meeting.begun.update(frame.begun)
         meeting.symbols += frame.symbols
         meeting.asked += 1
-        symbols, own = Symbols.unpacked(meeting.symbols), hashes_of(host.buffer.ids, meeting.salt)
+        symbols, own = Symbols.unpacked(meeting.symbols), hashes_of(host.needless, meeting.salt)
         found = symbols.decode(own)
         if found is not None:
             theirs, ours = found

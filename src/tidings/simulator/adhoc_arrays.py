@@ -169,7 +169,7 @@ def _give(
             continue
         free -= 1
         moved[0] += 1
-        if room == 0 or senders[message] == taker:
+        if room == 0:
             continue
         if counts[taker] >= room > 0:
             _displace(taker, copies, arrivals, counts)
@@ -272,10 +272,12 @@ def _spread(
                 if kind in (_ACKNOWLEDGED, _DIRECT, _BUDGET):
                     _hear(one, other, recipients, copies, counts, heard)
                 for message in range(messages):
-                    is_known = copies[other, message] > 0 or senders[message] == other
-                    is_had = recipients[message] == other and delivered[message] != NEVER
-                    wanted[message] = not is_known and not is_had and copies[one, message] > 0
-                    wanted_back[message] = copies[one, message] == 0 and copies[other, message] > 0
+                    is_here, is_there = copies[one, message] > 0, copies[other, message] > 0
+                    sender, had_by = senders[message], NEVER
+                    if delivered[message] != NEVER:
+                        had_by = recipients[message]
+                    wanted[message] = is_here and not is_there and other != sender and other != had_by
+                    wanted_back[message] = is_there and not is_here and one != sender and one != had_by
                 _give(kind, other, one, steps[at], room, left_s, free_one, senders, recipients,
                       wanted_back, copies, counted_s, arrivals, counts, heard, theirs_other, expected,
                       delivered, moved)  # fmt: skip
