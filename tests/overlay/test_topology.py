@@ -15,6 +15,7 @@ from tidings.overlay import comparing, known_records, pacing, topology
 from tidings.overlay.records import LINKS_MAX, SINCE_MAX, SLOTS, Digest, LinkRecord, NodeRecord, Stamps
 from tidings.overlay.topology import FORGET_S, LOOK_S, Topology
 from tidings.overlay.topology_effects import (
+    Approach,
     Effect,
     IdentityClash,
     NodesExceeded,
@@ -441,6 +442,29 @@ def test_a_link_that_flaps_makes_the_node_send_its_record_only_so_often() -> Non
         times += len(sent(effects, "b"))
     assert times <= pacing.CHANGES_A_SECOND_MAX + 2
     assert sent(core.wake(now + PAUSE_S), "b") == [core.own]
+
+
+def test_a_node_that_is_drained_says_so_at_once_after_many_changes() -> None:
+    core = linked("a", "b", "c")
+    for _ in range(10):
+        core.link_down("c", 1.0)
+        core.link_up("c", 1, 1.0)
+    assert sent(core.link_down("c", 1.0), "b") == []
+    assert sent(core.drain(1.0), "b") == [core.own]
+    assert all(link.lost for link in core.own.links)
+
+
+def test_a_neighbour_that_says_it_stops_after_many_changes_is_gone_round() -> None:
+    """What it says waits for its turn, and is taken when the link is cut already."""
+    core = linked("b", "x")
+    core.hear("x", [replace(record("a", "x"), address="tidings://a:1"), record("x", "a", "b")], 0.0)
+    for version in range(2, 9):
+        core.hear("x", [record("x", "a", "b", version=version)], 0.0)
+    last = record("x", "a", "b", version=9)
+    core.hear("x", [replace(last, links=tuple(replace(link, lost=7) for link in last.links))], 0.0)
+    core.link_down("x", 0.0)
+    effects = core.wake(2 * PAUSE_S)
+    assert [one.record.node for one in effects if isinstance(one, Approach)] == ["a"]
 
 
 def test_records_beyond_the_limits_are_refused_and_counted_until_there_is_room(

@@ -265,11 +265,14 @@ class Topology:
         return self.wake(now)
 
     def drain(self, now: float) -> list[Effect]:
-        """Let nothing pass through this node where there is another way: all its links count as lost."""
+        """Let nothing pass through this node where there is another way: all its links count as lost.
+
+        Neighbours are sent that at once, however many changes came before: the node may be about to stop.
+        """
         self._is_draining = True
         lost = min(self._known.newest + 1, SINCE_MAX)
         links = {link.neighbour: replace(link, lost=link.lost or lost) for link in self.own.links}
-        return self._change(links, now)
+        return [*self._change(links, now), *self._flood_own()]
 
     def _lose(self, now: float) -> list[Effect]:
         """Call those links lost that were cut for too long."""
@@ -414,7 +417,7 @@ class Topology:
             self._names = None
         was_lost = self._known.lost.pop(record.node, None) is not None
         is_changed = self._known.put(record)
-        if record.node in self.comparing.connected and record.loses(self.node):
+        if self._own_link(record.node) is not None and record.loses(self.node):
             self._bypass_at = min(self._bypass_at, now)
         if is_changed or was_lost or known is None:
             self._look_at = min(self._look_at, now + LOOK_S)
