@@ -6,8 +6,10 @@ from itertools import product
 
 import msgspec
 import pytest
+from agents.test_many import ask, enter, logged, show
 from hypothesis import given
 from hypothesis import strategies as st
+from protocol.rig import Rig
 
 from tidings.agents.conditions import (
     AnyCondition,
@@ -122,3 +124,13 @@ def test_what_can_never_be_met_or_is_no_condition_is_refused() -> None:
         deep = {"is": "at_least", "count": 1, "parts": [deep]}
     with pytest.raises(UserError, match="nested 16 deep"):
         decode_condition(deep)
+
+
+def test_a_condition_that_counts_the_events_of_its_own_group_does_not_count_that_it_counts() -> None:
+    rig = Rig()
+    owner = rig.peer("o")
+    condition = msgspec.to_builtins(seen("type LIKE 'agent.%'", 50))
+    ask(owner, "agent.open", group="trip", name="trip", condition=condition)
+    for number in range(3):
+        enter(owner, str(number))
+    assert (show(owner).phase, logged(rig, "entered")) == ("open", ["trip.1", "trip.2", "trip.3"])

@@ -27,7 +27,7 @@ from tidings.agents.notices import NoticeWatch
 from tidings.agents.records import AgentRecord, GroupRecord
 from tidings.agents.views import TYPE, published, type_of
 from tidings.errors import AgentError, Disconnected, GroupNotFound
-from tidings.event import Batch
+from tidings.event import Batch, Event
 from tidings.exchange import EventSink, NodeSubscription, Positions, Rows
 from tidings.filters import Filter
 from tidings.protocol.broker import Broker
@@ -40,6 +40,8 @@ KEPT_MAX = 1_000
 """Groups of a node that have ended and are still shown; the log has all."""
 AT_ONCE = 8
 """Events of which one step sees what follows."""
+NOTED = f"{TYPE}noted"
+"""The type of the event that a condition has counted others, which is itself not counted."""
 CONFIRM_S = 5.0
 """How long after its grace one that was ordered to end may take to say that it has."""
 
@@ -97,6 +99,7 @@ class GroupHomes:
         self._members: dict[LifeKey, HomeGroup] = {}  # groups by what they are members as
         self._line: deque[tuple[HomeGroup, AnyHappening]] = deque()  # events from which something follows
         self._is_working = self._is_in_line = False
+        self._happened: list[Event] = []  # in this tick, and not published yet
         self.on_kept: Callable[[HomeGroup, list[AnyHappening], Callable[[], None]], None] | None = None
         """Called with what has happened in a group that others keep, and what to call when it is agreed."""
         self.on_forgotten: Callable[[str], None] = lambda _group: None
@@ -190,7 +193,8 @@ class GroupHomes:
             home.timeout = partial(self._time_out, home)
             self.broker.timers.at(until, home.timeout)
         for where in sorted(group.condition.filters()):
-            wanted = Filter(where) & Filter("group = :group", group=group.group)
+            own = Filter("group = :group AND type <> :noted", group=group.group, noted=NOTED)
+            wanted = Filter(where) & own
             sight = NodeSubscription(wanted, _Sight(partial(self._seen, home, where)), passive=True)
             self.broker.exchange.subscribe(sight)
             home.sights.append(sight)
@@ -268,7 +272,7 @@ class GroupHomes:
             self.news.report(home, is_urgent)
 
     def _publish(self, home: HomeGroup, event: AnyHappening) -> None:
-        self.broker.announce(published(home.ledger, event))  # the log keeps it
+        self._happened.append(published(home.ledger, event))  # the log keeps it
         self.broker.count("agent_events", reason=type_of(event).removeprefix(TYPE))
 
     def _keep(self, home: HomeGroup, events: list[AnyHappening]) -> None:
@@ -294,6 +298,13 @@ class GroupHomes:
         """Keep and publish that an agent was ordered to end, if that is still to be done."""
         if agent in home.untold:
             self._keep_member(home, agent)
+
+    def finish_tick(self) -> None:
+        """Publish what has happened in this tick, and answer those who watch groups that have changed."""
+        while self._happened:  # conditions may count some of it
+            happened, self._happened = self._happened, []
+            self.broker.announce(*happened)
+        self.news.finish_tick()
 
     # What follows
 

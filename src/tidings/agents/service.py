@@ -433,8 +433,8 @@ class AgentService(Service):
         self.keeping.standing.durable(mark)
 
     def finish_tick(self) -> None:
-        """Answer those who watch groups that have changed in this tick."""
-        self._homes.news.finish_tick()
+        """Let others know what has happened in this tick."""
+        self._homes.finish_tick()
 
     # Looking
 

@@ -394,9 +394,9 @@ class Broker:
         self._own_counter += 1
         return structs.replace(event, counter=self._own_counter, origin=self._own)
 
-    def announce(self, event: Event) -> None:
-        """Publish an event of the node itself."""
-        batch = Batch.of([self.own(event)])
+    def announce(self, *events: Event) -> None:
+        """Publish events of the node itself."""
+        batch = Batch.of([self.own(event) for event in events])
         self.publishing.hand_on(batch, check(batch.raw))
 
     def status(self) -> dict[str, Any]:
