@@ -99,6 +99,8 @@ class MeetingSteps:
         self, meeting: Meeting, announced: tuple[Announcement, ...], now: float, effects: list[AdhocEffect]
     ) -> None:
         """Take announcements, and hand on to the hosts that are here what is new of them."""
+        if not announced:
+            return
         host = self._host
         host.tallies["refused", "announcement"] += host.registry.hear(announced, now)
         effects += [LeavePlace(*left) for left in host.registry.take_left()]
