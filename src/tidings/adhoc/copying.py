@@ -121,12 +121,11 @@ class Copies:
             pending -= host.ring.recipients(id).keys()
         receipt = None
         if host.name in message.recipients:
-            is_new = id not in host.seen
-            if is_new:
+            if id not in host.seen:
                 effects += host.take_delivery(message, frame.hops, expires_at, now)
             if id not in host.seen:
                 return ReceiptFrame(id, False, None, "senders")
-            if not (is_new and host.strategy.acknowledges):  # otherwise its acknowledgement says so
+            if not host.strategy.acknowledges:  # otherwise its acknowledgement says so
                 host.need_no_copy(id, expires_at, meeting.peer, effects)
             pending.discard(host.name)
             receipt = Acknowledgement(

@@ -52,7 +52,7 @@ class QueueReaders:
         self._searches: dict[QueueReader, None] = {}  # those for whom a search is made
         self._reviewed: dict[MessageQueue, None] = {}  # those whose readers may wait for nothing
         self.dispatch: Callable[[IncomingRequest, GetRequest], object] = lambda _asked, _wanted: None
-        """Serves a request whose queue has moved while it waited; set by the service."""
+        """Serves a request whose queue can be reached another way now; set by the service."""
 
     # Clients
 

@@ -206,9 +206,7 @@ class QueueService(Service):
         return target.get(asked, wanted, granted, transaction)
 
     def _get_again(self, asked: IncomingRequest, wanted: arguments.GetRequest) -> Steps[None]:
-        """Serve a get whose queue has moved, unless its client has gone."""
-        if asked.session.is_closed:
-            return
+        """Serve a get whose queue can be reached another way now."""
         try:
             searching = self._get(asked, wanted)
             if searching is not LATER:
