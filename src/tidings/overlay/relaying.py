@@ -379,9 +379,11 @@ class LinkConsumer(StoredConsumer, BlockingConsumer):
         first, base = self._numbers.volatile(batch)
         origin = batch.origin or Origin()
         origin = ForwardedOrigin(origin.system, origin.epoch, self._named(origin.source))
-        numbered = RelayedBatch(batch.raw, origin, first, range(base, base + len(batch)), 0, batch.offsets)
+        is_whole = len(rows) == len(batch)  # most often: then nobody has to know where each event begins
+        about = range(base, base + len(batch)), 0, None if is_whole else batch.offsets
+        numbered = RelayedBatch(batch.raw, origin, first, *about)
         numbered.after = batch.after
-        return numbered if len(rows) == len(batch) else numbered.take(rows)
+        return numbered if is_whole else numbered.take(rows)
 
     def send(
         self, batch: Batch, rows: Rows, positions: Sequence[int] | None = None, redelivered: bool = False

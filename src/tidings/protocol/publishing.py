@@ -193,14 +193,16 @@ class Publishing:
         self, batch: Batch, checked: Checked, stream: IncomingStream, channels: Mapping[int, str]
     ) -> dict[int, TidingsError]:
         """The rows of a publication that can't be sent to inboxes, or to channels, and why not."""
-        refused = self._lost_answers(batch, stream)
+        refused = self._lost_answers(batch, checked, stream)
         if channels and self._broker.channels is not None:
             refused |= self._broker.channels.refusals(stream.session, batch, channels, checked.deliveries)
         return refused
 
-    def _lost_answers(self, batch: Batch, stream: IncomingStream) -> dict[int, TidingsError]:
+    def _lost_answers(
+        self, batch: Batch, checked: Checked, stream: IncomingStream
+    ) -> dict[int, TidingsError]:
         """The rows of a publication that are answers which can't be sent to their inboxes, and why not."""
-        if self._broker.routes is None or batch.origin is not stream.origin:
+        if self._broker.routes is None or batch.origin is not stream.origin or not _has_subjects(checked):
             return {}
         problems = [
             (row, self._broker.routes.problem(address, batch[row]))
@@ -221,9 +223,10 @@ class Publishing:
 
         `channels` has the rows that are for the members of channels.
         """
-        if channels or self._broker.routes is not None:
+        has_answers = _has_subjects(checked)  # or may have; an answer goes to an inbox by its subject
+        if channels or (has_answers and self._broker.routes is not None):
             matches = self._routed(batch, matches, channels, is_stored=False)
-        if not isinstance(self._broker.authenticator, OpenAuthenticator):
+        if has_answers and not isinstance(self._broker.authenticator, OpenAuthenticator):
             matches = self._answers.heard(batch, matches)
         checked = without_faded(batch, checked)
         positions = self._broker.appending.keep(batch, checked, matches)
@@ -373,3 +376,8 @@ class Publishing:
 def without_faded(batch: Batch, checked: Checked) -> Checked:
     """Return what is known of a batch, where events that are stored no longer count as transient."""
     return faded(batch, checked) if checked.noted & _KEEP_S and not checked.is_plain else checked
+
+
+def _has_subjects(checked: Checked) -> bool:
+    """Whether some of the events may have a subject."""
+    return checked.noted & _SUBJECT != 0
