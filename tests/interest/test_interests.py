@@ -438,3 +438,17 @@ def test_what_one_audience_holds_is_bounded() -> None:
     settled(offered)
     assert source.told[-1] == ()
     assert not offered._demands._by_filter
+
+
+def test_while_there_is_no_source_a_tick_spreads_as_many_demands_as_it_has_units() -> None:
+    offered = Interests(REPORTED_MAX)
+    filters = [Filter(f"n = {n}") for n in range(2 * interests.SPREAD_UNITS)]
+    for filter in filters:
+        offered.demand(filter)
+    for _ in range(3):
+        offered.finish_tick()
+    assert not offered.has_changes
+    assert Source(offered, Filter("n = 7")).texts == ["n = 7"]
+    offered.release(filters[7])
+    offered.finish_tick()
+    assert Source(offered, Filter("n BETWEEN 6 AND 8")).texts == ["n = 6", "n = 8"]

@@ -37,10 +37,11 @@ class Filter:
     synonyms, so that the filter means the same at every node. A filter is immutable.
     """
 
-    __slots__ = ("_normal", "_source", "_test", "_text", "condition", "exact")
+    __slots__ = ("_hash", "_normal", "_source", "_test", "_text", "condition", "exact")
 
     condition: Condition
     """Tree of the condition."""
+    _hash: int | None
     _normal: Normal | None
     _source: str  # only set if it has double quotes, which the tree does not show
     _test: EventTest | None
@@ -57,6 +58,7 @@ class Filter:
 
     def _set(self, condition: Condition, normal: Normal | None = None, exact: bool = True) -> None:
         object.__setattr__(self, "condition", condition)
+        object.__setattr__(self, "_hash", None)
         object.__setattr__(self, "_normal", normal)
         object.__setattr__(self, "_test", None)
         object.__setattr__(self, "_text", None)
@@ -240,7 +242,11 @@ class Filter:
         return isinstance(other, Filter) and self.condition == other.condition
 
     def __hash__(self) -> int:
-        return hash(self.condition)
+        made = self._hash
+        if made is None:
+            made = hash(self.condition)
+            object.__setattr__(self, "_hash", made)
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Filter._of, (self.condition, None, self.exact)

@@ -91,7 +91,8 @@ class Demand:
     def weight(self) -> Weight:
         """Weight of the filter, or of the requested one if that is more."""
         if self._weight is None:
-            self._weight = max(weigh(self.filter), weigh(self.asked))
+            own = weigh(self.filter)
+            self._weight = own if self.asked is self.filter else max(own, weigh(self.asked))
         return self._weight
 
     @property

@@ -205,6 +205,9 @@ class Interests:
             self._demanded.add(demand, demand.filter)
         if after is NOBODY:
             self._demanded.remove(demand)
+        if not self._audiences:
+            self._spent += 1
+            return
         found = self._offered.candidates(demand.filter)
         self._spent += SPREAD_UNITS_MIN + demand.weight.alternatives + len(found) // 8
         covers: dict[Cover, Cover | None] = {}  # new covers by old: many audiences may have the same
