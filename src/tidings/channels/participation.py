@@ -1,8 +1,8 @@
-"""A channel in which a node takes part, and the links of the node as its channels use them."""
+"""The channels in which a node takes part, and the links of the node as these use them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
 
 from tidings.channels.description import ChannelDescription, ChannelQuery, FoundChannels
@@ -94,3 +94,66 @@ class Participation:
     def is_needed(self) -> bool:
         """Whether this node has members, or lies between others that have."""
         return bool(self.members or self.arriving) or len(self.neighbours) > 1
+
+
+class Participations:
+    """The channels in which a node takes part, by id and by name, and those that are torn."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Participation] = {}
+        self._by_name: dict[str, dict[str, Participation]] = {}
+        self._torn: dict[str, Participation] = {}
+
+    def __iter__(self) -> Iterator[Participation]:
+        return iter(list(self._parts.values()))
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __contains__(self, part: Participation) -> bool:
+        return self._parts.get(part.channel.id) is part
+
+    def get(self, channel: str) -> Participation | None:
+        """Return a channel by its id."""
+        return self._parts.get(channel)
+
+    @property
+    def torn(self) -> Collection[Participation]:
+        """Those that are to be joined again."""
+        return self._torn.values()
+
+    def find(self, query: ChannelQuery) -> list[Participation]:
+        """Return those that have been joined, of which a search agrees with the description."""
+        found: Iterable[Participation] = self._parts.values()
+        if query.id:
+            part = self._parts.get(query.id)
+            found = [] if part is None else [part]
+        elif query.name:
+            found = self._by_name.get(query.name.partition("@")[0], {}).values()
+        return [part for part in found if part.is_begun and query.agrees(part.channel)]
+
+    def add(self, part: Participation) -> None:
+        """Take part in a channel."""
+        channel = part.channel
+        self._parts[channel.id] = self._by_name.setdefault(channel.name, {})[channel.id] = part
+
+    def remove(self, part: Participation) -> None:
+        """Take part no longer."""
+        channel = part.channel
+        del self._parts[channel.id]
+        self._torn.pop(channel.id, None)
+        named = self._by_name[channel.name]
+        del named[channel.id]
+        if not named:
+            del self._by_name[channel.name]
+
+    def tear(self, part: Participation) -> None:
+        """Note that a channel is to be joined again."""
+        part.is_torn = True
+        if part in self:
+            self._torn[part.channel.id] = part
+
+    def mend(self, part: Participation) -> None:
+        """Note that it was joined again."""
+        part.is_torn = False
+        self._torn.pop(part.channel.id, None)

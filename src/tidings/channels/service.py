@@ -113,8 +113,7 @@ class ChannelService(Service):
 
     def _look(self, query: ChannelQuery, hops: int) -> FoundChannels:
         """Return what of a search is here."""
-        found = [part for part in self.trees if part.is_begun and query.agrees(part.channel)]
-        places = [self._place(part, query, hops) for part in found]
+        places = [self._place(part, query, hops) for part in self.trees.find(query)]
         first = self._history.first
         logs = self.logged.places(query.id, first) if query.logs else []
         return FoundChannels(places, logs=logs, feeds=self._feeds.all if query.feeds else [])

@@ -37,7 +37,7 @@ from tidings.channels.description import (
     FoundChannels,
     StoredChannel,
 )
-from tidings.channels.participation import ChannelLinks, Participation
+from tidings.channels.participation import ChannelLinks, Participation, Participations
 from tidings.errors import Refused, TidingsError
 from tidings.replies import Deferred, all_of, failed, ignore, resolved
 
@@ -58,10 +58,11 @@ class ChannelTrees:
         self._node = node
         self._links = links
         self._keep = keep
-        self._parts: dict[str, Participation] = {}
+        self._parts = Participations()
+        self.find = self._parts.find
 
     def __iter__(self) -> Iterator[Participation]:
-        return iter(list(self._parts.values()))
+        return iter(self._parts)
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -72,8 +73,10 @@ class ChannelTrees:
 
     def restore(self, stored: StoredChannel) -> None:
         """Go on with a channel of the last life."""
-        part = self._parts[stored.channel.id] = Participation(stored.channel, stored.neighbours)
-        part.is_begun = part.is_torn = True  # what has happened meanwhile is not known
+        part = Participation(stored.channel, stored.neighbours)
+        part.is_begun = True
+        self._parts.add(part)
+        self._parts.tear(part)  # what has happened meanwhile is not known
         part.attempts = 1
         part.loans.update(stored.neighbours)
 
@@ -82,7 +85,7 @@ class ChannelTrees:
         """Whether channels are being joined again, so that it is not known yet which ways their events go."""
         return any(
             part.attempts <= ATTEMPTS_MAX and (part.attempts > 0 or self._can_ask(part))
-            for part in self._parts.values()
+            for part in self._parts.torn
         )
 
     def _can_ask(self, part: Participation) -> bool:
@@ -97,11 +100,12 @@ class ChannelTrees:
         part.is_begun = True
         self._store(part)
         if set(part.homes) - {self._node}:
-            part.is_torn = True
+            self._parts.tear(part)
             self._mend(part)
 
     def _begin(self, channel: ChannelDescription) -> Participation:
-        part = self._parts[channel.id] = Participation(channel)
+        part = Participation(channel)
+        self._parts.add(part)
         part.homes = self._links.homes(channel.id)
         return part
 
@@ -145,8 +149,9 @@ class ChannelTrees:
 
     def drop(self, channel: str) -> Participation | None:
         """Forget a channel that was deleted."""
-        part = self._parts.pop(channel, None)
+        part = self._parts.get(channel)
         if part is not None:
+            self._parts.remove(part)
             for node in part.neighbours:
                 self._links.unwant(node, part.channel)
             self._keep(channel, None)
@@ -171,7 +176,7 @@ class ChannelTrees:
             if not isinstance(error, Refused):  # then it has an earlier release
                 self._links.later(LATER_S, partial(self._tell_renewed, part, node))
 
-        if node in part.neighbours and self._parts.get(part.channel.id) is part:
+        if node in part.neighbours and part in self._parts:
             self._links.ask(node, "link.channel.renew", {"channel": part.channel}).then(ignore, again)
 
     # Joining
@@ -193,7 +198,7 @@ class ChannelTrees:
         if further:
             if any(self._links.way(one) in (node, None) for one in further):
                 if is_new:
-                    del self._parts[channel.id]
+                    self._parts.remove(part)
                 return failed(Refused("no-way", "the tree has another shape here, for now"))
             beyond = self._join(part, further, is_through)
             if is_new:
@@ -262,7 +267,7 @@ class ChannelTrees:
             self._links.want(step, part.channel)  # it learns that with what else is wanted, when it is back
             self._store(part)
             if not part.is_torn:
-                part.is_torn = True
+                self._parts.tear(part)
                 self._mend_later(part, part.mending, None)
 
     def _take_part(self, part: Participation, node: str) -> Deferred[None]:
@@ -274,7 +279,7 @@ class ChannelTrees:
 
     def _give_up(self, part: Participation, node: str) -> None:
         """Exchange them no longer."""
-        if node in part.neighbours and self._parts.get(part.channel.id) is part:
+        if node in part.neighbours and part in self._parts:
             del part.neighbours[node]
             self._links.unwant(node, part.channel)
             self._store(part)
@@ -299,7 +304,7 @@ class ChannelTrees:
     def _prune(self, part: Participation) -> None:
         """Leave a channel that this node is not needed for, if another has it."""
         channel = part.channel
-        if part.is_needed or part.leaving or part.is_torn or self._parts.get(channel.id) is not part:
+        if part.is_needed or part.leaving or part.is_torn or part not in self._parts:
             return
         if self._links.is_bound(channel.id):
             return
@@ -334,12 +339,12 @@ class ChannelTrees:
 
     def _has_left(self, part: Participation, _told: object) -> None:
         node, part.leaving = part.leaving, ""
-        if self._parts.get(part.channel.id) is not part:
+        if part not in self._parts:
             return
         part.neighbours.pop(node, None)
         self._links.unwant(node, part.channel)
         if not part.members and not part.arriving and not part.neighbours:
-            del self._parts[part.channel.id]
+            self._parts.remove(part)
             self._keep(part.channel.id, None)
         else:
             self._store(part)
@@ -371,7 +376,7 @@ class ChannelTrees:
             for node in part.neighbours:
                 self._links.want(node, part.channel)
             if lost or back or has_grown or have_moved or part.homes != self._links.homes(part.channel.id):
-                part.is_torn = True
+                self._parts.tear(part)
                 part.attempts = 1 if lost or back or have_moved or part.former else part.attempts
             if part.is_torn:
                 self._store(part)
@@ -379,7 +384,7 @@ class ChannelTrees:
 
     def _mend(self, part: Participation) -> None:
         """Join the other parts into which a channel was torn; what became of former attempts is of no use."""
-        if self._parts.get(part.channel.id) is part and part.is_torn:
+        if part in self._parts and part.is_torn:
             part.mending += 1
             found = self._links.find(ChannelQuery(id=part.channel.id))
             number = part.mending
@@ -409,7 +414,7 @@ class ChannelTrees:
         if found.missing:  # others may take part that were not asked
             self._mend_later(part, number, None)
         else:
-            part.is_torn = False
+            self._parts.mend(part)
             ways = {self._links.way(place.node) for place in found.places}
             for node in part.loans - ways:
                 self._give_up(part, node)
