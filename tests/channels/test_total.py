@@ -144,3 +144,18 @@ def test_a_total_channel_whose_nodes_have_all_crashed_goes_on() -> None:
     send(apps["5"], channel, 2)
     line.run(PATIENCE_S * 8)
     assert [member.values for member in members] == [[1, 2], [1, 2]]
+
+
+def test_a_voter_that_did_not_hear_that_it_is_none_any_more_finds_the_sequencer_after_the_next() -> None:
+    net = Network(("1", "2"), ("2", "3"))
+    apps = [net.app(name) for name in "123"]
+    channel = create(net, apps[0], order="total", delivery="reliable")
+    first, _, last = (join(net, app, channel) for app in apps)
+    orders, third = net["1"].core.channels.ordering._channels, net["3"].broker.node
+    tell = orders.tell
+    orders.tell = lambda name, node, body: None if node == third else tell(name, node, body)  # type: ignore[method-assign]
+    last.end()
+    net.run(5.0)
+    first.end()
+    net.run(20.0)
+    assert lists(net, channel) == {"2": set()}

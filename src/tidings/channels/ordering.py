@@ -79,7 +79,7 @@ class Ordering:
         self._hints: dict[str, list[str]] = {}  # nodes that may know the sequencer of a channel
         self._outgoing: list[tuple[str, str, SequencerMessage]] = []
         self._flying: deque[tuple[int, list[tuple[str, str, SequencerMessage]]]] = deque()
-        self._asked_at: dict[str, float] = {}
+        self._asked: dict[str, tuple[float, str]] = {}  # when, and whom that was taken for the sequencer
         self._is_looking = False
         self._held = HeldStore(broker)
         self._reaching = Reaching()
@@ -291,15 +291,16 @@ class Ordering:
     def _ask(self, channel: str, sequencer: Sequencer, is_voter: bool) -> None:
         """Ask the sequencer to make this node a voter, or not."""
         now, node = self._broker.now, self._broker.node
-        if now < self._asked_at.get(channel, -JOIN_S) + JOIN_S:
+        asked_at, asked = self._asked.get(channel, (-JOIN_S, ""))
+        if now < asked_at + JOIN_S:
             return
-        self._asked_at[channel] = now
+        self._asked[channel] = now, sequencer.leader
         if sequencer.is_leader or sequencer.leader or sequencer.is_voter:
             if is_voter:
                 sequencer.wish(node, True, now)
             else:
                 sequencer.leave(now)
-        if not sequencer.leader:
+        if sequencer.leader in ("", asked):  # it may have left since, and not know who follows it
             self._ask_others(channel, sequencer, (Join if is_voter else LeaveVoters)(node))
 
     def _ask_others(self, channel: str, sequencer: Sequencer, wish: Join | LeaveVoters) -> None:
@@ -425,7 +426,7 @@ class Ordering:
             self._broker.store(ORDERS.drop((channel,)))
         self._reaching.forget(channel)
         self._hints.pop(channel, None)
-        self._asked_at.pop(channel, None)
+        self._asked.pop(channel, None)
         for reply in self._entering.pop(channel, ()):
             reply.resolve(None)
 
