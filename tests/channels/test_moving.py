@@ -161,6 +161,52 @@ def test_a_node_that_could_not_say_that_it_has_a_client_forgets_it_when_it_can_b
     assert star.got == [[1]] * 3
 
 
+def test_a_move_that_is_over_is_not_taken_back_when_the_former_node_starts_again() -> None:
+    star = Star(durable=True)
+    told = star.move("a", "b")
+    while not told:
+        star.net.run(0.1)
+    star.net["a"].crash()
+    star.net["b"].crash()  # so the client is away when its subscription could be forgotten
+    star.net["a"].start()
+    assert not handover.UNSURE.known(star.net["a"].broker.state)
+    star.net.run(5.0)
+    star.net["b"].start()
+    star.send("c", 1)
+    star.net.run(20.0)
+    assert told == [None]
+    assert star.got == [[1]] * 3
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["at once", "while it takes back"])
+def test_a_node_that_ends_in_the_middle_of_a_move_takes_back_after_its_next_start(is_cut: bool) -> None:
+    star = Star(durable=True)
+    star.move("a", "b")
+    while not star.net["b"].broker.arrivals:
+        star.net.run(0.1)
+    arrival = next(iter(star.net["b"].broker.arrivals._arrivals.values()))
+    while not arrival.is_finished:
+        star.net.run(0.1)
+    if is_cut:
+        star.net.cut("a", "d")
+        star.net.run(30.0)
+    star.net["a"].crash()
+    star.net.run(5.0)
+    star.net["a"].start()
+    star.net.run(5.0)
+    if is_cut:
+        star.net.heal("a", "d")
+    star.net.run(100.0)
+    assert [one["name"] for one in star.net["b"].broker.status()["durables"]] == ["b"]
+    star.net["a"].crash()
+    star.net["a"].start()
+    assert not handover.UNSURE.known(star.net["a"].broker.state)  # it is over for good
+    star.net.run(5.0)
+    star.send("c", 1)
+    star.net.run(20.0)
+    assert star.got == [[1]] * 3
+
+
 @pytest.mark.parametrize("seed", range(SEED, SEED + often(20, at_least=4)))
 def test_members_that_move_get_each_event_once_and_in_order(seed: int, order: ChannelOrder) -> None:
     chance = random.Random(seed)

@@ -18,13 +18,15 @@ client has said all that it had to say before it asks, so its counter is all tha
 
 The messages go from node to node along the tree. If any step fails, this node has the other forget the
 client, and the client stays. So it does if the answer to `finish` is lost: the other node has everything
-then, but the client has no cookie to go there.
+then, but the client has no cookie to go there. A hand-over of durable subscriptions is stored until it is
+over, so a node that ends in the middle of it has the other one forget the client after its next start.
 """
 
 from __future__ import annotations
 
 from base64 import b32encode
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -45,7 +47,8 @@ from tidings.protocol.service import IncomingRequest, Service
 from tidings.protocol.session import Session
 from tidings.protocol.stored_consumer import StoredConsumer
 from tidings.protocol.subscriptions import SUBSCRIPTIONS_MAX
-from tidings.replies import Deferred, all_of, failed, ignore
+from tidings.replies import Deferred, all_of, failed
+from tidings.store.interface import RecordKind
 
 TOKEN_SIZE = 20
 """Random bytes in a cookie: none can be guessed."""
@@ -55,8 +58,12 @@ STEP_S = 30.0
 """How long the other node may take to answer one message; then the client stays."""
 FORGET_S = 1.0
 """How long to wait before a node that can't be reached is asked again to forget a client; then twice that."""
-FORGET_S_MAX = 43_200.0
+FORGET_S_MAX = 3_600.0
 """The longest of these times."""
+FORGET_FOR_S = 86_400.0
+"""How long it is asked at most."""
+UNSURE_MAX = 10_000
+"""Hand-overs of which the other node may keep something; of more, the oldest are forgotten."""
 
 Step = Literal["announce", "bring", "finish", "forget", "arrived"]
 
@@ -110,6 +117,17 @@ class Forget(Struct, frozen=True):
     names: tuple[str, ...] = ()
 
 
+class UnsureHandover(Struct, frozen=True):
+    """The stored record of a hand-over that is not over: what the other node is to forget if it fails."""
+
+    to: str
+    forget: Forget
+    since_us: int
+
+
+UNSURE: RecordKind[tuple[str], UnsureHandover] = RecordKind("unsure-handover", UnsureHandover)
+
+
 class ClientArrived(Struct, frozen=True):
     """A client is there: the node that it has left need not send it on."""
 
@@ -138,6 +156,9 @@ class Handover(Service):
             "arrived": (ClientArrived, self._arrived),
         }
         broker.arrivals.on_redeemed = self._redeemed
+        self._unsure = UNSURE.known(broker.state)
+        for unsure in self._unsure.values():
+            overlay.later(FORGET_S, partial(self.take_back, unsure))
 
     def parted(self, session: Session, is_clean: bool) -> None:  # noqa: ARG002
         """A client that was to move has gone before."""
@@ -256,14 +277,36 @@ class Handover(Service):
     def _forgotten(self, forget: Forget) -> None:
         self._broker.arrivals.forget(forget.token, forget.source, forget.names)
 
-    def take_back(self, to: str, forget: Forget, again_s: float = FORGET_S) -> None:
+    def begin(self, to: str, forget: Forget) -> UnsureHandover:
+        """Note what another node may keep of a client until the hand-over is over."""
+        unsure = UnsureHandover(to, forget, int(self._broker.wall * 1e6))
+        if forget.names:
+            self._unsure[forget.token,] = unsure
+            self._broker.store(UNSURE.set((forget.token,), unsure))
+            if len(self._unsure) > UNSURE_MAX:
+                self.end(next(iter(self._unsure.values())))
+        return unsure
+
+    def end(self, unsure: UnsureHandover) -> None:
+        """The other node has the client for good, or keeps nothing of it."""
+        if self._unsure.pop((unsure.forget.token,), None) is not None:
+            self._broker.store(UNSURE.drop((unsure.forget.token,)))
+
+    def take_back(self, unsure: UnsureHandover, again_s: float = FORGET_S) -> None:
         """Have another node forget a client, however long it can't be reached; a day is the most."""
 
-        def again(error: TidingsError) -> None:
-            if isinstance(error, Disconnected) and again_s <= FORGET_S_MAX:
-                self._overlay.later(again_s, lambda: self.take_back(to, forget, 2 * again_s))
+        def over(_told: object = None) -> None:
+            self.end(unsure)
 
-        self.send(to, "forget", forget).then(ignore, again)
+        def again(error: TidingsError) -> None:
+            is_late = self._broker.wall > unsure.since_us / 1e6 + FORGET_FOR_S
+            if is_late or not isinstance(error, Disconnected):
+                over()
+            else:
+                again_after_s = min(2 * again_s, FORGET_S_MAX)
+                self._overlay.later(again_s, partial(self.take_back, unsure, again_after_s))
+
+        self.send(unsure.to, "forget", unsure.forget).then(over, again)
 
     def _redeemed(self, about: ClientAnnouncement) -> None:
         self._broker.departed.forget(about.origin)  # it has come back
@@ -298,16 +341,16 @@ class Departure:
         self._ordered: dict[str, Channels] = {}  # of which it is a member
         self._held_back: list[HeldBack] = []  # for those that are not durable
         self._marks: dict[str, bytes] = {}
-        self._names: list[str] = []  # of its durable subscriptions
 
     def begin(self, wanted: Sequence[SubscribeRequest]) -> Deferred[str]:
         """Begin; the reply is the cookie."""
         session = self._session
         live = tuple(one for one in wanted if is_gathered(one))
-        self._names = [one.durable for one in wanted if one.durable is not None and is_moved(one)]
-        reading = [
-            found for name in self._names if (found := session.subscriptions.reading(name)) is not None
-        ]
+        names = [one.durable for one in wanted if one.durable is not None and is_moved(one)]
+        self._unsure = self._handover.begin(
+            self._node, Forget(self._token, session.origin.source or "", tuple(names))
+        )
+        reading = [found for name in names if (found := session.subscriptions.reading(name)) is not None]
         cursors = [consumer.cursor for _, consumer in reading]
         self._left = reading
         members = {one.channel or "" for one in wanted}
@@ -335,8 +378,7 @@ class Departure:
         """The client stays: let its subscriptions go on."""
         if self._reply.is_over:
             return
-        source, names = self._session.origin.source or "", tuple(self._names)
-        self._handover.take_back(self._node, Forget(self._token, source, names))
+        self._handover.take_back(self._unsure)
         for _, consumer in (*self._left, *self._moved):
             if consumer.is_paused and not consumer.is_over:
                 consumer.go_on()
@@ -411,6 +453,7 @@ class Departure:
         """The other node has all: nothing is kept here."""
         if self._reply.is_over:
             return
+        self._handover.end(self._unsure)
         for number, consumer in self._moved:
             cursor = consumer.cursor
             if not consumer.is_over:
