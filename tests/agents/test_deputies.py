@@ -315,13 +315,17 @@ class Spender:
         )
 
 
-def storm(seed: int, rounds: int = 40) -> None:
-    """Cut, crash and heal at random while agents at all nodes spend; then all is whole again."""
+def storm(seed: int, rounds: int = 40, changes: bool = False) -> None:
+    """Cut, crash and heal at random while agents at all nodes spend; then all is whole again.
+
+    With `changes`, other nodes are to keep the group every now and then.
+    """
     random = Random(seed)
-    swarm = Swarm(seed=seed, budget={"usd": 300})
+    nodes = "abcde" if changes else "abc"
+    swarm = with_more(seed=seed, budget={"usd": 300}) if changes else Swarm(seed=seed, budget={"usd": 300})
     spenders = [Spender(swarm, node) for node in "abc"]
     for _ in range(rounds):
-        one, other = random.sample("abc", 2)
+        one, other = random.sample(nodes, 2)
         chance = random.random()
         if chance < 0.25:
             (swarm.network.part if chance < 0.1 else swarm.network.cut)(one, other)
@@ -331,31 +335,49 @@ def storm(seed: int, rounds: int = 40) -> None:
             swarm.network.heal(one, other)
             if not swarm.network[one].is_up:
                 swarm.network[one].start()
+        if changes and random.random() < 0.3 and swarm.network[one].is_up:
+            names = random.sample(nodes, random.choice((2, 2, 3, 4)))
+            deputies = [name for name in names if name != home_of(swarm)]
+            swarm.apps[one].ask("agent.deputies", group="g@a", deputies=deputies)
         for spender in spenders:
             spender.work()
         swarm.network.run(random.choice((0.05, 0.5, 3.0, 8.0)))
-        check(swarm)
-    for node in "abc":
-        swarm.cut_off(node, undo=True)
+        check(swarm, nodes)
+    for node in nodes:
+        for far in set(nodes) - {node}:
+            swarm.network.heal(node, far)
         if not swarm.network[node].is_up:
             swarm.network[node].start()
     swarm.network.run(2 * STANDS_IN_S)
-    assert len(swarm.homes) == 1
+    assert len(homes_of(swarm, nodes)) == 1
     for _ in range(3):
         for spender in spenders:
             spender.work()
         swarm.network.run(10)
-    check(swarm)
-    records = [swarm.tree(node).record for node in "abc"]
-    assert records[0] == records[1] == records[2]
+    check(swarm, nodes)
+    home = swarm.tree(home_of(swarm))
+    records = [swarm.tree(name).record for name in home.record.voters.values()]
+    assert all(one == records[0] for one in records)
     for spender in spenders:
-        account = swarm.tree("a").ledgers["g"].members[spender.life["agent"].removesuffix("@a")].account
+        account = home.ledgers["g"].members[spender.life["agent"].removesuffix("@a")].account
         assert account.spent == {"usd": spender.step * 1_000_000}, spender.node
 
 
-def check(swarm: Swarm) -> None:
+def homes_of(swarm: Swarm, nodes: str) -> list[str]:
+    up = [node for node in nodes if swarm.network[node].is_up and "g" in swarm.keeping(node).trees]
+    return [node for node in up if swarm.tree(node).is_home]
+
+
+def home_of(swarm: Swarm) -> str:
+    """The home of the latest generation, or nothing."""
+    homes = homes_of(swarm, "".join(swarm.network.names))
+    return max(homes, key=lambda one: swarm.tree(one).record.generation, default="")
+
+
+def check(swarm: Swarm, nodes: str) -> None:
     """No generation has two homes, and wherever the group is kept its money adds up."""
-    up = [swarm.tree(node) for node in "abc" if swarm.network[node].is_up]
+    keeping = [swarm.keeping(node).trees.get("g") for node in nodes if swarm.network[node].is_up]
+    up = [tree for tree in keeping if tree is not None and "g" in tree.ledgers]
     generations = [tree.record.generation for tree in up if tree.is_home]
     assert len(set(generations)) == len(generations)
     for tree in up:
@@ -367,3 +389,108 @@ def check(swarm: Swarm) -> None:
 def test_in_storms_nothing_is_spent_twice_and_what_was_answered_is_kept() -> None:
     for number in range(often(5, at_least=2)):
         storm(SEED + number)
+
+
+def test_in_storms_in_which_deputies_change_nothing_is_spent_twice_either() -> None:
+    for number in range(often(5, at_least=1)):
+        storm(SEED + number, changes=True)
+
+
+# -- deputies that change
+
+
+def with_more(**options: Any) -> Swarm:
+    """A group of a, b and c, and nodes d and e, which all know each other."""
+    more = [(one, other) for one in "de" for other in "abcde" if one < other or other in "abc"]
+    return Swarm(*more, **options)
+
+
+def kept_by(swarm: Swarm, node: str, *deputies: str) -> list[str]:
+    """Have other nodes keep the group; return those that do."""
+    found = swarm.ask(node, "agent.deputies", group="g@a" if node not in "abc" else "g", deputies=deputies)
+    return list(found["kept_by"])
+
+
+def test_a_deputy_that_is_gone_is_replaced_while_members_go_on_and_the_new_one_stands_in() -> None:
+    swarm = with_more()
+    life = swarm.enter("e")
+    swarm.network["c"].crash()
+    assert swarm.spend("e", life, 1) == 19
+    assert kept_by(swarm, "a", "b", "d") == ["a", "b", "d"]
+    assert swarm.spend("e", life, 2) == 18
+    swarm.network["a"].crash()
+    swarm.network.run(STANDS_IN_S)
+    assert [name for name in "bd" if swarm.tree(name).is_home]
+    assert swarm.spend("e", life, 3) == 17
+    swarm.network["c"].start()  # it knows of nothing, and is not asked
+    swarm.network.run(STANDS_IN_S)
+    assert swarm.spend("e", life, 4) == 16
+    assert not swarm.tree("c").is_home
+
+
+def test_a_node_that_keeps_a_group_no_more_forgets_it_and_passes_requests_on() -> None:
+    swarm = with_more()
+    at_b = swarm.enter("b")
+    swarm.network["a"].crash()
+    swarm.network.run(STANDS_IN_S)
+    (home,) = swarm.homes
+    swarm.network["a"].start()
+    swarm.network.run(STANDS_IN_S)
+    assert kept_by(swarm, home, *sorted({"b", "c", "d"} - {home})) == ["b", "c", "d"]
+    swarm.network.run(2)
+    assert swarm.tree("a").record.is_out
+    assert not swarm.tree("a").ledgers
+    assert swarm.money("a") == {"given": 100, "spent": 0, "refunded": 0, "held": 100, "written_off": 0}
+    for node in "ae":  # by the name of the node that has forgotten it
+        reply = swarm.ask(node, "agent.show", group="g@a")
+        assert reply["kept_by"] == ["b", "c", "d"]
+    with pytest.raises(AgentError, match="keeps it no more"):
+        swarm.ask("a", "agent.take", group="g")
+    swarm.network["a"].crash()
+    swarm.network["a"].start()
+    swarm.network.run(5)
+    assert swarm.spend("b", at_b, 1) == 19
+    assert kept_by(swarm, home, *sorted({"a", "b", "c", "d"} - {home})) == ["a", "b", "c", "d"]
+    assert swarm.tree("a").ledgers["g"].running_count == 1
+
+
+def test_a_group_gets_deputies_while_it_runs_and_does_without_them_again() -> None:
+    swarm = with_more()
+    cookie = "the cookie of a group below"
+    swarm.ask("a", "agent.open", group="h", name="alone", condition=ALL, budget={"usd": 9}, deputies=[])
+    made = {"group": "h", "cookie": cookie, "name": "below", "kind": "group", "lease_s": 3_600.0}
+    agent = swarm.ask("a", "agent.enter", **made, share={"usd": 4})["agent"]
+    about = {"condition": ALL, "parent": agent, "parent_cookie": cookie}
+    swarm.ask("a", "agent.open", group="i", name="below", **about)
+    with pytest.raises(AgentError, match="the group above it"):
+        swarm.ask("a", "agent.deputies", group="i", deputies=["b", "c"])
+    found = swarm.ask("a", "agent.deputies", group="h", deputies=["d", "e"])
+    assert found["kept_by"] == ["a", "d", "e"]
+    assert set(swarm.keeping("d").trees["h"].ledgers) == {"h", "i"}
+    assert swarm.ask("d", "agent.deputies", group="h@a", deputies=[])["kept_by"] == []
+    swarm.network.run(2)
+    assert swarm.keeping("d").trees["h"].record.is_out
+    for other in "bcde":
+        swarm.network.part("a", other)
+    swarm.ask("a", "agent.stop", which="h")  # nobody else has to agree
+    swarm.network.run(10)
+    assert swarm.ask("a", "agent.show", group="h")["phase"] == "ended"
+
+
+def test_deputies_are_not_changed_to_such_as_can_not_be_nor_by_a_home_that_is_cut_off() -> None:
+    swarm = with_more()
+    for deputies, problem in ((["b"], "name 2 to 6 others"), (["b", "x"], "it is no other node")):
+        with pytest.raises(AgentError, match=problem):
+            swarm.ask("a", "agent.deputies", group="g", deputies=deputies)
+    swarm.network["d"].crash()
+    told = swarm.apps["a"].ask("agent.deputies", group="g", deputies=["b", "c", "d"])
+    with pytest.raises(AgentError, match="being changed already"):
+        kept_by(swarm, "a", "b", "e")
+    swarm.network.run(11)
+    assert "d: it has not got a copy of the group within 10 s" in str(told[0])
+    assert set(swarm.tree("a").record.voters.values()) == {"a", "b", "c"}
+    swarm.cut_off("a")
+    told = swarm.apps["a"].ask("agent.deputies", group="g", deputies=["b", "e"])
+    swarm.network.run(60)
+    assert isinstance(told[0], Disconnected)
+    assert set(swarm.tree("a").record.voters.values()) == {"a", "b", "c"}

@@ -60,6 +60,12 @@ class WhichGroup(Struct, frozen=True):
     group: Name
 
 
+class ChangeDeputies(WhichGroup, frozen=True):
+    """The arguments of `agent.deputies`: all nodes that are to keep a group beside its home."""
+
+    deputies: Annotated[list[Name], Meta(max_length=DEPUTIES_MAX)]
+
+
 class ShowGroup(WhichGroup, frozen=True):
     """The arguments of `agent.show`: a group, without so many of its first members."""
 

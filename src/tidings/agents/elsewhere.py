@@ -16,6 +16,7 @@ from msgspec import structs
 from tidings.agents.arguments import (
     AgentLife,
     ArriveAgents,
+    ChangeDeputies,
     EnterAgent,
     OpenGroup,
     RenewAgents,
@@ -25,6 +26,7 @@ from tidings.agents.arguments import (
     WatchGroup,
     WhichGroup,
 )
+from tidings.agents.deputies import DEPUTE_S_MAX
 from tidings.agents.keeping import GroupHome, Keeping
 from tidings.agents.news import WATCH_S
 from tidings.agents.rights import check_may, check_may_see
@@ -40,6 +42,7 @@ from tidings.steps import Steps
 _FIELDS: dict[type, str] = {
     WhichGroup: "group",
     ShowGroup: "group",
+    ChangeDeputies: "group",
     WatchGroup: "group",
     RenewAgents: "group",
     RestAgents: "group",
@@ -53,6 +56,7 @@ _RIGHTS = {
     "agent.open": "opened",
     "agent.enter": "entered",
     "agent.seal": "entered",
+    "agent.deputies": "deputed",
     "agent.more": "granted",
     "agent.stop": "stop",
     "agent.exempt": "released",
@@ -60,6 +64,8 @@ _RIGHTS = {
 }
 """The events that one must be allowed to publish for it; with other operations, one has a cookie or sees."""
 _SEES = "agent.show", "agent.watch"
+_MORE_S = {"agent.watch": WATCH_S, "agent.deputies": DEPUTE_S_MAX}
+"""How much longer some may take."""
 MOVED_MAX = 10_000
 """Groups of other nodes of which another home is remembered."""
 
@@ -169,8 +175,7 @@ class Elsewhere:
             return error
 
         reply = _sent(operation, route)
-        if not route.is_home or (node, _group_of(name)) in self._moved:
-            reply = self._or_elsewhere(reply, operation, route, name)
+        reply = self._or_elsewhere(reply, operation, route, name)
         asked = reply.map(lambda found: qualified(found, node) if node else found, labelled)
         self._asked[asked] = name
 
@@ -226,7 +231,7 @@ def _sent(operation: str, route: Route) -> Deferred[Any]:
     if route.relay is None:
         return failed(Disconnected(f"node {route.label} is not known here just now"))
     arguments = msgspec.to_builtins(route.request, builtin_types=(bytes,))
-    wait_s = AWAY_S + WATCH_S if operation == "agent.watch" else AWAY_S
+    wait_s = AWAY_S + _MORE_S.get(operation, 0.0)
     if route.is_home:
         operation, arguments = "agent.at-home", {"operation": operation, "arguments": arguments}
     return route.relay.ask(operation, arguments, wait_s)

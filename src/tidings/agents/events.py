@@ -184,6 +184,12 @@ class Moved(Happening, frozen=True, tag="moved"):
     home: str
 
 
+class Deputed(Happening, frozen=True, tag="deputed"):
+    """Other nodes keep the group than before, with its home; their names by their ids."""
+
+    voters: dict[str, str]
+
+
 class Closed(Happening, frozen=True, tag="closed"):
     """No member is left; what the group holds goes back."""
 
@@ -208,6 +214,7 @@ AnyHappening = (
     | Ended
     | Ending
     | Moved
+    | Deputed
     | Closed
 )
 

@@ -15,6 +15,7 @@ from tidings.agents.conditions import Facts
 from tidings.agents.events import (
     AnyHappening,
     Closed,
+    Deputed,
     Ended,
     Ending,
     Entered,
@@ -188,7 +189,7 @@ class GroupState:
             case _:
                 self._apply_to_group(event)
 
-    def _apply_to_group(self, event: Opened | Sealed | Noted | Ending | Moved | Closed) -> None:
+    def _apply_to_group(self, event: Opened | Sealed | Noted | Ending | Moved | Deputed | Closed) -> None:
         group = self.group
         match event:
             case Sealed():
@@ -199,6 +200,8 @@ class GroupState:
                 group.phase, group.reason, group.problem = "ending", event.reason, event.problem
             case Moved():
                 group.home, group.generation = event.home, group.generation + 1
+            case Deputed():
+                group.kept_by = sorted(event.voters.values()) if len(event.voters) > 1 else []
             case Closed():
                 group.phase, group.ended_us = "ended", event.at_us
                 self.totals.refund(group.account.give_back(None))

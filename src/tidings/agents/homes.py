@@ -242,6 +242,10 @@ class GroupHomes:
         other = self._members.get((home.group.group, member.agent))
         return other if other is not None and other.group.phase != "ended" else None
 
+    def below(self, home: HomeGroup) -> list[HomeGroup]:
+        """The groups that are members of this one, each itself with others below it, maybe."""
+        return [one for (group, _agent), one in self._members.items() if group == home.group.group]
+
     # What has happened
 
     def took(self, home: HomeGroup, happened: Iterable[AnyHappening]) -> None:

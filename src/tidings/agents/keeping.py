@@ -7,7 +7,7 @@ home that another node can still reach.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from tidings.agents.arguments import WhichGroup
+from tidings.agents.deputies import Deputies
 from tidings.agents.events import AnyHappening
 from tidings.agents.homes import GROUPS, KEPT_MAX, MEMBERS, GroupHomes, HomeGroup
 from tidings.agents.kept_tree import (
-    VOTERS_MAX,
     KeepGroups,
     Kept,
     KeptRecord,
@@ -47,6 +47,8 @@ STAND_IN_S = 5.0
 """How long a home may be away before a deputy stands in; some wait up to twice as long."""
 LOOK_S = 1.0
 """How often to look after groups that are kept, and after what was not answered."""
+LEARN_S = 60.0
+"""How long a node that is to keep a group waits for the home to go on with that."""
 TREES_MAX = 20_000
 """Groups that a node keeps with others, not counting those below them."""
 
@@ -85,6 +87,7 @@ class Keeping:
         self._agreeing: dict[str, list[tuple[int, Callable[[], None]]]] = {}
         self._away: dict[str, float] = {}  # until when the home of a tree may be away
         self.standing = Standing(self._broker, self._relay, self._store, self._stand_in)
+        self.deputies = Deputies(self, homes, peers.registry)
         self._look = self._wake
         self.operations: dict[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]] = {
             "agent.keep": (KeepGroups, self._keep),
@@ -112,22 +115,8 @@ class Keeping:
 
     # What the service asks
 
-    def voters(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the nodes that keep a group with this one; AgentError for such as can't."""
-        registry = self._peers.registry
-        found = {self._broker.node: self._broker.name or self._broker.node}
-        for name in names:
-            peer = None if name in found.values() else registry.find(name)
-            if peer is None or not peer.node:
-                raise AgentError(name, "it is no other node that this one knows, and has met")
-            found[peer.node] = peer.name
-        if not 3 <= len(found) <= VOTERS_MAX:
-            problem = f"name 2 to {VOTERS_MAX - 1} others: more than half of all must agree"
-            raise AgentError("deputies", f"{', '.join(names)}: {problem}")
-        return found
-
-    def begin(self, home: HomeGroup, voters: dict[str, str]) -> None:
-        """Keep a new group with others."""
+    def begin(self, home: HomeGroup, voters: dict[str, str]) -> KeptTree:
+        """Keep a group with others, and all below it."""
         if len(self.trees) >= TREES_MAX:
             raise Refused("limit", f"a node keeps at most {TREES_MAX} groups with others")
         group = home.group.group
@@ -136,6 +125,7 @@ class Keeping:
         self._add(tree)
         self._include(tree, home)
         self._look_later()
+        return tree
 
     def include(self, home: HomeGroup) -> None:
         """Keep a new group below another one, if that is kept."""
@@ -148,6 +138,8 @@ class Keeping:
         tree.ledgers[home.group.group] = home.ledger
         tree.record.groups.append(home.group.group)
         self._follow_groups(tree)
+        for below in self._homes.below(home):
+            self._include(tree, below)
 
     def home_of(self, group: str) -> str | None:
         """Return the node that is the home of a group that is kept here, by id or name; None if it is not.
@@ -177,6 +169,10 @@ class Keeping:
         tree = self._find(which) if self.trees else None
         return tree is not None and (node in tree.record.voters or node in tree.record.voters.values())
 
+    def tree_of(self, group: str) -> KeptTree | None:
+        """Return the tree of a group that is kept here, by its id."""
+        return self._of.get(group)
+
     def _by_id(self, which: str) -> KeptTree | None:
         return self._of.get(which) or self._of.get(which.rpartition(".")[0])
 
@@ -200,7 +196,7 @@ class Keeping:
         self._waiting.setdefault(tree.tree, []).append(waiter)
         late = partial(self._late, tree, waiter)
         waiter.late = self._broker.timers.at(self._broker.now + AWAY_S, late)
-        self._pump(tree)
+        self.pump(tree)
         return waiter.reply
 
     def _late(self, tree: KeptTree, waiter: _Waiter, _now: float) -> None:
@@ -212,8 +208,9 @@ class Keeping:
         tree = self._find(which)
         if tree is None:
             return None
-        if tree.has_ended:
-            raise AgentError(which, "it has ended; there is nothing to take over")
+        if tree.has_ended or not tree.is_voter:
+            problem = "it has ended" if tree.has_ended else "this node keeps it no more"
+            raise AgentError(which, f"{problem}; there is nothing to take over")
         stood = self.standing.stand(tree) if not tree.is_home else resolved(None)
         return stood.chain(lambda _none: self.settled(tree.tree)).map(lambda _none: tree.ledgers[tree.tree])
 
@@ -224,11 +221,11 @@ class Keeping:
         index = tree.propose(home.group.group, events)
         self._store(tree)
         self._agreeing.setdefault(tree.tree, []).append((index, agreed))
-        self._pump(tree)
+        self.pump(tree)
 
-    def _pump(self, tree: KeptTree) -> None:
+    def pump(self, tree: KeptTree) -> None:
         """Ask the deputies that lack something, each by one message at a time."""
-        for node in tree.others:
+        for node in tree.followers:
             relay = self._relay(tree, node)
             key = tree.tree, node
             if tree.is_home and key not in self._asking and relay is not None and tree.lacks(node):
@@ -237,6 +234,8 @@ class Keeping:
                 asked = relay.ask("agent.keep", built(message), AWAY_S)
                 about = tree, node, question, tree.record.generation
                 asked.then(partial(self._answered, *about), partial(self._not_answered, key))
+        if tree.is_home and not tree.others:  # it agrees with itself
+            self._settle(tree)
 
     def _answered(self, tree: KeptTree, node: str, question: int, generation: int, reply: Any) -> None:
         self._asking.discard((tree.tree, node))
@@ -250,9 +249,10 @@ class Keeping:
         if not is_home:
             self._step_back(tree)
             return
+        self.deputies.heard(tree, node)
         self._settle(tree)
         if tree.is_home:
-            self._pump(tree)
+            self.pump(tree)
 
     def _not_answered(self, key: tuple[str, str], _error: TidingsError) -> None:
         self._asking.discard(key)
@@ -290,7 +290,7 @@ class Keeping:
         _check_node(asked)
         tree = self.trees.get(message.tree)
         if tree is None:
-            if len(self.trees) >= TREES_MAX or self._broker.node not in message.voters:
+            if len(self.trees) >= TREES_MAX:
                 raise Refused("limit", f"a node keeps at most {TREES_MAX} groups with others")
             tree = KeptTree(self._broker.node, message.tree, KeptRecord(voters={}, home=""))
             self._add(tree)
@@ -306,8 +306,13 @@ class Keeping:
             self._broker.store(_stored(tree, group, agent))
         tree.changed.clear()
         self._follow_groups(tree)
+        if tree.record.is_out:
+            self._drop_groups(tree)
+            tree.part()
         self._store(tree)
         self._away.pop(tree.tree, None)
+        if not tree.is_voter:
+            self._away[tree.tree] = self._broker.now + LEARN_S
         self._note_end(tree)
         self._look_later()
         return msgspec.to_builtins(answer)
@@ -321,16 +326,27 @@ class Keeping:
 
     def _note_end(self, tree: KeptTree) -> None:
         """Forget the oldest of the groups that have ended elsewhere, if there are too many."""
-        if tree.has_ended and not tree.is_home:
+        if tree.record.is_out or (tree.has_ended and not tree.is_home):
             self._over[tree.tree] = None
+        else:
+            self._over.pop(tree.tree, None)
         while len(self._over) > KEPT_MAX:
             oldest = next(iter(self._over))
             del self._over[oldest]
-            for group in list(self.trees[oldest].ledgers):
-                for agent in self.trees[oldest].ledgers[group].members:
-                    self._broker.store(MEMBERS.drop((group, agent)))
-                self._broker.store(GROUPS.drop((group,)))
-                self._forget(group)
+            self._drop(self.trees[oldest])
+
+    def _drop(self, tree: KeptTree) -> None:
+        """Know nothing of a tree any more."""
+        self._drop_groups(tree)
+        for group in tree.record.groups:
+            self._of.pop(group, None)
+        self._drop_tree(tree)
+
+    def _drop_groups(self, tree: KeptTree) -> None:
+        for group, ledger in tree.ledgers.items():
+            for agent in ledger.members:
+                self._broker.store(MEMBERS.drop((group, agent)))
+            self._broker.store(GROUPS.drop((group,)))
 
     def _forget(self, group: str) -> None:
         """A group that has ended is shown no more."""
@@ -342,13 +358,16 @@ class Keeping:
         if tree.record.groups:
             self._store(tree)
         else:
-            del self.trees[tree.tree]
-            self._broker.store(KEPT.drop((tree.tree,)))
+            self._drop_tree(tree)
+
+    def _drop_tree(self, tree: KeptTree) -> None:
+        del self.trees[tree.tree]
+        self._broker.store(KEPT.drop((tree.tree,)))
 
     def _vote(self, asked: IncomingRequest, request: StandForHome) -> Any:
         _check_node(asked)
         tree = self.trees.get(request.tree)
-        if tree is None:
+        if tree is None or tree.record.is_out:
             raise GroupNotFound(request.tree, "it is not kept here")
         relay = self._relay(tree, tree.record.home)
         answer = tree.vote(request, relay is not None and relay.is_up)
@@ -373,11 +392,14 @@ class Keeping:
         is_wanted = False
         for tree in list(self.trees.values()):
             record = tree.record
-            if record.is_over or (record.home != self._broker.node and tree.has_ended):
+            if record.is_over or record.is_out or (record.home != self._broker.node and tree.has_ended):
                 continue
             is_wanted = True
             if tree.is_home:
-                self._pump(tree)
+                self.pump(tree)
+            elif not tree.is_voter:
+                if now >= self._away.setdefault(tree.tree, now + LEARN_S):
+                    self._drop(tree)  # it was to join, and did not
             elif record.home == self._broker.node or self._is_away(tree, now):
                 self.standing.stand(tree)
         if is_wanted:
@@ -406,7 +428,7 @@ class Keeping:
         self._over.pop(tree.tree, None)
         if is_new:
             self._broker.count("agent_homes", reason="stood-in")
-        self._pump(tree)
+        self.pump(tree)
         self._look_later()
 
     # Nodes and records

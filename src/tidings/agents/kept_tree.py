@@ -9,6 +9,10 @@ half of the nodes must grant it that. A node grants each generation once, and on
 it has itself. So there are never two homes of one generation, none lacks what was agreed, and what an earlier
 home decides is not agreed any more. It steps back when it hears of the later generation.
 
+Which nodes these are changes by an event, too: one node joins or goes at a time, so more than half of those
+before and more than half of those after have a node in common. It counts for a node from when it has that
+event, agreed or not. One that joins is a *learner* before: it gets all, and does not count.
+
 These are the rules of Raft (Ongaro, Ousterhout 2014). But the state is small and the events are not kept: a
 deputy gets a copy of the whole state when a generation begins, and whenever it lacks events.
 """
@@ -16,14 +20,14 @@ deputy gets a copy of the whole state when a generation begins, and whenever it 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
 from tidings.agents.arguments import Id
-from tidings.agents.events import AnyHappening, Ended, Entered, Granted, Opened, decode_happening
+from tidings.agents.events import AnyHappening, Deputed, Ended, Entered, Granted, Opened, decode_happening
 from tidings.agents.ledger import GroupLedger
 from tidings.agents.records import AgentRecord, GroupRecord
 from tidings.errors import AgentError
@@ -97,6 +101,7 @@ class KeptRecord(Struct, kw_only=True):
     generation: int = 0  # the one in which `index` was reached
     index: int = 0
     groups: list[str] = []
+    is_out: bool = False  # this node keeps it no more, and knows who does
     is_over: bool = False  # all have ended, and all deputies know
 
 
@@ -120,7 +125,7 @@ class KeptTree:
         self.record = record
         self.ledgers = ledgers or {}
         self.is_home = False
-        self.agreed = 0
+        self.learners: dict[str, None] = {}
         self.changed: dict[tuple[str, str], None] = {}
         self._node = node
         self._deputies: dict[str, _Deputy] = {}
@@ -133,6 +138,16 @@ class KeptTree:
     def others(self) -> list[str]:
         """The other nodes that keep it."""
         return [one for one in self.record.voters if one != self._node]
+
+    @property
+    def followers(self) -> list[str]:
+        """The other nodes that get all that the home decides."""
+        return [*self.others, *self.learners]
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node is one of those of which more than half must agree."""
+        return self._node in self.record.voters
 
     @property
     def has_ended(self) -> bool:
@@ -155,9 +170,20 @@ class KeptTree:
         """Be the home of a generation."""
         record = self.record
         record.home, record.promised, record.generation = self._node, generation, generation
-        self.is_home, self.agreed = True, 0
+        self.is_home, self.learners = True, {}
         self._deputies = {one: _Deputy() for one in self.others}
         self._events.clear()
+
+    def learn(self, node: str) -> None:
+        """Have a node get all, though it does not count."""
+        self.learners[node] = None
+        self._deputies.setdefault(node, _Deputy())
+
+    def unlearn(self, node: str) -> None:
+        """Have it get nothing more, unless it counts."""
+        self.learners.pop(node, None)
+        if node not in self.record.voters:
+            self._deputies.pop(node, None)
 
     def step_back(self) -> None:
         """Be the home no longer; what was not agreed may be overruled by a copy."""
@@ -170,6 +196,11 @@ class KeptTree:
         for event in events:
             self._events.append((group, msgspec.json.encode(event)))
             self.record.index += 1
+            if isinstance(event, Deputed):
+                self.record.voters = event.voters
+                self.learners = {one: None for one in self.learners if one not in event.voters}
+                for node in self.others:
+                    self._deputies.setdefault(node, _Deputy())
         while len(self._events) > BEHIND_MAX:
             self._events.popleft()
         return self.record.index
@@ -182,11 +213,21 @@ class KeptTree:
     @property
     def answered(self) -> int:
         """The last question that more than half have answered."""
-        return self._reached(self._asked, [one.heard for one in self._deputies.values()])
+        return self._reached(self._asked, lambda one: one.heard)
 
-    def _reached(self, own: int, others: list[int]) -> int:
-        values = sorted([own, *others])
+    @property
+    def agreed(self) -> int:
+        """The index up to which more than half have all, in this generation."""
+        return self._reached(self.record.index, lambda one: one.has or 0)
+
+    def _reached(self, own: int, of: Callable[[_Deputy], int]) -> int:
+        values = sorted([own, *(of(self._deputies[one]) for one in self.others)])
         return values[(len(values) - 1) // 2]
+
+    def has(self, node: str, index: int) -> bool:
+        """Whether a deputy, or a learner, has got all up to an index."""
+        deputy = self._deputies.get(node)
+        return deputy is not None and deputy.has is not None and deputy.has >= index
 
     def lacks(self, node: str) -> bool:
         """Whether a deputy has not got all, or was not asked the last question."""
@@ -211,7 +252,9 @@ class KeptTree:
 
     def hear_answer(self, node: str, question: int, answer: Kept) -> bool:
         """Take the answer of a deputy; False if there is a later generation."""
-        deputy = self._deputies[node]
+        deputy = self._deputies.get(node)
+        if deputy is None:
+            return True  # it has gone meanwhile
         if answer.generation > self.record.promised:
             self.record.promised = answer.generation
             return False
@@ -224,7 +267,6 @@ class KeptTree:
             deputy.has = None
         else:
             deputy.copy, deputy.has = [], max(answer.index, deputy.has or 0)
-        self.agreed = self._reached(self.record.index, [one.has or 0 for one in self._deputies.values()])
         return True
 
     # A deputy
@@ -234,7 +276,7 @@ class KeptTree:
         record = self.record
         if message.generation < record.promised:
             return Kept(record.promised)
-        record.promised, record.home, record.voters = message.generation, message.home, message.voters
+        record.promised, record.home = message.generation, message.home
         if message.parts:
             return self._hear_part(message)
         if message.generation != record.generation or message.before > record.index:
@@ -258,6 +300,7 @@ class KeptTree:
         self._parts, self._parts_of = [], None
         record.generation, record.index = copy
         record.groups = list(self.ledgers)
+        self._adopt(message.voters)
         for group, ledger in [*before.items(), *self.ledgers.items()]:
             self.changed[group, ""] = None
             self.changed |= dict.fromkeys((group, agent) for agent in ledger.members)
@@ -274,6 +317,17 @@ class KeptTree:
         except (msgspec.DecodeError, KeyError, AssertionError) as error:
             raise AgentError(group, f"an event does not follow from those before it: {error!r}") from None
         self.changed |= dict.fromkeys((group, one) for one in changed_by(self.ledgers[group], event))
+        if isinstance(event, Deputed):
+            self._adopt(event.voters)
+
+    def _adopt(self, voters: dict[str, str]) -> None:
+        self.record.is_out = self.is_voter and self._node not in voters
+        self.record.voters = voters
+
+    def part(self) -> None:
+        """Keep it no more, but who its home is; one that joins again needs a copy."""
+        self.record.generation = self.record.index = 0
+        self.ledgers = {}
 
     # Standing for home
 

@@ -29,6 +29,7 @@ from tidings.agents.events import (
     AgentKind,
     AnyHappening,
     Closed,
+    Deputed,
     Ended,
     Ending,
     Entered,
@@ -81,7 +82,7 @@ class GroupLedger(GroupState):
         now_us: int,
     ) -> list[AnyHappening]:
         """Enter a new member, before it starts; GroupEnded, LifeEnded or BudgetExceeded if it may not."""
-        self._check_open()
+        self.check_open()
         if len(self.members) >= MEMBERS_MAX:
             raise AgentError(self.group.name, f"a group has at most {MEMBERS_MAX} members")
         share = share or {}
@@ -111,7 +112,7 @@ class GroupLedger(GroupState):
 
         What it holds goes along, so a restart neither makes nor resets a budget.
         """
-        self._check_open()
+        self.check_open()
         found = self.find(agent)
         if found.cookie != digest(cookie):
             raise LifeEnded(agent, "this is not the agent's own cookie")
@@ -158,7 +159,7 @@ class GroupLedger(GroupState):
             return self.leave(found, "user", now_us)
         if found.state == "ended":
             raise LifeEnded(agent, f"it has been ended: {found.reason}")
-        self._check_open()
+        self.check_open()
         arrived = Entered(
             agent=agent,
             name=found.name,
@@ -240,7 +241,7 @@ class GroupLedger(GroupState):
         """
         if 0 < ask <= agent.asks:
             return []
-        self._check_open()
+        self.check_open()
         parent = self.living_parent(agent)
         self.account(parent).check(amounts, self._named(parent))
         return self._decide(now_us, Granted(agent=agent.agent, amounts=amounts, ask=ask, at_us=now_us))
@@ -320,9 +321,15 @@ class GroupLedger(GroupState):
         """Note that the group has another home."""
         return self._decide(now_us, Moved(home=home, at_us=now_us))
 
+    def depute(self, voters: dict[str, str], now_us: int) -> list[AnyHappening]:
+        """Note that other nodes keep the group than before."""
+        self.check_open()
+        return self._decide(now_us, Deputed(voters=voters, at_us=now_us))
+
     # How one thing leads to another
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise GroupEnded if nobody may be entered any more."""
         if self.group.phase != "open":
             raise GroupEnded(self.group.name, f"the group ends or has ended: {self.group.reason}")
 

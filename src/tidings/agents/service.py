@@ -17,6 +17,7 @@ from tidings.agents.arguments import (
     ArriveAgent,
     ArriveAgents,
     AskHome,
+    ChangeDeputies,
     DeclarePartners,
     EnterAgent,
     GiveResult,
@@ -100,6 +101,7 @@ class AgentService(Service):
         own: dict[str, tuple[Any, Asked]] = {
             "agent.open": (OpenGroup, self._open),
             "agent.seal": (WhichGroup, self._seal),
+            "agent.deputies": (ChangeDeputies, self._depute),
             "agent.enter": (EnterAgent, self._enter),
             "agent.restart": (AgentLife, self._restart),
             "agent.arrive": (ArriveAgent, self._arrive),
@@ -204,7 +206,7 @@ class AgentService(Service):
         if len(msgspec.msgpack.encode(condition)) > CONDITION_SIZE_MAX:
             raise Refused("limit", f"a condition has at most {CONDITION_SIZE_MAX} bytes")
         names = self._deputies if request.deputies is None else request.deputies
-        voters = self.keeping.voters(names) if names and not request.parent else {}
+        voters = self.keeping.deputies.voters(names) if names and not request.parent else {}
         now_us = self._homes.now_us
         opened = Opened(
             group=request.group,
@@ -251,6 +253,12 @@ class AgentService(Service):
         home = self._homes.find(request.group)
         check_owner(asked.session.principal, home.group, "entered")
         self._homes.took(home, home.ledger.seal(self._homes.now_us))
+
+    def _depute(self, asked: IncomingRequest, request: ChangeDeputies) -> Deferred[Any]:
+        home = self._homes.find(request.group)
+        check_owner(asked.session.principal, home.group, "deputed")
+        done = self.keeping.deputies.change(home, request.deputies)
+        return done.map(lambda _none: built(self._homes.news.about(home)))
 
     # Lives
 
