@@ -97,6 +97,22 @@ def test_a_deputy_stands_in_for_a_home_that_dies_and_members_anywhere_go_on() ->
     assert swarm.spend("d", lives["d"], 4) == 12
 
 
+def test_those_who_watch_a_group_hear_of_its_end_at_once_when_it_has_another_home() -> None:
+    """A member that does not hear in time that it has to end is taken for lost, with what it holds."""
+    swarm = Swarm(("d", "a"), ("d", "b"), ("d", "c"))
+    version = swarm.ask("d", "agent.show", group="g@a")["version"]
+    watches = {node: swarm.apps[node].ask("agent.watch", group="g@a", after=version) for node in "bcd"}
+    swarm.network.run(1)
+    assert not any(watches.values())
+    swarm.network["a"].crash()
+    while not swarm.homes:
+        swarm.network.run(0.2)
+    swarm.network.run(1)
+    for node, told in watches.items():
+        assert isinstance(told[0], Disconnected), node  # and watches again
+        assert swarm.ask(node, "agent.show", group="g@a")["phase"] == "open"
+
+
 def test_a_home_that_is_cut_off_spends_nothing_and_steps_back() -> None:
     swarm = Swarm()
     at_a, at_b = swarm.enter("a"), swarm.enter("b")

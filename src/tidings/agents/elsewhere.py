@@ -7,7 +7,7 @@ checked twice: here by the rules of the user, there by those of this node.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -98,7 +98,8 @@ class Elsewhere:
         self._keeping = keeping
         self._asked: dict[Deferred[Any], str] = {}  # what is under way, with the group or agent
         self._moved: dict[tuple[str, str], str] = {}  # homes of groups of others, by their first one and id
-        takeovers.on_taken = self._taken
+        takeovers.on_taken = self._ask_again
+        keeping.on_moved = self._ask_again
 
     def of(self, request: Any) -> Route:
         """Where a request is done; Disconnected if the group has no home just now.
@@ -220,11 +221,11 @@ class Elsewhere:
 
         return gathered(asked).map(newest)
 
-    def _taken(self, group: str) -> None:
-        """What a home was asked that is gone is to be asked again, here."""
+    def _ask_again(self, groups: Collection[str]) -> None:
+        """What a home was asked that is gone is to be asked again, where the home is now."""
         for asked, name in list(self._asked.items()):
-            if group in (name, _group_of(name)):
-                asked.fail(Disconnected(f"group {group} has moved to this node"))
+            if name in groups or _group_of(name) in groups:
+                asked.fail(Disconnected(f"group {_group_of(name)} has another home now"))
 
 
 def _sent(operation: str, route: Route) -> Deferred[Any]:

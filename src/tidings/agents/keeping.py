@@ -86,7 +86,7 @@ class Keeping:
         self._waiting: dict[str, list[_Waiter]] = {}
         self._agreeing: dict[str, list[tuple[int, Callable[[], None]]]] = {}
         self._away: dict[str, float] = {}  # until when the home of a tree may be away
-        self.standing = Standing(self._broker, self._relay, self._store, self._stand_in)
+        self.standing = Standing(self._broker, self._relay, self._store, self._stand_in, self._hear_of)
         self.deputies = Deputies(self, homes, peers.registry)
         self._look = self._wake
         self.operations: dict[str, tuple[Any, Callable[[IncomingRequest, Any], Any]]] = {
@@ -94,6 +94,8 @@ class Keeping:
             "agent.vote": (StandForHome, self._vote),
             "agent.home": (WhichGroup, self._home),
         }
+        self.on_moved: Callable[[list[str]], None] = lambda _groups: None
+        """Called with groups whose home is another node than before."""
         homes.on_kept, homes.on_forgotten = self._propose, self._forget
 
     def restore(self, ledgers: dict[str, GroupLedger]) -> None:
@@ -296,6 +298,7 @@ class Keeping:
             self._add(tree)
         if tree.is_home and message.generation > tree.record.promised:
             self._step_back(tree)
+        before = tree.record.home
         try:
             answer = tree.hear(message)
         except AgentError:  # a copy replaces what it has
@@ -306,9 +309,10 @@ class Keeping:
             self._broker.store(_stored(tree, group, agent))
         tree.changed.clear()
         self._follow_groups(tree)
+        if tree.record.home != before:
+            self.on_moved(tree.record.groups)
         if tree.record.is_out:
-            self._drop_groups(tree)
-            tree.part()
+            self._part(tree)
         self._store(tree)
         self._away.pop(tree.tree, None)
         if not tree.is_voter:
@@ -334,6 +338,11 @@ class Keeping:
             oldest = next(iter(self._over))
             del self._over[oldest]
             self._drop(self.trees[oldest])
+
+    def _part(self, tree: KeptTree) -> None:
+        """Keep nothing of a tree but who its home is."""
+        self._drop_groups(tree)
+        tree.part()
 
     def _drop(self, tree: KeptTree) -> None:
         """Know nothing of a tree any more."""
@@ -399,7 +408,9 @@ class Keeping:
                 self.pump(tree)
             elif not tree.is_voter:
                 if now >= self._away.setdefault(tree.tree, now + LEARN_S):
-                    self._drop(tree)  # it was to join, and did not
+                    self._part(tree)  # it was to join, and did not
+                    self._store(tree)
+                    self._note_end(tree)
             elif record.home == self._broker.node or self._is_away(tree, now):
                 self.standing.stand(tree)
         if is_wanted:
@@ -428,8 +439,15 @@ class Keeping:
         self._over.pop(tree.tree, None)
         if is_new:
             self._broker.count("agent_homes", reason="stood-in")
+            self.on_moved(tree.record.groups)
         self.pump(tree)
         self._look_later()
+
+    def _hear_of(self, tree: KeptTree, home: str) -> None:
+        """Another node is the home."""
+        tree.record.home = home
+        self._store(tree)
+        self.on_moved(tree.record.groups)
 
     # Nodes and records
 

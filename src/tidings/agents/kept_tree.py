@@ -327,7 +327,7 @@ class KeptTree:
     def part(self) -> None:
         """Keep it no more, but who its home is; one that joins again needs a copy."""
         self.record.generation = self.record.index = 0
-        self.ledgers = {}
+        self.record.is_out, self.ledgers = True, {}
 
     # Standing for home
 

@@ -22,7 +22,10 @@ Answer = TypeVar("Answer")
 
 
 class Standing:
-    """The trees for which this node stands; `elected` is called with each of which it is to be the home."""
+    """The trees for which this node stands.
+
+    `elected` is called with each of which it is to be the home, `hear_of` with one that has another home.
+    """
 
     def __init__(
         self,
@@ -30,11 +33,13 @@ class Standing:
         relay: Callable[[KeptTree, str], PeerClient | None],
         store: Callable[[KeptTree], None],
         elected: Callable[[KeptTree], None],
+        hear_of: Callable[[KeptTree, str], None],
     ) -> None:
         self._broker = broker
         self._relay = relay
         self._store = store
         self._elected = elected
+        self._hear_of = hear_of
         self._under_way: dict[str, Deferred[None]] = {}
         self._flying: deque[tuple[int, Deferred[None]]] = deque()
 
@@ -78,9 +83,8 @@ class Standing:
     def _refused(self, tree: KeptTree, home: str) -> NoReturn:
         if not home:
             raise AgentError(tree.tree, "too few of the nodes that keep it agree to that")
-        if home != self._broker.node:
-            tree.record.home = home
-            self._store(tree)
+        if home not in (self._broker.node, tree.record.home):
+            self._hear_of(tree, home)
         raise AgentError(tree.tree, f"its home lives: {tree.record.voters.get(home, home)}")
 
     def durable(self, mark: int) -> None:

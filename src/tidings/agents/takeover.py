@@ -58,7 +58,7 @@ class Takeovers:
         self._broker = homes.broker
         self._peers = peers
         self._taken: dict[str, TakenGroup] = {}
-        self.on_taken: Callable[[str], None] | None = None
+        self.on_taken: Callable[[list[str]], None] | None = None
         """Called with each group that was taken over."""
 
     def restore(self) -> None:
@@ -130,7 +130,7 @@ class Takeovers:
         self._homes.adopt(ledger, moved)
         self._begin(group, taken)
         if self.on_taken is not None:
-            self.on_taken(group)
+            self.on_taken([group])
         return ledger
 
     # The old home

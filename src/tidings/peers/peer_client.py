@@ -57,6 +57,7 @@ class PeerClient:
         self.shared = SharedConnection(connection, lambda: self.flush())
         """The same connection, for the streams that are forwarded to the peer."""
         self.known: dict[str, Description] = {}
+        self._asked: dict[PeerCall, None] = {}
         self._settling: deque[tuple[int, Deferred[None]]] = deque()
         self._was_up = False
         self._is_given_up = True  # it has been away for too long to be waited for
@@ -97,6 +98,12 @@ class PeerClient:
     def _give_up(self, _now: float) -> None:
         self._is_given_up = True
         self._fail_settling()
+        for asked in list(self._asked):
+            asked.give_up(self.away())
+
+    def forget(self, call: PeerCall) -> None:
+        """A request is answered, or given up."""
+        self._asked.pop(call, None)
 
     # Requests
 
@@ -105,6 +112,7 @@ class PeerClient:
         if not self.is_up and (self._is_given_up or wait_s == 0):
             return failed(self.away())
         asking = PeerCall(self, operation, arguments, wait_s)
+        self._asked[asking] = None
         asking.begin()
         return asking.reply
 
@@ -229,6 +237,7 @@ class PeerCall:
         """Reply, once."""
         self._relay.timers.cancel(self._timer)
         self._timer = None
+        self._relay.forget(self)
         self.reply.take(result, error)
 
 
