@@ -31,7 +31,7 @@ INTERNAL = {
     "Queue": {"hold"},
     "Space": {"check_lease", "react"},
     "Subscription": {"deliver", "ended", "gap"},
-    "Transaction": {"committing", "left_s", "limit_s", "number", "putting", "settle", "spoil"},
+    "Transaction": {"begin_soon", "committing", "left_s", "limit_s", "number", "putting", "settle", "spoil"},
 }
 """What other parts of the client call, and applications do not; and what makes no sense without a loop."""
 OTHER_TYPES = {

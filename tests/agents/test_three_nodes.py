@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from agents.test_mobile import ended, nodes_of, reaches, run
 from agents.travellers import Tour
+from cli.commands import run_command
 from effort import patience
 
 import tidings
 from tidings.agents import any_of, at_least
 from tidings.agents.arguments import GroupInfo
 from tidings.client import Bus
+from tidings.errors import TidingsError
 from tidings.processes.keeper import descendants
 
 CARRIER = "agents.travellers:Carrier"
@@ -140,3 +142,77 @@ def test_a_killed_node_takes_its_agents_with_it_and_the_money_of_the_others_adds
     }
     results = {one.name: one.result for one in info.agents if one.result}
     assert results == {"first": "a b c", "fourth": {"last": "c a"}}
+
+
+async def follow_home(bus: Bus, by_hand: bool) -> None:
+    """Wait until a node that keeps the group is asked without its first home; by hand it takes that place."""
+    while True:
+        try:
+            await (bus.take_over("trip") if by_hand else bus.group_info("trip"))
+        except TidingsError:
+            await asyncio.sleep(0.05)
+        else:
+            return
+
+
+@pytest.mark.parametrize("by_hand", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_group_whose_home_is_killed_goes_on_at_a_deputy_and_ends_with_all_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_hand: bool
+) -> None:
+    """It is opened without deputies, and gets two by command; of its agents, one may be at the lost node."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    at_a, at_b, at_c = (next(_seconds) for _ in range(3))
+
+    async def work() -> None:
+        async with AsyncExitStack() as held:
+            nodes = nodes_of(tmp_path, "a", "b", "c", agents=CARRIER)
+            await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes.values()))
+            for node in nodes.values():
+                held.callback(node.stop)
+            buses = {
+                name: await held.enter_async_context(tidings.connect(node.address))
+                for name, node in nodes.items()
+            }
+            for name, bus in buses.items():
+                for other in set("abc") - {name}:
+                    while not await reaches(bus, other):
+                        await asyncio.sleep(0.02)
+            options = {"budget": {"usd": 100}, "grace_s": 1, "lease_s": patience(60)}
+            group = buses["a"].group("trip", at_least(2), **options)
+            await group.listen()
+            command = "agent", "deputies", "trip", "b", "c", "--node", nodes["a"].address
+            assert await asyncio.to_thread(run_command, *command) == (0, "kept by a, b, c\n", "")
+            first = await group.start(CARRIER, Tour(["b", "end"], cost=12), name="first", budget={"usd": 30})
+            if not by_hand:  # it takes a while until this one is taken for lost
+                await group.start(CARRIER, Tour([str(at_a)], cost=7), name="here", budget={"usd": 10})
+            await group.start(CARRIER, Tour(["b", str(at_b)], cost=5), name="second", budget={"usd": 20})
+            await group.start(CARRIER, Tour(["c", str(at_c)]), name="third")
+            await ended(buses["a"], "trip", first)
+            while min(map(sleepers, (at_b, at_c) if by_hand else (at_a, at_b, at_c))) < 3:
+                await asyncio.sleep(0.02)
+            all_of_a = [nodes["a"].pid, *descendants(nodes["a"].pid)]
+            nodes["a"].kill()
+            await follow_home(buses["b"], by_hand)
+            spent, lost = (17, 0) if by_hand else (24, 3)
+            now = {"given": 100, "spent": spent, "refunded": 0, "held": 100 - spent, "written_off": 0}
+            assert await money(buses["c"]) == now
+            while living(all_of_a) or sleepers(at_a):
+                await asyncio.sleep(0.02)
+            joined = buses["c"].join_group("trip")
+            await joined.listen()
+            await joined.start(CARRIER, Tour(["b", "end"], cost=1), name="last", budget={"usd": 8})
+            while (await buses["b"].group_info("trip")).phase != "ended":
+                await asyncio.sleep(0.02)
+            await joined.hang_up()
+            while sleepers(at_b) or sleepers(at_c):
+                await asyncio.sleep(0.02)
+            back = 100 - spent - 1 - lost
+            final = {"given": 100, "spent": spent + 1, "refunded": back, "held": 0, "written_off": lost}
+            assert await money(buses["b"]) == final
+            left = [pid for node in nodes.values() for pid in descendants(node.pid)]
+            for name in "bc":
+                await asyncio.to_thread(nodes[name].stop)
+            while living(left):
+                await asyncio.sleep(0.02)
+
+    run(work())

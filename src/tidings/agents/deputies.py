@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 JOIN_S = 10.0
 """How long a node that joins may take to get a copy."""
 DEPUTE_S_MAX = 60.0
-"""How long a change may take, of which each step has its own limit."""
+"""How long other nodes wait for a change of those that keep a group; each step of it has its own limit."""
 
 
 class _Joining(Struct):

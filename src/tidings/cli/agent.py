@@ -45,6 +45,10 @@ Kept = Annotated[
     Path | None,
     option("--events", "FILE", "Its events, as `tidings subscribe --json` prints them."),
 ]
+Deputies = Annotated[
+    list[str] | None, argument("NODE", "The nodes beside its home.", show_default="show them")
+]
+Alone = Annotated[bool, option("--alone", "Have its home alone keep it.")]
 All = Annotated[bool, option("--all", "Show also groups that have ended.")]
 
 
@@ -188,6 +192,22 @@ async def stop(target: Target, json: Json = False) -> None:
     async with bus_of() as bus:
         await bus.stop_agents(target)
     print_result({"stopped": target}, f"ordered {shown(target)} to end", json)
+
+
+@app.command()
+@connects
+async def deputies(group: Which, nodes: Deputies = None, alone: Alone = False, json: Json = False) -> None:
+    """Have other nodes keep a group with its home, or show which do: tidings agent deputies trip b c
+
+    Those that are named replace the ones before, one at a time, while the group runs. There are two to six.
+    """
+    if nodes and alone:
+        raise UserError("--alone is without nodes: give nodes or --alone")
+    async with bus_of() as bus:
+        changes = bus.set_deputies(group, *nodes or ()) if nodes or alone else bus.group_info(group)
+        found = await changes
+    kept_by = ", ".join(shown(one) for one in found.kept_by) or "its home alone"
+    print_result({"group": found.group, "kept_by": found.kept_by}, f"kept by {kept_by}", json)
 
 
 @app.command()

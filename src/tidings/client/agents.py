@@ -186,6 +186,15 @@ class AgentGroup:
         """End the group, with all its members."""
         await self._link.call("agent.stop", {"which": self.id, "reason": reason}, None, "again")
 
+    async def set_deputies(self, *nodes: str) -> GroupInfo:
+        """Have these nodes keep the group with its home, and no others: two to six, or none.
+
+        Raises AgentError if one can't be asked, and Disconnected if too few of those that keep it can.
+        """
+        asked = {"group": self.id, "deputies": nodes}
+        reply = await self._link.call("agent.deputies", asked, None, "again")
+        return read_as(reply, GroupInfo, "$.group")
+
     async def refresh(self) -> GroupInfo:
         """Ask the node how the group stands."""
         self._info = await show_group(self._link, self.id)

@@ -697,6 +697,10 @@ class Bus(Root[AsyncBus]):
         """
         return self._runner.run(self._inner.take_over(what))
 
+    def set_deputies(self, group: str, *nodes: str) -> GroupInfo:
+        """Have these nodes keep a group with its home, and no others; see `AgentGroup.set_deputies`."""
+        return self._runner.run(self._inner.set_deputies(group, *nodes))
+
     def stop_agents(self, which: str) -> None:
         """End a group, by id or name, or an agent, by id, with those below it."""
         self._runner.run(self._inner.stop_agents(which))

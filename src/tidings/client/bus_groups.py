@@ -129,6 +129,10 @@ class BusGroups(BusPart):
         asked = {"group": what} if isinstance(what, str) else _taken(what)
         return read_as(await self._link.call("agent.take", asked, None, "again"), GroupInfo, "$.group")
 
+    async def set_deputies(self, group: str, *nodes: str) -> GroupInfo:
+        """Have these nodes keep a group with its home, and no others; see `AgentGroup.set_deputies`."""
+        return await self.join_group(group).set_deputies(*nodes)
+
     async def stop_agents(self, which: str) -> None:
         """End a group, by id or name, or an agent, by id, with those below it."""
         await self._link.call("agent.stop", {"which": which}, None, "again")
