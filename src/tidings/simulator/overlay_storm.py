@@ -14,7 +14,7 @@ had not left it is lost; all other promises hold between those that live, which 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -26,10 +26,11 @@ from tidings.overlay.relaying import LinkCursor
 from tidings.peers.registry import Neighbours
 from tidings.protocol.cursor import Cursor
 from tidings.protocol.subscriber import Wanted
+from tidings.simulator.account import EventIdentity
 from tidings.simulator.client import SimulatedClient, must_not
 from tidings.simulator.node import SimulatedNode, address_of
 from tidings.simulator.overlay_account import OverlayAccount, OverlayWatch
-from tidings.simulator.overlay_client import Application
+from tidings.simulator.overlay_client import Application, AppSubscription
 from tidings.simulator.storm import STORM_S, Weather, run_storm
 from tidings.simulator.world import SimulatedLink, World
 from tidings.transport.credentials import Credentials
@@ -45,9 +46,15 @@ ACT_S = 0.4
 QUIET_S = 5.0
 """Time for the nodes to link, and for the first subscriptions to be announced."""
 CALM_S = 75.0
-"""Time for everything to recover."""
+"""Time for everything to recover, at most."""
 PROBE_S = 12.0
-"""Time for a subscription to be announced to all nodes, or for an event to reach all."""
+"""Time for a subscription to be announced to all nodes, or for an event to reach all, at most."""
+LOOK_S = 1.0
+"""How often it is looked whether all is as it must be in the end."""
+HELD_S = 3.0
+"""How long it must have been so before the storm goes on."""
+PATIENT = 8
+"""One storm of so many waits as long as it may, for what goes wrong late."""
 AHEAD_S = (0.0, 0.0, 1.0, 7_200.0)
 """Largest errors of wall clocks at first; each storm chooses one."""
 REROUTE_S = (0.3, 1.0, 5.0)
@@ -241,9 +248,26 @@ class OverlayStorm:
 
     def calm(self) -> OverlayVerdict:
         """Heal everything, and check what was promised and how the nodes stand."""
-        self.weather.calm(CALM_S)
+        self.weather.calm(CALM_S if self._deaths else 0.0)
         if self._deaths:
             self._bury()
+        self._settle(CALM_S, self._check)
+        for node in self.nodes:
+            self.account.check_log(node)
+        self._check_flow()
+        return self._verdict()
+
+    def _settle(self, limit_s: float, check: Callable[[], None]) -> None:
+        """Let time pass until a check has held for a while; AssertionError if it does not hold in the end."""
+        end, held_s = self.world.clock.now + limit_s, 0.0
+        is_patient = self.world.seed % PATIENT == 0 or self._declared or self._waste > 0
+        while self.world.clock.now < end and (is_patient or held_s < HELD_S):
+            self._run(LOOK_S)
+            held_s = held_s + LOOK_S if not is_patient and _holds(check) else 0.0
+        check()
+
+    def _check(self) -> None:
+        """Check that everything promised has come, and that all nodes are at rest."""
         for app in self.apps:
             assert app.connection.publications.is_empty, f"{app.name} still waits"
         missing = self.account.missing()
@@ -252,10 +276,6 @@ class OverlayStorm:
         self._check_coordinators()
         self._check_tables()
         self._check_kept()
-        for node in self.nodes:
-            self.account.check_log(node)
-        self._check_flow()
-        return self._verdict()
 
     def _bury(self) -> None:
         """Go on with those that live, which forget the dead as an operator has them do."""
@@ -271,7 +291,6 @@ class OverlayStorm:
                 connection.request("topology.remove", {"node": one}).then(lambda _none: None, must_not)
         for app in self.apps:
             app.pump()
-        self._run(CALM_S)
 
     def _check_trees(self) -> None:
         """Check that all nodes know the same tree of all nodes, and use the links that are in it."""
@@ -361,22 +380,23 @@ class OverlayStorm:
         kinds = [("transient", None), ("reliable", "probe")][self._declared :]
         for kind, durable in kinds:
             probes = [app.subscribe(Wanted(durable=durable)) for app in self._first_apps()]
-            self._run(PROBE_S)
-            self._check_tables()
+            self._settle(PROBE_S, self._check_tables)
             before, refused = set(self.account.events), self._refused()
             for app in self._first_apps():
                 app.publish("transient" if kind == "transient" else "reliable")
-            self._run(PROBE_S)
-            for identity in set(self.account.events) - before:
-                for probe in probes:
-                    where = f"{self.account.places[identity[0]]} to {probe.noted.node}"
-                    assert identity in probe.noted.had, f"a {kind} event does not get from {where}"
+            self._settle(PROBE_S, partial(self._check_probes, probes, before))
             assert self._refused() == refused, "events were relayed to nodes that refuse them"
             for app, probe in zip(self._first_apps(), probes, strict=True):
                 app.unsubscribe(probe)
-            self._run(PROBE_S)
-            self._check_tables()
-        self._check_kept()
+            self._settle(PROBE_S, self._check_tables)
+        self._settle(PROBE_S, self._check_kept)
+
+    def _check_probes(self, probes: Sequence[AppSubscription], before: set[EventIdentity]) -> None:
+        """Check that all probes have had all events that were published since."""
+        for identity in set(self.account.events) - before:
+            for probe in probes:
+                where = f"{self.account.places[identity[0]]} to {probe.noted.node}"
+                assert identity in probe.noted.had, f"an event does not get from {where}"
 
     def _refused(self) -> int:
         """Relayed events that nodes have refused so far, in their current lives."""
@@ -405,6 +425,14 @@ class OverlayStorm:
             steps=self.world.clock.steps,
             faults=self.weather.faults,
         )
+
+
+def _holds(check: Callable[[], None]) -> bool:
+    try:
+        check()
+    except AssertionError:
+        return False
+    return True
 
 
 def overlay_storm(
