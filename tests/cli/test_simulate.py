@@ -137,14 +137,18 @@ def test_contacts_of_a_scenario_are_written_and_read_as_a_trace(tmp_path: Path) 
     assert "8 hosts" in run("--trace", str(trace), kind="adhoc")[1]
 
 
-def test_a_grid_runs_scenarios_of_hosts_that_move(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "values"), [("range", (50, 150)), ("buffer", ("9", "20"))])
+def test_a_grid_runs_scenarios_of_hosts_that_move(
+    tmp_path: Path, name: str, values: tuple[object, ...]
+) -> None:
     fixed = ("--grid", "scenario=emma", "--grid", "hosts=8", "--grid", "duration=0.05")
-    arguments = (*fixed, "--grid", "range=50,150", "--seeds", "2", "--out", str(tmp_path), "--json")
+    given = f"{name}={values[0]},{values[1]}"
+    arguments = (*fixed, "--grid", given, "--seeds", "2", "--out", str(tmp_path), "--json")
     code, out, _ = run(*arguments, kind="adhoc")
     assert code == 0
     rows = [msgspec.json.decode(line) for line in out.splitlines()]
-    assert sorted((row["range"], row["seed"]) for row in rows) == [(50, 0), (50, 1), (150, 0), (150, 1)]
-    assert (tmp_path / "delivery.svg").exists()
+    assert [(row[name], row["seed"]) for row in rows] == [(one, seed) for seed in (0, 1) for one in values]
+    assert f">{name}<" in (tmp_path / "delivery.svg").read_text()
 
 
 def test_storms_over_channels_are_run_for_each_order() -> None:

@@ -78,7 +78,7 @@ def _on_spark(run: Run, points: Sequence[dict[str, Any]], seeds: int, first: int
 def _plots(rows: Sequence[Row], names: Sequence[str], figures: Sequence[str], out: Path) -> list[Path]:
     """Write a plot of each figure, if a parameter has several numbers."""
     several = [name for name in names if len({row[name] for row in rows}) > 1]
-    numbers = [name for name in several if all(type(row[name]) in (int, float) for row in rows)]
+    numbers = [name for name in several if all(_is_number(row[name]) for row in rows)]
     if not numbers:
         return []
     across = numbers[0]
@@ -89,6 +89,11 @@ def _plots(rows: Sequence[Row], names: Sequence[str], figures: Sequence[str], ou
             paths.append(out / f"{figure}.svg")
             paths[-1].write_text(plot_svg(rows, across, figure, lines))
     return paths
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value has a place on an axis, as a size in messages has that is a text."""
+    return value.isdecimal() if isinstance(value, str) else type(value) in (int, float)
 
 
 def _print_means(rows: Sequence[Row], names: Sequence[str], figures: Sequence[str]) -> None:
