@@ -37,7 +37,9 @@ PATIENCE_S = 60.0
 NEAR_PING_S, FAR_PING_S = 0.5, 5.0
 """Pings on links round nodes that may die, and on all others, which see nobody die."""
 CANDIDATES = 5
-"""Nodes of which one dies, chosen by the tree."""
+"""Nodes of which one dies, chosen by the tree; at least."""
+NODES_EACH = 80
+"""There is a candidate for so many nodes: with 5 of 1,000, all were leaves of the tree."""
 FOR_GOOD_S = 1e6
 """How long the dead node does nothing: no connection of it ends, as if its machine had lost power."""
 READERS_EACH = 6
@@ -78,7 +80,7 @@ class _Death:
         self.random = Random(seed)
         self.received: Counter[str] = Counter()
         self.receivers: dict[str, set[str]] = {name: set() for name in SUBJECTS.values()}
-        count = min(CANDIDATES, len(graph))
+        count = min(max(CANDIDATES, len(graph) // NODES_EACH), len(graph))
         self.candidates = self.random.sample(sorted(graph), count)
         self._start()
         self.ids = {name: self.node(name).broker.node for name in graph}
