@@ -15,7 +15,7 @@ from tidings.event import Batch
 from tidings.filters import Filter
 from tidings.ids import Origin
 from tidings.overlay import reading
-from tidings.protocol import past, stored_pages
+from tidings.protocol import cursors, past, stored_pages
 from tidings.protocol.broker import Broker
 from tidings.protocol.stored_pages import StoredPiece
 from tidings.protocol.subscriber import Wanted
@@ -264,6 +264,7 @@ def test_events_of_other_nodes_that_are_missed_while_the_connection_is_cut_are_a
 def test_what_waits_in_the_store_meanwhile_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reliable events that come while the past is read, and that nobody else wants."""
     monkeypatch.setattr(stored_pages, "PAGE_SIZE", 1)
+    monkeypatch.setattr(cursors, "TRIM_AFTER", 1)
     net = line()
     since_us, sent = wall_us(net), say_at_each(net, 4)
     listening = net.app("a").subscribe("x >= 0", since_us=since_us)
