@@ -19,9 +19,9 @@ class RecentCounts:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def add(self, key: str, now: float, count: float = 1.0) -> None:
-        """Count a key so many times."""
-        self._counts[key] = self.weight(key, now) + count, now
+    def add(self, key: str, now: float) -> None:
+        """Count a key once more."""
+        self._counts[key] = self.weight(key, now) + 1.0, now
         if len(self._counts) > self._keys_max:
             del self._counts[min(self._counts, key=lambda one: self.weight(one, now))]
 
