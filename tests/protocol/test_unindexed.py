@@ -124,6 +124,26 @@ def test_a_long_batch_is_matched_in_parts_where_filters_must_be_tried(
     assert ann.accepted == [8]
 
 
+def test_the_first_part_of_a_later_batch_is_as_long_as_was_quick_and_no_longer_than_is_safe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchange, "FOUND_AT_ONCE", 20)
+    rig = Rig()
+    ann, bob = rig.peer("a"), rig.peer("b")
+    for number in range(1, 11):
+        bob.subscribe(number, f"n = {number}")
+    sizes: list[int] = []
+    match = rig.broker.exchange.match
+    monkeypatch.setattr(
+        rig.broker.exchange, "match", lambda batch, origin: sizes.append(len(batch)) or match(batch, origin)
+    )
+    for first in (1, 31, 61):
+        ann.publish(*(event(counter, n=1) for counter in range(first, first + 30)))
+        rig.run()
+    assert sizes == [2, 4, 8, 16, 16, 14, 16, 14]
+    assert bob.counters(1) == list(range(1, 91))
+
+
 def test_parts_of_a_batch_grow_while_they_are_quick_and_shrink_when_they_are_slow() -> None:
     rig = Rig()
     ann, bob = rig.peer("a"), rig.peer("b")

@@ -42,6 +42,8 @@ RECENT_SIZE_MAX = 8 << 20
 """Bytes of events kept in memory for those who ask for last values."""
 DELIVERED_AT_ONCE = 8_192
 """Rows that subscriptions get of a batch in one step, all of them together."""
+QUICK_MOST = 8
+"""Times the size for the worst case that the first part of a batch may have, if parts of that were quick."""
 DELIVERIES_FEW = 8
 """Subscriptions that are always served in one step; and the rows that each costs beside its own."""
 
@@ -72,6 +74,7 @@ class Publishing:
         self.recent: deque[Batch] = deque()  # the newest batches, for those who ask for last values
         self.recent_gone = 0  # batches that have been in it
         self._recent_size = 0
+        self._quick_size = 0  # events of a part of a batch that take no longer than they may
 
     def publish(self, session: Session, raw: bytes, origin: Origin) -> Steps[None] | None:
         """Hand on what a session published, less what was had before; CodecError if it is not all events.
@@ -94,15 +97,19 @@ class Publishing:
         """Hand on a long batch part by part; a part that is not reached is not counted either.
 
         What matching costs is known when it is done: parts are small at first, and grow while they are quick.
+        Those of later batches begin with what was quick.
         """
-        clock, end, size = self._broker.turns.clock, 0, self._exchange.rows_at_first
+        clock, end, least = self._broker.turns.clock, 0, self._exchange.rows_at_first
+        size = min(max(least, min(self._quick_size, QUICK_MOST * least)), self._exchange.rows_at_once)
         while end < len(batch):
             begun = clock()
             start, end = end, min(end + size, len(batch))
             is_whole = end - start == len(batch)
             part = batch if is_whole else batch.slice(start, end)
             left = hand_on(part, checked if is_whole else checked.slice(start, end))
-            size = adapted(size, clock() - begun, SLICE_S / 4, SLICE_S, self._exchange.rows_at_once)
+            if end - start == size:
+                size = adapted(size, clock() - begun, SLICE_S / 4, SLICE_S, self._exchange.rows_at_once)
+                self._quick_size = size
             if left is not None:
                 yield from left
             yield
