@@ -100,6 +100,25 @@ class KnownRecords:
         self._links -= len(record.links)
         self.lost.pop(node, None)
 
+    # Those out of reach
+
+    def reach(self, reached: Collection[str], until: float) -> list[NodeRecord]:
+        """Note which nodes are in reach; return the records of those that were not.
+
+        Those that no longer are, are to be forgotten at a moment.
+        """
+        found = [record for record in self if record.node in reached and record.node in self.lost]
+        for record in found:
+            del self.lost[record.node]
+        for record in self:
+            if record.node not in reached:
+                self.lost.setdefault(record.node, until)
+        return found
+
+    def due(self, now: float) -> list[str]:
+        """Return the nodes that were out of reach for so long that they are to be forgotten."""
+        return [node for node, moment in self.lost.items() if moment <= now]
+
     # Comparing
 
     def stamps(self, slot: int) -> dict[str, Stamp]:

@@ -29,6 +29,7 @@ from tidings.overlay.bypass import Bypass
 from tidings.overlay.comparing import Comparing
 from tidings.overlay.coordinating import Coordinating, Subnets
 from tidings.overlay.cut_links import FORGET_S, CutLinks
+from tidings.overlay.flooding import Flooding
 from tidings.overlay.known_records import KnownRecords
 from tidings.overlay.pacing import Pacing
 from tidings.overlay.rebuilding import Rebuilding
@@ -38,7 +39,6 @@ from tidings.overlay.records import (
     LinkRecord,
     NodeRecord,
     check_record,
-    in_messages,
     is_newer,
 )
 from tidings.overlay.topology_effects import (
@@ -95,7 +95,7 @@ class Topology:
         self._known.newest = newest
         self._pacing = Pacing()
         self.comparing = Comparing(node, self._known, self._take_compared)
-        self._sent: dict[str, int] = {}  # the last version of this node's record that each was sent
+        self._flooding = Flooding(self.comparing)
         self._clashes_at: deque[float] = deque(maxlen=CLASHES_MAX)
         self._is_full = False
         self._look_at = inf
@@ -104,8 +104,7 @@ class Topology:
         self._bypass_at = inf
         self._rebuilding = rebuilding or Rebuilding(node, wait_s=inf)
         self._coordinating = coordinating or Coordinating(node)
-        self._is_draining = False
-        self._is_stale = False
+        self._is_draining = self._is_stale = False
         self._names: dict[str, str | None] | None = None
         own = NodeRecord(node, name, epoch, 1, (), leaf, address, subnet=self._coordinating.label)
         for record in known:
@@ -174,21 +173,32 @@ class Topology:
 
     def is_lost(self, neighbour: str) -> bool:
         """Whether this node or a neighbour has called the link between them lost, and it is not there."""
-        here, there = self._own_link(neighbour), self._known.link(neighbour, self.node)
+        here, there = self._ends(neighbour)
         is_said = any(link is not None and link.lost for link in (here, there))
         return is_said and here is not None and not here.is_up
 
     def has_edge(self, neighbour: str) -> bool:
         """Whether both ends' records name the link to a neighbour."""
-        return self._known.link(neighbour, self.node) is not None and self._own_link(neighbour) is not None
+        return None not in self._ends(neighbour)
 
-    def _own_link(self, neighbour: str) -> LinkRecord | None:
-        return self._known.link(self.node, neighbour)
+    def _ends(self, neighbour: str) -> tuple[LinkRecord | None, LinkRecord | None]:
+        """Return the link to a neighbour by the record of this node, and by that of the neighbour."""
+        return self._known.link(self.node, neighbour), self._known.link(neighbour, self.node)
+
+    @property
+    def _links(self) -> dict[str, LinkRecord]:
+        """The links in this node's record, by neighbours; the caller may change them."""
+        return {link.neighbour: link for link in self.own.links}
+
+    @property
+    def _next_moment(self) -> int:
+        """The moment of a change of links, later than all that are known."""
+        return min(self._known.newest + 1, SINCE_MAX)
 
     def weights_said(self, neighbour: str) -> tuple[int, int]:
         """Return what this end and the other have measured of a link; 0 for nothing."""
-        here, there = self._own_link(neighbour), self._known.link(neighbour, self.node)
-        return here.weight if here is not None else 0, there.weight if there is not None else 0
+        here, there = (0 if link is None else link.weight for link in self._ends(neighbour))
+        return here, there
 
     def name_of(self, node: str) -> str | None:
         """Return the name of a node; None if it is not known."""
@@ -227,7 +237,7 @@ class Topology:
         established tree. UserError if it is one too many. `theirs` is the digest in the neighbour's greeting:
         if it has the same records of others, these need not be compared.
         """
-        links = {link.neighbour: link for link in self.own.links}
+        links = self._links
         link = links.get(neighbour)
         if neighbour == self.node:
             raise UserError("a node has no link to itself")
@@ -237,11 +247,11 @@ class Topology:
         if link is None or link.lost:
             link = LinkRecord(neighbour, min(max(since, self._known.newest + 1), SINCE_MAX))
         if self._is_draining:
-            link = replace(link, lost=min(self._known.newest + 1, SINCE_MAX))
+            link = replace(link, lost=self._next_moment)
         links[neighbour] = replace(link, is_up=True)
         self.comparing.end(neighbour)  # it is sent the record with the digest
         effects = self._change(links, now)
-        self._sent[neighbour] = self.own.version
+        self._flooding.up(neighbour, self.own.version)
         return [*effects, *self.comparing.begin(neighbour, theirs)]
 
     def link_down(self, neighbour: str, now: float, is_dead: bool = False) -> list[Effect]:
@@ -250,13 +260,13 @@ class Topology:
         If it, or the neighbour, was found dead, the link is lost at once, and one record says both.
         """
         self.comparing.end(neighbour)
-        self._sent.pop(neighbour, None)
-        links = {link.neighbour: link for link in self.own.links}
-        if neighbour not in links:
-            return []
-        links[neighbour] = replace(links[neighbour], is_up=False)
-        self._cut.note(neighbour, now, is_dead)
-        return self._change(self._given_up(links, now), now)
+        self._flooding.down(neighbour)
+        links = self._links
+        if neighbour in links:
+            links[neighbour] = replace(links[neighbour], is_up=False)
+            self._cut.note(neighbour, now, is_dead)
+            links = self._given_up(links, now)
+        return self._change(links, now)
 
     def lose(self, neighbour: str, now: float) -> list[Effect]:
         """Call a link that is cut lost at once: it, or the neighbour, was found dead."""
@@ -269,30 +279,21 @@ class Topology:
 
         Neighbours are sent that at once, however many changes came before: the node may be about to stop.
         """
-        self._is_draining = True
-        lost = min(self._known.newest + 1, SINCE_MAX)
-        links = {link.neighbour: replace(link, lost=link.lost or lost) for link in self.own.links}
-        return [*self._change(links, now), *self._flood_own()]
-
-    def _lose(self, now: float) -> list[Effect]:
-        """Call those links lost that were cut for too long."""
-        links = {link.neighbour: link for link in self.own.links}
-        return self._change(self._given_up(links, now), now)
+        self._is_draining, lost = True, self._next_moment
+        links = {one: replace(link, lost=link.lost or lost) for one, link in self._links.items()}
+        return [*self._change(links, now), *self._flooding.own(self.own)]
 
     def _given_up(self, links: dict[str, LinkRecord], now: float) -> dict[str, LinkRecord]:
         """Return links, with those called lost that were cut for too long."""
         for neighbour in self._cut.lost(now):
-            links[neighbour] = replace(links[neighbour], lost=min(self._known.newest + 1, SINCE_MAX))
+            links[neighbour] = replace(links[neighbour], lost=self._next_moment)
             self._bypass_at = now
         return links
 
     def _forget_links(self, now: float) -> list[Effect]:
         """Remove links that were lost for long, and that the tree does without."""
-        effects: list[Effect] = []
-        for neighbour in self._cut.old(now):
-            if not self.is_active(neighbour):
-                effects += self.link_removed(neighbour, now)
-        return effects
+        removed = [neighbour for neighbour in self._cut.old(now) if not self.is_active(neighbour)]
+        return [effect for neighbour in removed for effect in self.link_removed(neighbour, now)]
 
     def _approach(self, now: float) -> list[Effect]:
         """Choose nodes to make links to in place of lost ones, and look again as long as any are missed."""
@@ -321,7 +322,7 @@ class Topology:
 
     def measured(self, neighbour: str, weight: int, now: float) -> list[Effect]:
         """Note what a link weighs by this end: it counts for the tree from the next run on."""
-        links, run = {link.neighbour: link for link in self.own.links}, self._known.run
+        links, run = self._links, self._known.run
         link = links.get(neighbour)
         if link is None or link.lost or link.weight == weight:
             return []
@@ -335,7 +336,7 @@ class Topology:
 
     def link_removed(self, neighbour: str, now: float) -> list[Effect]:
         """Remove a link; the neighbour is told if it is connected, and its connection may be closed then."""
-        links = {link.neighbour: link for link in self.own.links}
+        links = self._links
         if links.pop(neighbour, None) is None:
             return []
         was_up = self.comparing.end(neighbour)
@@ -357,15 +358,8 @@ class Topology:
     def _publish(self, record: NodeRecord, now: float) -> list[Effect]:
         """Take a new record of this node, and send it as often as that is allowed."""
         is_changed = self._put(record, now)
-        effects = self._flood_own() if self._pacing.admit(record, "", now) else []
+        effects = self._flooding.own(self.own) if self._pacing.admit(record, "", now) else []
         return self._noted(effects, is_changed)
-
-    def _flood_own(self) -> list[Effect]:
-        """Send this node's record to the neighbours that have not got this version with a digest."""
-        own, connected = self.own, self.comparing.connected
-        due = [one for one in connected if self._sent.get(one) != own.version]
-        self._sent = dict.fromkeys(connected, own.version)
-        return [SendRecords(one, (own,)) for one in due]
 
     # Records of others
 
@@ -404,11 +398,13 @@ class Topology:
             elif known is not None and not self._pacing.admit(record, neighbour, now):
                 continue
             elif not self._has_room(record):
-                effects += self._refuse(neighbour, record)
+                self.refused += 1
+                effects += [] if self._is_full else [NodesExceeded(neighbour, record)]
+                self._is_full = True
             else:
                 is_changed |= self._put(record, now)
                 taken.append(record)
-        return self._noted([*effects, *self._flood(taken, neighbour)], is_changed)
+        return self._noted([*effects, *self._flooding.others(taken, neighbour)], is_changed)
 
     def _put(self, record: NodeRecord, now: float) -> bool:
         """Put a record among the known; return whether edges may have changed."""
@@ -417,7 +413,7 @@ class Topology:
             self._names = None
         was_lost = self._known.lost.pop(record.node, None) is not None
         is_changed = self._known.put(record)
-        if self._own_link(record.node) is not None and record.loses(self.node):
+        if self._known.link(self.node, record.node) is not None and record.loses(self.node):
             self._bypass_at = min(self._bypass_at, now)
         if is_changed or was_lost or known is None:
             self._look_at = min(self._look_at, now + LOOK_S)
@@ -432,11 +428,6 @@ class Topology:
             effects.append(TreeChanged())
         return effects
 
-    def _flood(self, records: Sequence[NodeRecord], source: str) -> list[Effect]:
-        """Return the records as effects to all neighbours but the one they came from."""
-        parts = list(in_messages(records))
-        return [SendRecords(one, part) for one in self.comparing.connected if one != source for part in parts]
-
     def _has_room(self, record: NodeRecord) -> bool:
         """Whether there is room for a record; those of lost nodes make it."""
         if self._known.fits(record):
@@ -444,11 +435,6 @@ class Topology:
         for node in list(self._known.lost):
             self._forget(node)
         return self._known.fits(record)
-
-    def _refuse(self, neighbour: str, record: NodeRecord) -> list[Effect]:
-        self.refused += 1
-        was_full, self._is_full = self._is_full, True
-        return [] if was_full else [NodesExceeded(neighbour, record)]
 
     def _reclaim(self, neighbour: str, record: NodeRecord, now: float) -> list[Effect]:
         """Make a record of this node that is newer than one of a former life, or of another program.
@@ -481,18 +467,18 @@ class Topology:
         effects: list[Effect] = []
         for record, source in self._pacing.due(now):
             if record.node == self.node:
-                effects += self._flood_own()
+                effects += self._flooding.own(self.own)
                 continue
             known = self._known.get(record.node)
             if known is not None and is_newer(record, known) and self._has_room(record):
                 is_changed = self._put(record, now)
-                effects += self._noted(self._flood([record], source), is_changed)
+                effects += self._noted(self._flooding.others([record], source), is_changed)
                 if record.node == source and source in self.comparing.connected:
                     # It may be of a life that ended while this waited: then that node takes a later number.
                     effects.append(SendRecords(source, (record,)))
         if self._look_at <= now:
             effects += self._look(now)
-        effects += self._lose(now) + self._forget_links(now)
+        effects += self._change(self._given_up(self._links, now), now) + self._forget_links(now)
         if self._bypass_at <= now:
             effects += self._approach(now)
         if self._rebuilding.wake_at <= now:
@@ -503,18 +489,11 @@ class Topology:
 
     def _look(self, now: float) -> list[Effect]:
         """Look which nodes are out of reach, and send the records of those that no longer are."""
-        lost = self._known.lost
-        reached = ways_from(self.node, self._edges())
-        found = [record for record in self._known if record.node in reached and record.node in lost]
-        for record in found:
-            del lost[record.node]
-        for record in self._known:
-            if record.node not in reached:
-                lost.setdefault(record.node, now + FORGET_S)
-        for node in [node for node, moment in lost.items() if moment <= now]:
+        found = self._known.reach(ways_from(self.node, self._edges()), now + FORGET_S)
+        for node in self._known.due(now):
             self._forget(node)
-        self._look_at = min(lost.values(), default=inf)
-        return self._flood(found, "")
+        self._look_at = min(self._known.lost.values(), default=inf)
+        return self._flooding.others(found)
 
     def _forget(self, node: str) -> None:
         self._known.drop(node)
