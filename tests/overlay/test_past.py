@@ -275,6 +275,22 @@ def test_what_waits_in_the_store_meanwhile_is_not_given_up(monkeypatch: pytest.M
     assert [value for value in listening.values if value >= 100] == list(range(100, 110))
 
 
+def test_what_comes_while_the_subscription_catches_up_is_not_lost() -> None:
+    """Between the end of the past and the moment from which events are sent as they come."""
+    for seed in range(SEED, SEED + often(5)):
+        net = Network(("a", "b"), seed=seed, reroute_s=inf)
+        net["a"].read_s = 0.05
+        since_us, source = int(net["a"].broker.wall * 1e6), net.app("b", "lamp")
+        app = net.app("a")
+        say(source, 0)
+        listening = app.subscribe("", since_us=since_us)
+        for value in range(1, 60):
+            say(source, value)
+            net.run(0.003)
+        net.run()
+        assert (listening.values, listening.gaps) == (list(range(60)), [])
+
+
 def test_a_subscription_that_ends_meanwhile_leaves_nothing_behind() -> None:
     net = line()
     since_us, sent = wall_us(net), say_at_each(net, 2)

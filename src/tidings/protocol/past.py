@@ -82,6 +82,7 @@ class PastConsumer(StoredConsumer):
         self._sources = [_Source(node, name) for node, name in elsewhere.others.items()]
         self._is_past = True  # there may be more of it
         self._is_sending = False
+        self._has_caught_up = False
         self.begun: Deferred[dict[str, Any]] = Deferred()
         """The answer to the client, once all first pages are there."""
 
@@ -93,8 +94,9 @@ class PastConsumer(StoredConsumer):
         return max(0, (self._end if own.next is None else own.next) - 1)
 
     def need(self, count: int) -> Need:
-        """Have stored what comes meanwhile, as far as it asks for it."""
-        if not self._is_past:
+        """Have stored what comes until it is abreast for the first time, as far as that asks for it."""
+        self._has_caught_up = self._has_caught_up or self.is_abreast
+        if self._has_caught_up:
             return super().need(count)
         return Need.EVERYTHING if self.keeps_all else Need.RELIABLE
 
