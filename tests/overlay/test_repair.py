@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from overlay.network import Network
 
-from tidings.overlay.topology import Topology
+from tidings.overlay.flooding import Flooding
 from tidings.simulator.world import Conditions
 
 NAMES = [f"n{number}" for number in range(8)]
@@ -59,7 +59,7 @@ def test_no_event_goes_round_a_dead_node_if_only_its_neighbours_and_theirs_know(
     got = net.app("n5").subscribe("x >= 0", durable="all")
     app = net.app("n1")
     net.run(10.0)
-    monkeypatch.setattr(Topology, "_flood", lambda *_: [])  # a node sends its own record, and no other
+    monkeypatch.setattr(Flooding, "others", lambda *_: [])  # a node sends its own record, and no other
     for name in ("n2", "n4"):
         net.part(DEAD, name)
     app.publish(1)
