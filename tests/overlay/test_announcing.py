@@ -11,7 +11,7 @@ import pytest
 from overlay.network import Network
 
 from tidings.filters import Filter
-from tidings.overlay import announcing, routing
+from tidings.overlay import announcing, tables
 from tidings.overlay.announcing import Announcer
 from tidings.overlay.linking import Greeting
 from tidings.overlay.pruning import Pruning
@@ -79,7 +79,7 @@ def test_a_node_that_starts_again_takes_nothing_back_while_it_works_out_what_it_
         return remove(table, text)
 
     monkeypatch.setattr(NeighbourTable, "remove", noted)
-    monkeypatch.setattr(routing, "STEPS_MAX", 20)
+    monkeypatch.setattr(tables, "STEPS_MAX", 20)
     told = net.neighbour("c", "b").announcer.told
     restarted(net, "c")
     assert taken == []

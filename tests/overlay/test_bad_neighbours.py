@@ -64,7 +64,7 @@ def test_more_filters_than_a_neighbour_may_have_are_refused(monkeypatch: pytest.
 
 
 def test_more_offers_than_a_neighbour_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidings.overlay.routing.OFFERS_MAX", 3)
+    monkeypatch.setattr("tidings.overlay.tables.OFFERS_MAX", 3)
     assert pruning.OFFERS_MAX > 3
     net = line()
     (error,) = say(net, "link.offers", add=[(f"x = {number}", False) for number in range(9)], done=True)

@@ -34,7 +34,7 @@ def test_what_a_neighbour_is_taken_to_want_after_it_has_greeted_is_taken_back() 
     while neighbour.link is None or not neighbour.link.has_greeted:
         net.run(0.0005)
     assert not neighbour.is_up
-    net["b"].core.overlay.routing.lend(neighbour, "TRUE", passive=False)
+    net["b"].core.overlay.routing.tables.lend(neighbour, "TRUE", passive=False)
     assert net.table("b", of="a") == ["TRUE", "x > 5"]
     net.run(5)
     assert neighbour.is_up
@@ -44,7 +44,7 @@ def test_what_a_neighbour_is_taken_to_want_after_it_has_greeted_is_taken_back() 
 def test_a_neighbour_that_says_itself_what_it_wants_is_not_taken_to_want_more() -> None:
     net = Network(("a", "b"))
     neighbour = net.neighbour("b", "a")
-    net["b"].core.overlay.routing.lend(neighbour, "TRUE", passive=False)
+    net["b"].core.overlay.routing.tables.lend(neighbour, "TRUE", passive=False)
     assert net.table("b", of="a") == []
 
 

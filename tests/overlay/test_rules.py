@@ -35,6 +35,7 @@ from tidings.overlay.keeping import Keeping
 from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.routing import Routing
 from tidings.overlay.service import Overlay
+from tidings.overlay.tables import Tables
 from tidings.overlay.waiting import Holding
 from tidings.overlay.wholeness import Wholeness
 from tidings.protocol.arguments import InForce
@@ -98,7 +99,7 @@ def answer_for_all(self: Overlay, _asked: Any, _request: Any) -> Deferred[Any]:
     return resolved(InForce(nodes)).map(lambda told: {"nodes": told.nodes, "missing": []})
 
 
-def narrow_always(self: Routing) -> None:
+def narrow_always(self: Tables) -> None:
     for neighbour in self._known.in_tree:
         neighbour.announcer.may_narrow = neighbour.offerer.may_narrow = True
 
@@ -158,7 +159,7 @@ RULES: dict[str, tuple[Switch, Finder]] = {
         (LinkConsumer, "_wanted", judge_by_what_was_wanted), plain(test_moving.test_the_star),
     ),
     "6, a node narrows only when it knows all tables": (
-        (Routing, "_settle", narrow_always),
+        (Tables, "settle", narrow_always),
         plain(
             test_restarts.test_a_relay_that_is_restored_from_a_backup_takes_nothing_back_before_it_knows_all_tables
         ),

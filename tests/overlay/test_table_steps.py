@@ -8,9 +8,9 @@ import pytest
 from overlay.network import Network
 
 from tidings.filters import Filter
-from tidings.overlay import routing
-from tidings.overlay.routing import Routing
+from tidings.overlay import tables
 from tidings.overlay.table import NeighbourTable
+from tidings.overlay.tables import Tables
 from tidings.protocol.access import Principal, Rule
 from tidings.protocol.worker import Background
 from tidings.steps import Steps
@@ -39,7 +39,7 @@ def test_a_table_is_compared_with_new_rules_in_small_steps_and_nothing_passes_me
     assert table is not None
     source = net.app("b")
     rules = (Rule("subscribe", Filter("x < 10")),)
-    monkeypatch.setattr(routing, "rights_of", lambda *_: Principal("a", rules=rules))
+    monkeypatch.setattr(tables, "rights_of", lambda *_: Principal("a", rules=rules))
     held: list[Steps[None]] = []
     with monkeypatch.context() as patch:
         patch.setattr(Background, "begin", lambda _background, steps: held.append(steps))
@@ -76,10 +76,10 @@ def test_rules_that_change_nothing_for_a_neighbour_cost_nothing(monkeypatch: pyt
 def test_what_one_neighbour_wants_is_lent_to_another_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     net = with_many_filters()
     lent: list[str] = []
-    monkeypatch.setattr(Routing, "lend", lambda _routing, _one, text, _passive: lent.append(text))
+    monkeypatch.setattr(Tables, "lend", lambda _tables, _one, text, _passive: lent.append(text))
     done: list[bool] = []
     neighbour = net.neighbour("b", "a")
-    steps = net["b"].core.overlay.routing._lending(neighbour, neighbour, lambda: done.append(True))
+    steps = net["b"].core.overlay.routing.tables._lending(neighbour, neighbour, lambda: done.append(True))
     counts = [len(lent) for _ in steps]
     assert counts == list(range(1, FILTERS + 1))
     assert done == [True]

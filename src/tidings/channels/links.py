@@ -74,7 +74,7 @@ class OverlayLinks:
         """Have the events of a channel stored for a neighbour that can't be asked."""
         neighbour = self._overlay.neighbours.get(node)
         if neighbour is not None:
-            self._overlay.routing.lend(neighbour, str(channel.filter), passive=True)
+            self._overlay.routing.tables.lend(neighbour, str(channel.filter), passive=True)
 
     def want(self, node: str, channel: ChannelDescription) -> Deferred[None]:
         """Want the events of a channel from a neighbour; the reply comes when it knows that."""

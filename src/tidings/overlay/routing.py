@@ -1,27 +1,21 @@
-"""Routing by content: what is announced to each neighbour, and how events come and go over active links.
+"""Routing by content: which links are active, and how events come and go over them.
 
 A link in the tree is *active*. Its neighbour has a cursor on the stored stream and a table of filters here.
-This node announces to it, as a covering set, what its own clients want and what all other neighbours have
-announced, and takes what it relays. When the tree changes, events that are kept for nodes which are reached
-over another link now go there (`moving.py`).
+This node exchanges tables with it (`tables.py`), and takes what it relays. When the tree changes, events that
+are kept for nodes which are reached over another link now go there (`moving.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import partial
-from itertools import islice
-from typing import Any
 
 from tidings.errors import Refused
 from tidings.event.relayed import RelayedBatch
-from tidings.overlay.announcing import Announcer
 from tidings.overlay.inboxes import InboxRoutes
 from tidings.overlay.intake import Intake
 from tidings.overlay.moving import Places, Sides, mirrored
 from tidings.overlay.neighbours import (
     NEIGHBOURS,
-    UNKNOWN,
     KnownNeighbours,
     Later,
     Neighbour,
@@ -31,22 +25,19 @@ from tidings.overlay.neighbours import (
 )
 from tidings.overlay.new_offers import NewOffers
 from tidings.overlay.numbers import Numbers
-from tidings.overlay.pruning import OFFERS_MAX
-from tidings.overlay.receiving import Receiving, TableChange
+from tidings.overlay.receiving import Receiving
 from tidings.overlay.relaying import LinkConsumer, LinkCursor
 from tidings.overlay.settings import OverlaySettings
 from tidings.overlay.spreading import Spreading
 from tidings.overlay.table import TABLE, NeighbourTable, TableEntry
+from tidings.overlay.tables import Tables
 from tidings.overlay.topology import Topology
 from tidings.overlay.waste import Waste
 from tidings.overlay.wholeness import Wholeness
 from tidings.protocol.arguments import SubscribeRequest, Wanted
 from tidings.protocol.broker import Broker
 from tidings.protocol.session import Session
-from tidings.steps import Steps
 
-STEPS_MAX = 10_000
-"""Steps after which what was worked out so far is announced, though more is to be."""
 ABSENT_S = 30.0
 """How long what is kept for nodes that no link leads to any more waits for a link: most were removed."""
 REJOIN_S = 0.2
@@ -78,12 +69,13 @@ class Routing:
         self._places = Places(topology.tree)
         self._absent: set[str] = set()  # to be forgotten, if no link leads to them then
         self._inboxes = InboxRoutes(broker, known, topology)
-        self.wholeness = Wholeness(known, topology, self._places, later, self._is_whole, self._lend)
+        self.tables = Tables(broker, known, self.spreading, self._is_waiting)
+        whole = self._is_whole, self.tables.lend_all
+        self.wholeness = Wholeness(known, topology, self._places, later, *whole)
         self.took: Callable[[str, int, int, str], None] = lambda *_: None
         """Called with the first node of events that are taken, their epoch and last number, and who sent."""
         self.on_tree: Callable[[Collection[str]], None] = lambda _left: None
         """Called when the tree has changed, with the neighbours behind which there are fewer nodes now."""
-        self._was_waiting = False
         if settings.merge_waste:
             broker.relays.meter = Waste(broker, known, settings.merge_waste)
         self._restore()
@@ -136,11 +128,11 @@ class Routing:
         for neighbour in self._known.in_tree:
             if neighbour.cursor is not None and neighbour.is_heir and self._topology.is_lost(neighbour.node):
                 for former in filter(None, map(self._known.get, neighbour.cursor.skips)):
-                    self._lend(neighbour, former)
+                    self.tables.lend_all(neighbour, former)
             elif neighbour.is_heir:
                 self.wholeness.ask(neighbour)  # by the sides that there are now
         self._exorcise()
-        self._settle()
+        self.tables.settle()
         self.on_tree(moves.lost)
 
     def _is_off_tree(self, node: str) -> bool:
@@ -177,28 +169,6 @@ class Routing:
         if neighbour.cursor is not None and former:
             neighbour.cursor.inherit(former)
 
-    def _lend(self, neighbour: Neighbour, other: Neighbour, done: Callable[[], None] = lambda: None) -> None:
-        """Let a neighbour that can't be asked want what another one does; `done` is called after that."""
-        self._broker.background.begin(self._lending(neighbour, other, done))
-
-    def _lending(self, neighbour: Neighbour, other: Neighbour, done: Callable[[], None]) -> Steps[None]:
-        table = other.table
-        for text in [] if table is None else list(table.entries):
-            entry = None if table is None else table.entries.get(text)
-            if entry is not None:
-                self.lend(neighbour, text, entry.passive)
-            yield
-        done()
-
-    def lend(self, neighbour: Neighbour, text: str, passive: bool) -> None:
-        """Let a neighbour that can't be asked want something more, until it announces what it wants."""
-        is_mute = neighbour.announcer.state == "down"  # else it says by itself what it wants
-        if is_mute and neighbour.table is not None and text not in neighbour.table.entries:
-            neighbour.table.add(text, passive, rights_of(self._broker, neighbour))
-            self.spreading.announce(neighbour, text)
-            if neighbour.link is not None:  # it has greeted, and its greeting was compared with less
-                neighbour.link.is_anew, neighbour.link.is_table_same = True, False
-
     def _begin_anew(self, neighbour: Neighbour) -> None:
         """Begin the streams over a link anew, as its sides have changed, and give it what comes again."""
         self.wholeness.forget(neighbour)
@@ -208,6 +178,10 @@ class Routing:
         if neighbour.is_in_tree and neighbour.intake is not None:
             neighbour.intake.end()
             self._take_from(neighbour)
+
+    def _is_waiting(self) -> bool:
+        """Whether this node does not know the ways of its channels."""
+        return self.wholeness.is_waiting()
 
     def _is_whole(self, heir: Neighbour) -> None:
         """An heir has announced all that is wanted behind it: let it have what is stored."""
@@ -232,7 +206,7 @@ class Routing:
         absent, self._absent = self._absent, set()
         self._places.drop(absent & self._places.absent(self._topology.tree))
         self._exorcise()
-        self._settle()
+        self.tables.settle()
 
     def _let_in(self, neighbour: Neighbour, cursor: LinkCursor) -> NeighbourTable:
         """Announce to a neighbour what all others want."""
@@ -246,7 +220,7 @@ class Routing:
         """Keep nothing for a neighbour any more."""
         if neighbour.is_active:
             self._dismiss(neighbour)
-            self._settle()
+            self.tables.settle()
 
     def _dismiss(self, neighbour: Neighbour) -> None:
         """Keep nothing for a neighbour, whose link stands by."""
@@ -271,7 +245,7 @@ class Routing:
         neighbour.announcer.clear()
         neighbour.offerer.clear()
 
-    def _active(self, neighbour: Neighbour) -> LinkCursor:
+    def active(self, neighbour: Neighbour) -> LinkCursor:
         """Return the cursor of a neighbour that takes its link for active; Refused if that stands by.
 
         One end of a link may know of the other's record a moment earlier.
@@ -295,10 +269,10 @@ class Routing:
         neighbour.is_settled = neighbour.is_settled or link.is_table_same
         neighbour.has_offered = neighbour.has_offered or link.is_offers_same
         link.is_table_same = link.is_offers_same = False  # they hold for the first time, as for the other end
-        self._settle()
+        self.tables.settle()
         self._take_from(neighbour)
         self.wholeness.ask(neighbour)
-        self.answered(neighbour)
+        self.tables.answered(neighbour)
         link.flush()
 
     def _take_from(self, neighbour: Neighbour) -> None:
@@ -315,24 +289,6 @@ class Routing:
         if self._names.get(neighbour.node) != neighbour.name:
             self._names[neighbour.node] = neighbour.name
             self._broker.store(NEIGHBOURS.set((neighbour.node,), NeighbourRecord(neighbour.name)))
-
-    def answered(self, neighbour: Neighbour) -> None:
-        """Begin to announce, if the neighbour relays and has told what it knows: offers before wishes."""
-        link, intake = neighbour.link, neighbour.intake
-        if link is None or intake is None or not intake.is_begun:
-            return
-        if link.table_there is None or link.offers_there is None:
-            return
-        # The digests are those of when the link came up: they hold for the first time that it is used. If it
-        # stood by since then the neighbour is to hear of that: it may have to say again what it has in mind.
-        if neighbour.offerer.state == "down":
-            digest, is_agreed = link.offers_there
-            neighbour.offerer.up(link.connection, digest, is_agreed and not link.is_anew)
-            link.offers_there = UNKNOWN
-        if neighbour.has_offered and neighbour.announcer.state == "down":
-            digest, is_agreed = link.table_there
-            neighbour.announcer.up(link.connection, digest, is_agreed and not link.is_anew)
-            link.table_there = UNKNOWN
 
     def take_later(self, neighbour: Neighbour, link: NeighbourLink) -> None:
         """Ask a neighbour again for events, which it does not relay, or has not for now."""
@@ -369,7 +325,7 @@ class Routing:
 
     def open_link(self, neighbour: Neighbour, session: Session, wanted: SubscribeRequest) -> LinkConsumer:
         """A neighbour begins to take events."""
-        node, cursor = neighbour.node, self._active(neighbour)
+        node, cursor = neighbour.node, self.active(neighbour)
         self.check_sides(neighbour, wanted.sides)
         self.wholeness.forget(neighbour)  # it may have seen other sides meanwhile
         if self._broker.now < cursor.stalled_until:
@@ -383,92 +339,6 @@ class Routing:
         about = cursor, session, wanted.number, wanted.credit, self._numbers
         packs = neighbour.link is not None and neighbour.link.packs
         return LinkConsumer(*about, leads_to, packs)
-
-    # What is wanted
-
-    def change_table(self, neighbour: Neighbour, change: TableChange) -> Steps[dict[str, Any]]:
-        """A neighbour wants more, or less; the reply leaves when that is stored."""
-        self._active(neighbour)
-        self._hear_anew(neighbour, change)
-        table, principal = neighbour.table, rights_of(self._broker, neighbour)
-        assert table is not None
-
-        def add(text: str, passive: bool) -> None:
-            if table.add(text, passive, principal):
-                self.spreading.announce(neighbour, text)
-
-        yield from neighbour.wanting.steps(
-            change, table.entries, add, partial(self.spreading.forget, neighbour)
-        )
-        if change.done:
-            neighbour.is_settled = change.agrees(table.digest)
-            self._settle()
-        return change.answer(table.digest)
-
-    def _hear_anew(self, neighbour: Neighbour, change: TableChange) -> None:
-        """Say what this node wants and offers once more, if only that it is the same.
-
-        The neighbour may have let the link stand by for a moment, of which this node has not heard.
-        """
-        link = neighbour.link
-        if change.anew and link is not None:
-            for announcer in (neighbour.announcer, neighbour.offerer):
-                announcer.speak_up()
-            link.table_there = link.table_there and link.table_there._replace(is_agreed=False)
-            link.offers_there = link.offers_there and link.offers_there._replace(is_agreed=False)
-
-    def change_offers(self, neighbour: Neighbour, change: TableChange) -> Steps[dict[str, Any]]:
-        """A neighbour offers more, or less."""
-        self._active(neighbour)
-        self._hear_anew(neighbour, change)
-        wants = neighbour.wants
-        if len(wants.offers) + len(change.add) > OFFERS_MAX:
-            raise Refused("limit", f"a neighbour has at most {OFFERS_MAX} offers")
-
-        def add(text: str, _passive: bool) -> None:
-            if wants.offer(text):
-                self.spreading.offer(neighbour, text)
-
-        yield from neighbour.offering.steps(
-            change, wants.offers, add, partial(self.spreading.withdraw, neighbour)
-        )
-        if change.done:
-            neighbour.has_offered = change.agrees(wants.digest)
-            self._settle()
-            self.answered(neighbour)
-        return change.answer(wants.digest)
-
-    def _settle(self) -> None:
-        """See to which neighbours less may be announced than before.
-
-        To none while this node does not know the ways of its channels: what it wanted of them, or was taken
-        to want, it may want again.
-        """
-        active = self._known.in_tree
-        self._was_waiting = self.wholeness.is_waiting()
-        for neighbour in active:
-            are_settled = all(one.is_settled or one is neighbour for one in active)
-            neighbour.announcer.may_narrow = are_settled and not self._was_waiting
-            neighbour.offerer.may_narrow = all(one.has_offered or one is neighbour for one in active)
-
-    def review(self) -> None:
-        """The rules may have changed: what neighbours were granted is looked up again."""
-        for neighbour in self._known.others(None):
-            cursor, table = neighbour.cursor, neighbour.table
-            assert cursor is not None and table is not None  # noqa: PT018 - one fact
-            if table.is_due(rights_of(self._broker, neighbour)):
-                cursor.wait_for_review(is_over=False)
-                self._broker.background.begin(self._reviewing(neighbour, cursor, table))
-
-    def _reviewing(self, neighbour: Neighbour, cursor: LinkCursor, table: NeighbourTable) -> Steps[None]:
-        """Grant a neighbour what it may have by now; nothing goes to it meanwhile."""
-        for text in list(table.entries):
-            if neighbour.table is not table:
-                return
-            if table.review(text, rights_of(self._broker, neighbour)):
-                self.spreading.announce(neighbour, text)
-            yield
-        cursor.wait_for_review(is_over=True)
 
     # Events
 
@@ -499,28 +369,16 @@ class Routing:
 
     def work(self) -> None:
         """Announce what has changed."""
-        if self.wholeness.is_waiting() is not self._was_waiting:
-            self._settle()
+        self.tables.look()
         self.wholeness.work()
         self.new_offers.work()
-        for neighbour in self._known.others(None):
-            for announcer in (neighbour.offerer, neighbour.announcer):
-                if not announcer.is_working and announcer.is_due:
-                    announcer.is_working = True
-                    self._broker.background.begin(_announcing(announcer))
+        self.tables.announce()
 
     def durable(self, mark: int) -> None:
         """Acknowledge to neighbours what is on disk."""
         for neighbour in self._known:
             if neighbour.intake is not None:
                 neighbour.intake.durable(mark)
-
-
-def _announcing(announcer: Announcer) -> Steps[None]:
-    """Work out what is to be announced, and send it."""
-    yield from islice(announcer.steps(), STEPS_MAX)
-    announcer.is_working = False
-    announcer.flush()
 
 
 class _Taking:
@@ -543,7 +401,7 @@ class _Taking:
     def begun(self) -> None:
         """Announce to the neighbour from now on; what was to come again will come."""
         self._neighbour.asks_again = False
-        self._routing.answered(self._neighbour)
+        self._routing.tables.answered(self._neighbour)
 
     def ended(self) -> None:
         """Ask again a little later; what was announced holds."""

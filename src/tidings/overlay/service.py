@@ -117,7 +117,7 @@ class Overlay(Service):
         self.routing.new_offers.log = self._log
         self.linking = Linking(broker, peering, self.neighbours, system)
         self.linking.on_up, self.linking.on_down = self._up, self._down
-        self.linking.on_answer = self.routing.answered
+        self.linking.on_answer = self.routing.tables.answered
         self.linking.records_digest = self.topology.comparing.digest
         around = self.topology, self.neighbours, self.linking
         self.liveness = Liveness(broker, *around, self._log, settings)
@@ -250,14 +250,18 @@ class Overlay(Service):
         self._bereavement.hear(self.linking.caller(asked.session), request)
 
     def _change_table(self, asked: IncomingRequest, change: TableChange) -> Steps[dict[str, Any]]:
-        return self.routing.change_table(self.linking.caller(asked.session), change)
+        neighbour = self.linking.caller(asked.session)
+        self.routing.active(neighbour)
+        return self.routing.tables.change_table(neighbour, change)
 
     def _change_offers(self, asked: IncomingRequest, change: TableChange) -> Steps[dict[str, Any]]:
-        return self.routing.change_offers(self.linking.caller(asked.session), change)
+        neighbour = self.linking.caller(asked.session)
+        self.routing.active(neighbour)
+        return self.routing.tables.change_offers(neighbour, change)
 
     def review(self) -> None:
         """The rules may have changed."""
-        self.routing.review()
+        self.routing.tables.review()
 
     # The tree
 
