@@ -445,9 +445,11 @@ def test_while_there_is_no_source_a_tick_spreads_as_many_demands_as_it_has_units
     filters = [Filter(f"n = {n}") for n in range(2 * interests.SPREAD_UNITS)]
     for filter in filters:
         offered.demand(filter)
-    for _ in range(3):
+    ticks = 0
+    while offered.has_changes:
         offered.finish_tick()
-    assert not offered.has_changes
+        ticks += 1
+    assert 2 <= ticks <= 3
     assert Source(offered, Filter("n = 7")).texts == ["n = 7"]
     offered.release(filters[7])
     offered.finish_tick()

@@ -207,6 +207,7 @@ class Interests:
             self._demanded.remove(demand)
         if not self._audiences:
             self._spent += 1
+            yield  # the tick may be over
             return
         found = self._offered.candidates(demand.filter)
         self._spent += SPREAD_UNITS_MIN + demand.weight.alternatives + len(found) // 8
