@@ -39,6 +39,7 @@ def test_a_small_run_measures_every_workload(monkeypatch: pytest.MonkeyPatch) ->
         "processor time of an event to a link over one between clients, one event a frame",
         "processor time of an event from a link over one between clients, one event a frame",
         "added by a hop at 50,000 events/s, median",
+        "added by a hop at 5,000 events/s, median",
         "reliable events, two nodes in line over one",
         "3 nodes in line",
         "a new link is ready",
