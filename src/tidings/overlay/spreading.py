@@ -121,8 +121,10 @@ class Spreading:
 
     # Neighbours
 
-    def offer(self, neighbour: Neighbour, text: str) -> None:
-        """Offer the others what a neighbour offers."""
+    def offer(self, neighbour: Neighbour, text: str, _passive: bool) -> None:
+        """A neighbour offers something: offer it to the others, unless it has before."""
+        if not neighbour.wants.offer(text):
+            return
         key, filter = (neighbour.node, text), neighbour.wants.offers[text]
         self.on_offer(neighbour.node, filter)
         for other in self._known.others(neighbour):

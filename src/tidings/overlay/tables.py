@@ -128,14 +128,9 @@ class Tables:
         wants = neighbour.wants
         if len(wants.offers) + len(change.add) > OFFERS_MAX:
             raise Refused("limit", f"a neighbour has at most {OFFERS_MAX} offers")
-
-        def add(text: str, _passive: bool) -> None:
-            if wants.offer(text):
-                self._spreading.offer(neighbour, text)
-
-        yield from neighbour.offering.steps(
-            change, wants.offers, add, partial(self._spreading.withdraw, neighbour)
-        )
+        offer = partial(self._spreading.offer, neighbour)
+        withdraw = partial(self._spreading.withdraw, neighbour)
+        yield from neighbour.offering.steps(change, wants.offers, offer, withdraw)
         if change.done:
             neighbour.has_offered = change.agrees(wants.digest)
             self.settle()
