@@ -316,6 +316,24 @@ def test_what_a_member_sends_while_it_moves_is_taken_at_a_node_without_other_mem
     assert lists(net, channel) == {"b": {"d"}, "d": {"b"}}
 
 
+def test_who_comes_does_not_wait_until_what_others_send_there_is_agreed() -> None:
+    net = Network(("a", "d"), ("d", "b"))
+    apps = [net.app("a"), net.app("b")]
+    channel = create(net, apps[0], delivery="reliable", order="total")
+    for app in apps:
+        join(net, app, channel)
+    net.cut("a", "d")
+    send(apps[1], channel, 1)
+    net.run(1.0)
+    there = net["b"].core.channels
+    come, leave = (there.reach(channel, there.progress(channel), is_coming) for is_coming in (True, False))
+    assert come.is_over
+    assert not leave.is_over
+    net.heal("a", "d")
+    net.run(15.0)
+    assert leave.is_over
+
+
 def test_the_sequencers_node_may_be_left_by_its_last_member() -> None:
     net = Network(("a", "d"), ("d", "b"))
     mover, stays = net.app("a", "mover"), net.app("d", "stays")

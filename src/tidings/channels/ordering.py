@@ -437,12 +437,13 @@ class Ordering:
         return encode_names(self._order(channel).marks)
 
     def reach(self, channel: str, told: bytes, is_coming: bool) -> Deferred[None]:
-        """Return a reply that comes when members here have come so far, and got what was sent here by now."""
+        """Return a reply that comes when members here have come so far; who leaves waits for its own, too."""
         order = self._order(channel)
         marks = decode_names(told, MARKS_MAX)
-        held = (arrival_of(one.batch) for one in order.held)
-        own = [one for one in held if one.node == self._broker.node]
-        marks |= {one.mark: max(one.last, marks.get(one.mark, 0)) for one in own}
+        if not is_coming:
+            held = (arrival_of(one.batch) for one in order.held)
+            own = [one for one in held if one.node == self._broker.node]
+            marks |= {one.mark: max(one.last, marks.get(one.mark, 0)) for one in own}
         reply = self._reaching.wait(channel, marks, is_coming, self._broker.now)
         self._reaching.look(channel, order, self._broker.now)
         self._look_later()
