@@ -437,7 +437,7 @@ class Ordering:
         return encode_names(self._order(channel).marks)
 
     def reach(self, channel: str, told: bytes, is_coming: bool) -> Deferred[None]:
-        """Return a reply that comes when members here have come so far; who leaves waits for its own, too."""
+        """Return a reply that comes when members here are so far; one that leaves waits for its own, too."""
         order = self._order(channel)
         marks = decode_names(told, MARKS_MAX)
         if not is_coming:
