@@ -197,24 +197,27 @@ class ChannelRequests:
     def _renew(self, asked: IncomingRequest, request: NamedChannel) -> str:
         """Give a private channel another reference, and return it: nobody joins by the former one."""
         asked.session.principal.check_manage()
-        part = self._trees.get(request.channel)
-        if part is None or request.channel not in asked.session.channels:
-            raise NotAllowed("only a member of a channel may renew its reference")
-        if not part.channel.is_private:
-            raise Refused("protocol", f"channel {part.channel.name!r} is not private: it has no reference")
-        renewed = replace(part.channel, reference=self._token(), renewals=part.channel.renewals + 1)
+        channel = self._joined(asked.session, request.channel, "renew its reference")
+        if not channel.is_private:
+            raise Refused("protocol", f"channel {channel.name!r} is not private: it has no reference")
+        renewed = replace(channel, reference=self._token(), renewals=channel.renewals + 1)
         self._trees.renew(renewed)
         return renewed.reference
 
     def _archive(self, asked: IncomingRequest, request: ArchiveChannel) -> None:
         """Keep the events of a channel of which the client is a member for those that come later, or not."""
         asked.session.principal.require("keep", "archiving a channel")
-        part = self._trees.get(request.channel)
-        if part is None or request.channel not in asked.session.channels:
-            raise NotAllowed("only a member of a channel may have it archived")
+        channel = self._joined(asked.session, request.channel, "have it archived")
         if not request.kept:
             self._logged.end_archive(request.channel)
-        elif part.channel.delivery == "transient":
-            raise Refused("delivery", f"channel {part.channel.name!r} is transient: nothing of it is stored")
+        elif channel.delivery == "transient":
+            raise Refused("delivery", f"channel {channel.name!r} is transient: nothing of it is stored")
         else:
-            self._logged.archive(part.channel)
+            self._logged.archive(channel)
+
+    def _joined(self, session: Session, channel: str, what: str) -> ChannelDescription:
+        """Return a channel of which a client is a member; NotAllowed, which says what others may not do."""
+        part = self._trees.get(channel)
+        if part is None or channel not in session.channels:
+            raise NotAllowed(f"only a member of a channel may {what}")
+        return part.channel

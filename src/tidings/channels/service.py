@@ -344,7 +344,7 @@ class ChannelService(Service):
         for node in part.neighbours:
             if node != told_by:
                 self.calls.ask(node, "link.channel.delete", {"channel": channel})
-        self.trees.drop(channel)
+        self.trees.drop(part)
         self.logged.forget(channel)
         self._reading.forget(channel)
         self.logged.end_archive(channel)

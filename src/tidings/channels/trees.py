@@ -147,15 +147,15 @@ class ChannelTrees:
             part.meter.leaves += 1
             self._prune(part)
 
-    def drop(self, channel: str) -> Participation | None:
-        """Forget a channel that was deleted."""
-        part = self._parts.get(channel)
-        if part is not None:
-            self._parts.remove(part)
-            for node in part.neighbours:
-                self._links.unwant(node, part.channel)
-            self._keep(channel, None)
-        return part
+    def drop(self, part: Participation) -> None:
+        """Forget a channel that was deleted, or never joined."""
+        for node in part.neighbours:
+            self._links.unwant(node, part.channel)
+        self._forget(part)
+
+    def _forget(self, part: Participation) -> None:
+        self._parts.remove(part)
+        self._keep(part.channel.id, None)
 
     # References
 
@@ -312,7 +312,7 @@ class ChannelTrees:
             part.joining.then(lambda _none: self._prune(part), lambda _error: self._prune(part))
             return
         if not part.neighbours and not part.is_begun:
-            self.drop(channel.id)
+            self.drop(part)
         elif part.neighbours:
             (node,) = part.neighbours
             part.former = {one for one in part.former if self._links.is_kept(one)}
@@ -344,8 +344,7 @@ class ChannelTrees:
         part.neighbours.pop(node, None)
         self._links.unwant(node, part.channel)
         if not part.members and not part.arriving and not part.neighbours:
-            self._parts.remove(part)
-            self._keep(part.channel.id, None)
+            self._forget(part)
         else:
             self._store(part)
             part.joining = self._join(part, [node], is_through=False)
