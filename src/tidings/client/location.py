@@ -57,7 +57,7 @@ SOON_S = 0.2
 """A step that takes no longer needs no watch of its group, and no renewal."""
 AWAY_S = 5.0
 """After so long an agent tries again whose home could not be asked."""
-REPORT_S = 0.5
+REPORT_S = 1.0
 """After so long homes hear of agents that have left; most have arrived by then, which says the same."""
 KNOWN_S = 2.0
 """How long the classes of another node are remembered."""
