@@ -17,15 +17,13 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
-from tidings import processes
 from tidings.agents.arguments import AgentInfo, GroupInfo, LeaseTerms
 from tidings.agents.conditions import Condition, all_of
 from tidings.agents.events import AgentKind, Reason
@@ -34,6 +32,7 @@ from tidings.agents.orphans import AliveTimes
 from tidings.client.agent import Agent, AgentFunction, Amount, Member
 from tidings.client.enterable import enterable
 from tidings.client.get import check_time
+from tidings.client.members import RunningMembers
 from tidings.client.mobile import MobileAgent, kind_of, pack_state
 from tidings.client.put import Putter
 from tidings.client.renewals import HeldLife, OnOrder, Renewals
@@ -44,7 +43,6 @@ from tidings.transport.link import Link
 GRACE_S = 5.0
 LEASE_S = 30.0
 COOKIE_SIZE = 16
-PROBLEM_LENGTH_MAX = 400
 
 Watching = Callable[[GroupInfo], bool]
 """A condition of one's own: called with the group whenever it has changed; true ends it."""
@@ -72,9 +70,8 @@ class AgentGroup:
         self._lease_s = lease_s
         self._until = until
         self._is_joined = "condition" not in wanted
-        self._members: dict[str, tuple[asyncio.Task[None], Callable[[str, float], None]]] = {}
+        self._members = RunningMembers(link, renewals)
         self._given_up: set[asyncio.Task[None]] = set()  # say that agents have left which never started
-        self._orders: dict[str, OnOrder] = {}  # of agents here that were not started by this program
         self._watcher: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
         self._info: GroupInfo | None = None
@@ -140,8 +137,7 @@ class AgentGroup:
                     await self.stop("user")
             raise
         finally:
-            for _task, order in list(self._members.values()):
-                order(str(self.info.reason or "user"), self.info.grace_s)
+            self._members.order_all(str(self.info.reason or "user"), self.info.grace_s)
             await self._wait_left()
             self._watcher.cancel()
             await asyncio.wait([self._watcher])
@@ -159,18 +155,17 @@ class AgentGroup:
     async def listen(self, agent: str = "", order: OnOrder | None = None) -> None:
         """Hear from now on when members here have to end; also an agent that was started otherwise."""
         if order is not None:
-            self._orders[agent] = order
+            self._members.add(agent, order)
         if self._watcher is None:
             await self.__aenter__()
 
     def forget(self, agent: str) -> None:
         """An agent that was started otherwise is over."""
-        self._orders.pop(agent, None)
+        self._members.forget(agent)
 
     async def hang_up(self) -> None:
         """End what was started here, and listen no more."""
-        for _task, order in list(self._members.values()):
-            order("user", GRACE_S)
+        self._members.order_all("user", GRACE_S)
         await self._wait_left()
         if self._watcher is not None:
             self._watcher.cancel()
@@ -178,7 +173,7 @@ class AgentGroup:
 
     async def _wait_left(self) -> None:
         """Wait until all members that are here have left."""
-        leaving = [*(task for task, _order in self._members.values()), *self._given_up]
+        leaving = [*self._members.tasks, *self._given_up]
         if leaving:
             await asyncio.wait(leaving)
 
@@ -229,7 +224,7 @@ class AgentGroup:
         async def work() -> Any:
             return await function(agent, *arguments)
 
-        return self._begin(agent, life, partial(self._live_task, agent, life, work))
+        return self._members.run_task(agent, life, work)
 
     async def run(
         self,
@@ -248,7 +243,7 @@ class AgentGroup:
         """
         agent, life = await self._enter("process", name or Path(command[0]).name, budget, lease_s, parent)
         options = {"stdout": None, **files, "environment": {**(environment or {}), **agent_environment(life)}}
-        return self._begin(agent, life, partial(self._live_process, agent, life, command, options))
+        return self._members.run_process(agent, life, command, options)
 
     async def start(
         self,
@@ -346,7 +341,7 @@ class AgentGroup:
         async def give_up() -> None:
             with suppress(TidingsError):
                 agent, life = await entering
-                await self._leave(agent, life, "user", "it was not started", None)
+                await self._members.leave(agent, life, "user", "it was not started")
 
         entering = asyncio.ensure_future(enter())
         try:
@@ -356,90 +351,6 @@ class AgentGroup:
             self._given_up.add(giving_up)
             giving_up.add_done_callback(self._given_up.discard)
             raise
-
-    def _begin(self, agent: Agent, life: HeldLife, living: Callable[[], Awaitable[None]]) -> Member:
-        async def live() -> None:
-            agent.has_begun = True
-            if agent.stop_reason is None:
-                await living()
-            else:
-                await self._leave(agent, life, agent.stop_reason, "it was not started", None)
-
-        task = asyncio.ensure_future(live())
-
-        def order(reason: str, _grace_s: float) -> None:
-            if agent.stop_reason is None and not agent.is_leaving:
-                agent.stop_reason = reason
-                if agent.has_begun:  # else it would be gone without having left
-                    task.cancel()
-
-        life.on_order = order
-        self._members[agent.id] = task, order
-        self._renewals().add(life)
-        return Member(agent, task, order)
-
-    async def _live_task(self, agent: Agent, life: HeldLife, work: Callable[[], Awaitable[Any]]) -> None:
-        """Run a coroutine until it ends, or is ordered to: then it has the grace for its last step."""
-        working = asyncio.ensure_future(work())
-        reason, problem, result = "done", "", None
-        try:
-            await self._finish(agent, life, working)
-            result = working.result()
-        except asyncio.CancelledError:
-            reason = agent.stop_reason or "user"
-        except Exception as error:
-            reason, problem = "error", f"{type(error).__name__}: {error}"[:PROBLEM_LENGTH_MAX]
-        await self._leave(agent, life, reason, problem, result)
-
-    async def _finish(self, agent: Agent, life: HeldLife, working: asyncio.Future[Any]) -> None:
-        try:
-            await asyncio.wait([working])
-        except asyncio.CancelledError:
-            working.cancel()
-            await asyncio.wait([working], timeout=life.terms.grace_s)
-            working.cancel()  # what is left of it has had its time
-            if not working.done():
-                raise
-            if agent.stop_reason is None:
-                raise
-
-    async def _live_process(
-        self, agent: Agent, life: HeldLife, command: tuple[str, ...], options: Mapping[str, Any]
-    ) -> None:
-        """Run a program until it ends, or is ordered to."""
-        reason, problem, result = "done", "", None
-        try:
-            process = processes.start(*command, **options)
-            try:
-                agent.ended = ended = await process.wait()
-                process.close()
-                result = {"exit": ended.code}
-                if ended.code:
-                    reason, problem, result = "error", f"exit code {ended.code}", None
-            except asyncio.CancelledError:
-                reason = agent.stop_reason or "user"
-                agent.ended = await process.end(reason, life.terms.grace_s)
-        except OSError as error:
-            reason, problem = "error", f"{command[0]}: {error.strerror}"
-        await self._leave(agent, life, reason, problem, result)
-
-    async def _leave(self, agent: Agent, life: HeldLife, reason: str, problem: str, result: Any) -> None:
-        """Say that an agent has ended; if nobody can be told, the node finds out by its lease."""
-        agent.is_leaving = True
-        self._renewals().remove(life)
-        try:
-            if result is not None:
-                try:
-                    await agent.result(result)
-                except UserError as error:  # too large, or JSON can't be made of it; or its life is over
-                    reason, problem = "error", f"{type(error).__name__}: {error}"[:PROBLEM_LENGTH_MAX]
-            leaving = {**life.arguments, "reason": reason, "problem": problem}
-            async with self._renewals().leaving:
-                await self._link.call("agent.leave", leaving, None, "again")
-        except (AgentError, NoAnswer, Disconnected):
-            return
-        finally:
-            self._members.pop(agent.id, None)
 
     # Changes
 
@@ -462,11 +373,7 @@ class AgentGroup:
             info = read_as(reply, GroupInfo, "$.group")
             version, self._info = info.version, info
             for agent, reason in info.orders.items():
-                order = self._orders.get(agent)
-                if agent in self._members:
-                    order = self._members[agent][1]
-                if order is not None:
-                    order(reason, info.grace_s)
+                self._members.order(agent, reason, info.grace_s)
             if info.phase == "ended":
                 self._over.set()
             elif self._until is not None and info.phase == "open" and self._until(await self.refresh()):
