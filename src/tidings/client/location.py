@@ -22,6 +22,7 @@ from msgspec import structs
 from tidings.agents.arguments import TOGETHER_MAX, LeaseTerms
 from tidings.agents.images import AGENTS, PROBLEM_LENGTH_MAX, AgentClassInfo, AgentImage, packed, unpacked
 from tidings.client.agent import Agent
+from tidings.client.members import report_end
 from tidings.client.mobile import MobileAgent, Next, about_class, kind_of
 from tidings.client.renewals import HeldLife, OnOrder
 from tidings.client.sessions import read_as
@@ -431,16 +432,9 @@ class Location:
     async def _end(self, life: HeldLife, outcome: StepOutcome) -> None:
         """Say that an agent has ended; if nobody can be told, its home finds out by its lease."""
         self.counts[f"ended: {outcome.reason}"] += 1
-        link, agent = self._bus._link, Agent(self._bus.join_group(life.terms.group), life, "")
-        reason, problem = outcome.reason, outcome.problem
-        with suppress(AgentError, NotAllowed, NoAnswer, Disconnected):
-            if outcome.value is not None and reason == "done":
-                try:
-                    await agent.result(outcome.value)
-                except UserError as error:
-                    reason, problem = "error", f"{type(error).__name__}: {error}"[:PROBLEM_LENGTH_MAX]
-            leaving = {**life.arguments, "reason": reason, "problem": problem}
-            await link.call("agent.leave", leaving, None, "again")
+        agent = Agent(self._bus.join_group(life.terms.group), life, "")
+        value = outcome.value if outcome.reason == "done" else None
+        await report_end(self._bus._link, agent, life, outcome.reason, outcome.problem, value)
 
 
 def _ordering(handle: Agent, working: asyncio.Future[Any]) -> tuple[OnOrder, asyncio.Future[None]]:

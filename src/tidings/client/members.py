@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from tidings import processes
+from tidings.agents.images import PROBLEM_LENGTH_MAX
 from tidings.client.agent import Agent, Member
 from tidings.client.renewals import HeldLife, OnOrder, Renewals
-from tidings.errors import AgentError, Disconnected, NoAnswer, UserError
+from tidings.errors import AgentError, Disconnected, NoAnswer, NotAllowed, UserError
 from tidings.transport.link import Link
-
-PROBLEM_LENGTH_MAX = 400
 
 
 class RunningMembers:
@@ -139,17 +139,24 @@ class RunningMembers:
     ) -> None:
         """Say that an agent has ended; if nobody can be told, the node finds out by its lease."""
         agent.is_leaving = True
-        self._renewals().remove(life)
+        renewals = self._renewals()
+        renewals.remove(life)
         try:
-            if result is not None:
-                try:
-                    await agent.result(result)
-                except UserError as error:  # too large, or JSON can't be made of it; or its life is over
-                    reason, problem = "error", f"{type(error).__name__}: {error}"[:PROBLEM_LENGTH_MAX]
-            leaving = {**life.arguments, "reason": reason, "problem": problem}
-            async with self._renewals().leaving:
-                await self._link.call("agent.leave", leaving, None, "again")
-        except (AgentError, NoAnswer, Disconnected):
-            return
+            async with renewals.leaving:
+                await report_end(self._link, agent, life, reason, problem, result)
         finally:
             self._running.pop(agent.id, None)
+
+
+async def report_end(
+    link: Link, agent: Agent, life: HeldLife, reason: str, problem: str = "", result: Any = None
+) -> None:
+    """Report the result of an agent, if it has one, and that it has ended, if anybody can be told."""
+    with suppress(AgentError, NotAllowed, NoAnswer, Disconnected):
+        if result is not None:
+            try:
+                await agent.result(result)
+            except UserError as error:  # too large, or JSON can't be made of it; or its life is over
+                reason, problem = "error", f"{type(error).__name__}: {error}"[:PROBLEM_LENGTH_MAX]
+        leaving = {**life.arguments, "reason": reason, "problem": problem}
+        await link.call("agent.leave", leaving, None, "again")
