@@ -5,13 +5,16 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from effort import SEED, often
 from overlay.network import Network
 
+from tidings.agents.conditions import seen
 from tidings.agents.keeping import Keeping
 from tidings.agents.kept_tree import KeptTree
 from tidings.errors import AgentError, Disconnected, GroupEnded, TidingsError
+from tidings.event import Event
 
 EDGES = ("a", "b"), ("a", "c"), ("b", "c")
 ALL = {"is": "at_least", "count": None, "parts": []}
@@ -274,6 +277,27 @@ def test_a_group_whose_id_is_taken_at_a_deputy_is_not_kept_there() -> None:
     assert "h" not in swarm.keeping("c").trees
     found = swarm.ask("c", "agent.show", group="h")
     assert (found["name"], found["given"]) == ("of c", {"usd": 3})
+
+
+def test_a_condition_counts_events_that_come_before_a_restarted_home_knows_that_it_still_is_it() -> None:
+    swarm = Swarm(condition=msgspec.to_builtins(seen("type = 'found'", 100)))
+
+    def publish(*nodes: str) -> None:
+        for node in nodes:
+            event = Event("found", {"group": "g"}, delivery="reliable")
+            swarm.apps[node].connection.publish(event)
+            swarm.apps[node].pump()
+
+    publish("a", "b")
+    swarm.network.run(3)
+    swarm.network["a"].crash()
+    publish("b", "c")  # their nodes keep it for the home
+    swarm.network["a"].start()
+    swarm.network.run(STANDS_IN_S)
+    publish("c")
+    swarm.network.run(3)
+    assert swarm.homes == ["a"]
+    assert list(swarm.tree("a").ledgers["g"].group.counts.values()) == [5]
 
 
 def test_deputies_that_can_not_be_are_refused() -> None:

@@ -25,11 +25,10 @@ from tidings.agents.ledger import RESULT_SIZE_MAX, GroupLedger
 from tidings.agents.news import GroupNews
 from tidings.agents.notices import NoticeWatch
 from tidings.agents.records import AgentRecord, GroupRecord
+from tidings.agents.sights import Sights
 from tidings.agents.views import TYPE, published, type_of
 from tidings.errors import AgentError, Disconnected, GroupNotFound
-from tidings.event import Batch, Event
-from tidings.exchange import EventSink, NodeSubscription, Positions, Rows
-from tidings.filters import Filter
+from tidings.event import Event
 from tidings.protocol.broker import Broker
 from tidings.replies import Deferred
 from tidings.steps import Steps
@@ -40,8 +39,6 @@ KEPT_MAX = 1_000
 """Groups of a node that have ended and are still shown; the log has all."""
 AT_ONCE = 8
 """Events of which one step sees what follows."""
-NOTED = f"{TYPE}noted"
-"""The type of the event that a condition has counted others, which is itself not counted."""
 CONFIRM_S = 5.0
 """How long after its grace one that was ordered to end may take to say that it has."""
 
@@ -64,7 +61,6 @@ class HomeGroup:
         self.told_at = -inf
         self.report: Alarm | None = None
         self.timeout: Alarm | None = None
-        self.sights: list[NodeSubscription] = []
         self.cookies = {one.cookie: one.agent for one in ledger.members.values()}
         self.untold: dict[str, Ordered] = {}  # orders that are neither kept nor published yet, by agent
         self.is_kept = False  # other nodes keep it, too: what happens counts once they agree
@@ -73,16 +69,6 @@ class HomeGroup:
     def group(self) -> GroupRecord:
         """The group without its members."""
         return self.ledger.group
-
-
-class _Sight(EventSink):
-    """Counts events of a group that its condition waits for."""
-
-    def __init__(self, count: Callable[[int], None]) -> None:
-        self._count = count
-
-    def deliver(self, _batch: Batch, rows: Rows, _positions: Positions) -> None:
-        self._count(len(rows))
 
 
 class GroupHomes:
@@ -95,6 +81,7 @@ class GroupHomes:
         self.leases = LeaseWatch(self)
         self.notices = NoticeWatch(self)
         self.news = GroupNews(broker, self.leases)
+        self.sights = Sights(broker.exchange, self._seen)
         self._forcing: dict[LifeKey, Alarm] = {}
         self._members: dict[LifeKey, HomeGroup] = {}  # groups by what they are members as
         self._line: deque[tuple[HomeGroup, AnyHappening]] = deque()  # events from which something follows
@@ -145,6 +132,7 @@ class GroupHomes:
         for home in self.begin_all(ledgers, is_kept=True):
             if is_new and home.group.phase != "ended":
                 self.took(home, home.ledger.move(self.broker.node, self.now_us))
+            self.sights.go_on(home.group.group)
 
     def let_go(self, groups: Iterable[str]) -> None:
         """Be the home of groups no longer, and do nothing more for them: another node is."""
@@ -192,18 +180,14 @@ class GroupHomes:
             until = self.broker.deadline(group.until_us / 1e6)
             home.timeout = partial(self._time_out, home)
             self.broker.timers.at(until, home.timeout)
-        for where in sorted(group.condition.filters()):
-            own = Filter("group = :group AND type <> :noted", group=group.group, noted=NOTED)
-            wanted = Filter(where) & own
-            sight = NodeSubscription(wanted, _Sight(partial(self._seen, home, where)), passive=True)
-            self.broker.exchange.subscribe(sight)
-            home.sights.append(sight)
+        self.sights.begin(group)
 
     def _time_out(self, home: HomeGroup, _now: float) -> None:
         home.timeout = None
         self.took(home, home.ledger.end("time", self.now_us))
 
-    def _seen(self, home: HomeGroup, where: str, times: int) -> None:
+    def _seen(self, group: str, where: str, times: int) -> None:
+        home = self.groups[group]
         self.took(home, home.ledger.note(where, times, self.now_us))
 
     # What is there
@@ -401,9 +385,7 @@ class GroupHomes:
         """Wait no more for the time-out of a group, events that its condition needs, and notices."""
         self.broker.timers.cancel(home.timeout)
         self.broker.timers.cancel(home.report)
-        for sight in home.sights:
-            self.broker.exchange.unsubscribe(sight)
-        home.sights.clear()
+        self.sights.end([home.group.group])
         self.notices.end_group(home)
 
     def _end_member(self, home: HomeGroup, above: HomeGroup, member: AgentRecord) -> None:

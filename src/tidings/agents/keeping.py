@@ -106,6 +106,9 @@ class Keeping:
                 for group in groups:
                     del ledgers[group]
             self._add(KeptTree(self._broker.node, tree, record, groups))
+            for one in groups.values():
+                if record.home == self._broker.node and one.group.phase != "ended":
+                    self._homes.sights.hold(one.group)
         self._look_later()
 
     def _add(self, tree: KeptTree) -> None:
@@ -309,6 +312,8 @@ class Keeping:
             self._broker.store(_stored(tree, group, agent))
         tree.changed.clear()
         self._follow_groups(tree)
+        if not tree.is_home:
+            self._homes.sights.end(tree.record.groups)
         if tree.record.home != before:
             self.on_moved(tree.record.groups)
         if tree.record.is_out:
