@@ -29,7 +29,6 @@ def test_two_lost_notices_make_an_orphan_at_25() -> None:
     assert watch.wake_at == 25
     assert list(watch.judged(25)) == ["a"]
     assert list(watch.judged(100)) == []
-    assert TIMES.life_s_max(grace_s=5) == 30
 
 
 def test_settings_that_do_not_tolerate_what_they_promise_are_refused() -> None:

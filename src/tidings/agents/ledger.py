@@ -118,20 +118,7 @@ class GroupLedger(GroupState):
             raise LifeEnded(agent, "this is not the agent's own cookie")
         if found.state != "running":
             raise LifeEnded(agent, f"it has been ended: {found.reason or 'it ends'}")
-        again = Entered(
-            agent=agent,
-            name=found.name,
-            life=found.life + 1,
-            parent=found.parent,
-            user=found.user,
-            cookie=found.cookie,
-            kind=found.kind,
-            where=where,
-            lease_s=found.lease_s,
-            share={},
-            at_us=now_us,
-        )
-        return self._decide(now_us, again)
+        return self._decide(now_us, _new_life(found, where, now_us))
 
     def arrive(
         self,
@@ -160,22 +147,8 @@ class GroupLedger(GroupState):
         if found.state == "ended":
             raise LifeEnded(agent, f"it has been ended: {found.reason}")
         self.check_open()
-        arrived = Entered(
-            agent=agent,
-            name=found.name,
-            life=found.life + 1,
-            parent=found.parent,
-            user=found.user,
-            cookie=found.cookie,
-            kind=found.kind,
-            where=where,
-            lease_s=found.lease_s,
-            share={},
-            packed=packed,
-            step=step,
-            at_us=now_us,
-        )
-        return self._decide(now_us, arrived) + self._pay(found, self.group.step_rates, found.step, now_us)
+        arrived = self._decide(now_us, _new_life(found, where, now_us, packed, step))
+        return arrived + self._pay(found, self.group.step_rates, found.step, now_us)
 
     def rest(
         self, agent: AgentRecord, where: str, step: str, until_us: int, now_us: int
@@ -387,3 +360,22 @@ class GroupLedger(GroupState):
     def _named(self, agent: str) -> str:
         """Return the name of an agent, or of the group."""
         return self.members[agent].name if agent else self.group.name
+
+
+def _new_life(agent: AgentRecord, where: str, now_us: int, packed: int = 0, step: str = "") -> Entered:
+    """Return the event that the next life of an agent begins, with what the one before holds."""
+    return Entered(
+        agent=agent.agent,
+        name=agent.name,
+        life=agent.life + 1,
+        parent=agent.parent,
+        user=agent.user,
+        cookie=agent.cookie,
+        kind=agent.kind,
+        where=where,
+        lease_s=agent.lease_s,
+        share={},
+        packed=packed,
+        step=step,
+        at_us=now_us,
+    )

@@ -64,10 +64,6 @@ class AliveTimes(Struct, frozen=True):
         """The shortest check that is safe."""
         return (self.losses + 1) * self.notice_s + self.delay_s
 
-    def life_s_max(self, grace_s: float) -> float:
-        """How long an orphan lives at most, after it was heard of last."""
-        return self.check_s + grace_s
-
 
 class NoticeSender:
     """One member: when it has to say that it is alive, if it has said nothing else for `notice_s`."""
