@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 STEPS_MAX = 100
 """Steps that run side by side at one location."""
-GETTERS = 16
+GETTERS = 40
 """Requests for agents that wait side by side."""
 GET_S = 20.0
 STEP_TRANSACTION_S = 300.0
