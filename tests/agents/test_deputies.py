@@ -517,6 +517,30 @@ def test_a_group_gets_deputies_while_it_runs_and_does_without_them_again() -> No
     assert swarm.ask("a", "agent.show", group="h")["phase"] == "ended"
 
 
+def test_of_a_home_that_is_cut_off_while_its_deputies_change_and_the_others_only_one_side_decides() -> None:
+    """All of those before are on the other side; a change of both deputies at once would let both decide."""
+    swarm = with_more()
+    lives = {node: swarm.enter(node) for node in "ab"}
+    before = swarm.tree("a").record.voters
+    told = swarm.apps["a"].ask("agent.deputies", group="g", deputies=["d", "e"])
+    while swarm.tree("a").record.voters == before:
+        swarm.network.run(0.001)
+    for other in "bc":
+        for node in "ade":
+            swarm.network.part(node, other)
+    swarm.network.run(3 * STANDS_IN_S)
+    assert isinstance(told[0], Disconnected)
+    with pytest.raises(Disconnected):
+        swarm.spend("a", lives["a"], 1)
+    assert swarm.spend("b", lives["b"], 1) == 19
+    for other in "bc":
+        for node in "ade":
+            swarm.network.heal(node, other)
+    swarm.network.run(2 * STANDS_IN_S)
+    assert swarm.spend("a", lives["a"], 1) == 19
+    assert swarm.money("a") == {"given": 100, "spent": 2, "refunded": 0, "held": 98, "written_off": 0}
+
+
 def test_deputies_are_not_changed_to_such_as_can_not_be_nor_by_a_home_that_is_cut_off() -> None:
     swarm = with_more()
     for deputies, problem in ((["b"], "name 2 to 6 others"), (["b", "x"], "it is no other node")):
