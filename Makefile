@@ -10,16 +10,16 @@ WITH_JAVA = java=$$(scripts/java) && JAVA_HOME=$$java
 
 CLASSES := .venv/spark-classes.jsa
 
-.PHONY: run test lint docs soak bench lock generated clean
+.PHONY: run test lint docs compiled soak bench lock generated clean
 
 # The nodes of the demo: make run NODES=3 links three of them.
 NODES ?= 1
 run: $(READY)
 	@$(WITH_JAVA) $(BIN)/tidings demo --nodes $(NODES)
 
-# The second core renders the pages and writes down Spark's classes while the first checks types.
+# The second core renders the pages, writes down Spark's classes and compiles the tests while the first checks types.
 test: $(READY)
-	@$(MAKE) --no-print-directory --output-sync=target -j2 lint docs $(CLASSES)
+	@$(MAKE) --no-print-directory --output-sync=target -j2 lint docs $(CLASSES) compiled
 	@echo "== tests"
 	@scripts/tools
 	@$(WITH_JAVA) $(PYTEST)
@@ -34,6 +34,10 @@ lint: $(READY)
 docs: $(READY)
 	@echo "== docs"
 	@$(BIN)/sphinx-build -q -W --keep-going -d build/doctrees -b html docs build/docs
+
+# Otherwise each worker compiles all tests of a fresh checkout by itself. Tests that can't be compiled fail later.
+compiled: $(READY)
+	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || true
 
 # The tests that repeat something, with many times as many generated examples, storms and kills; TIDINGS_EFFORT says
 # how many times: two quiet cores need about an hour for 10. A line tells of each test, and how far the run is. What came
