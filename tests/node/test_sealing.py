@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from effort import often
 from log.test_segment_folder import Stopping, Stops
 from node.peers import ANSWER_S_MAX, Process, Start, run, running
 from pyarrow import fs
@@ -32,6 +33,8 @@ from tidings.node.server import Node
 from tidings.store.backup import back_up, restore
 
 COUNT = 500
+LIVES = often(5)
+"""How often the node, or who seals for it, is killed."""
 
 
 def readings(first: int, count: int = COUNT) -> list[Event]:
@@ -228,23 +231,23 @@ def children_of(process: Process) -> list[int]:
     return []
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(often(2)))
 def test_who_seals_may_be_killed_at_any_moment(start: Start, tmp_path: Path, seed: int) -> None:
     async def scenario() -> None:
         random = Random(seed)
         process = start("--port", "0", "--dir", str(tmp_path), "--log-seal-s", "0.05")
         async with tidings.connect(process.address()) as bus:
-            for life in range(5):
+            for life in range(LIVES):
                 await bus.publish_all(readings(life * COUNT))
                 await wait_until(lambda: children_of(process))
                 await asyncio.sleep(random.uniform(0, 1.0))  # the moment of the fault
                 for pid in children_of(process):
                     os.kill(pid, signal.SIGKILL)
-            assert await bus.log.seal() == 5 * COUNT
-            assert await logged(bus) == list(range(5 * COUNT))
+            assert await bus.log.seal() == LIVES * COUNT
+            assert await logged(bus) == list(range(LIVES * COUNT))
         code, errors = process.stop()
         assert code == 0, errors
-        assert filed(tmp_path / "log") == list(range(5 * COUNT))
+        assert filed(tmp_path / "log") == list(range(LIVES * COUNT))
 
     run(scenario())
 
@@ -253,7 +256,7 @@ def test_the_node_may_be_killed_at_any_moment(start: Start, tmp_path: Path) -> N
     async def scenario() -> None:
         random = Random(0)
         flags = "--port", "0", "--dir", str(tmp_path), "--log-seal-s", "0.05"
-        for life in range(4):
+        for life in range(LIVES):
             process = start(*flags)
             async with tidings.connect(process.address(), reconnect=False) as bus:
                 with contextlib.suppress(Disconnected):
@@ -263,12 +266,12 @@ def test_the_node_may_be_killed_at_any_moment(start: Start, tmp_path: Path) -> N
             process.stop(signal.SIGKILL)
         process = start(*flags)
         async with tidings.connect(process.address()) as bus:
-            await bus.publish_all(readings(4 * COUNT))
+            await bus.publish_all(readings(LIVES * COUNT))
             await bus.log.seal()
-            assert await logged(bus) == list(range(5 * COUNT))
+            assert await logged(bus) == list(range((LIVES + 1) * COUNT))
         code, errors = process.stop()
         assert code == 0, errors
-        assert filed(tmp_path / "log") == list(range(5 * COUNT))
+        assert filed(tmp_path / "log") == list(range((LIVES + 1) * COUNT))
 
     run(scenario())
 
