@@ -1,7 +1,7 @@
 """How much tests do, and how long they wait for what must happen before they call it a failure.
 
 Tests say how often they repeat something at an effort of 1: examples, storms, kills. An ordinary run does
-less than half of that. TIDINGS_EFFORT=10, as `make soak` has it, means ten times as much, and whole sizes
+less than a third of that. TIDINGS_EFFORT=10, as `make soak` has it, means ten times as much, and whole sizes
 where a test is made smaller otherwise. TIDINGS_SEED chooses other random choices. Limits on time are ample
 on a quiet machine; on a slow or busy one TIDINGS_PATIENCE=3 makes all of them three times as long. None of
 them is a time that a test measures.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import os
 
-ORDINARY = 0.4
+ORDINARY = 0.3
 """The effort of `make test`."""
 EFFORT = float(os.environ.get("TIDINGS_EFFORT", ORDINARY))
 PATIENCE = float(os.environ.get("TIDINGS_PATIENCE", "1"))
