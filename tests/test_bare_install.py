@@ -84,10 +84,10 @@ with tidings.blocking.open({str(tmp_path)!r}) as bus:
     jobs.put("job", number=2, priority=9)
     print([found.name for found in bus.lookup(properties={{"paper": "A4"}})], jobs.get()["number"])
     with bus.transaction() as tx:
-        tx.put("jobs", "job", number=tx.get("jobs", timeout_s=1)["number"] + 2)
+        tx.put("jobs", "job", number=tx.get("jobs", timeout_s=60)["number"] + 2)
     bus.space("board").write(("a", 3))
 with tidings.blocking.open({str(tmp_path)!r}) as bus:
-    print(bus.queue("jobs").get(timeout_s=1)["number"], bus.space("board").take(("a", int), timeout_s=1))
+    print(bus.queue("jobs").get(timeout_s=60)["number"], bus.space("board").take(("a", int), timeout_s=60))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10 < 40)"""
     assert python(commands, code).splitlines() == ["['jobs'] 2", "3 ('a', 3)", "True"]
 
@@ -108,7 +108,7 @@ async def work():
             pass
         jobs = await bus.queue("jobs")
         await jobs.put("job", number=1)
-        print(jobs, (await jobs.get(timeout_s=5))["number"])
+        print(jobs, (await jobs.get(timeout_s=60))["number"])
     await kitchen.close()
 asyncio.run(work())"""
     assert python(commands, code) == "<Queue 'jobs@kitchen'> 1"

@@ -28,7 +28,7 @@ def queue(bus: Bus) -> Queue:
 
 def test_what_is_put_is_got(queue: Queue) -> None:
     queue.put("job", {"n": 5}, priority=7)
-    message = queue.get("n > 4", timeout_s=5)
+    message = queue.get("n > 4", timeout_s=60)
     assert (message["n"], message.priority, message.deliveries, message.redelivered) == (5, 7, 1, False)
     assert "n" in message
     assert message.event.type == message.type == "job"

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import ANSWER_S
 
 import tidings
 from client.nodes import Clock, node, proxy_of, run, run_with_clock
+from tidings import Filter
 from tidings.client import Bus, Queue
 from tidings.client.bus import CALL_S
 from tidings.errors import Disconnected, NoAnswer, TransactionLost, UserError
@@ -160,9 +162,10 @@ def test_a_full_send_buffer_is_waited_for_no_longer_than_allowed(tmp_path: Path)
 
 def test_a_call_has_its_own_limit_before_that_of_the_bus() -> None:
     async def work() -> None:
-        async with tidings.open(call_timeout_s=0.01) as bus, bus.subscribe("type = 'ask'") as asks:
+        asks = Filter("type = 'ask'")
+        async with tidings.open(call_timeout_s=0.01) as bus, bus.subscribe(asks, timeout_s=ANSWER_S) as asked:
             asking = asyncio.create_task(bus.request("ask", timeout_s=60))
-            ask = await anext(asks)
+            ask = await anext(asked)
             with pytest.raises(NoAnswer, match=r"no answer to other within 0\.01 s"):
                 await bus.request("other")
             await bus.reply(ask, "answer")

@@ -47,9 +47,9 @@ def test_a_model_in_a_queue_is_read_from_its_message() -> None:
         async with tidings.open() as bus:
             queue = await bus.create_queue("orders")
             await queue.put("order", data=ORDER)
-            assert (await queue.get(timeout_s=5)).data(Order) == ORDER
+            assert (await queue.get(timeout_s=60)).data(Order) == ORDER
             await queue.put("order", data=ORDER)
-            async with queue.take(timeout_s=5) as message:
+            async with queue.take(timeout_s=60) as message:
                 with pytest.raises(CodecError, match=r"^\$\.body: expected array, got object; it is "):
                     message.data(list[int])
 
@@ -90,4 +90,4 @@ def test_models_without_await() -> None:
             bus.publish("order", data=ORDER)
             assert next(events).data(Order) == ORDER
         queue.put("order", data=ORDER)
-        assert queue.get(timeout_s=5).data(Order) == ORDER
+        assert queue.get(timeout_s=60).data(Order) == ORDER

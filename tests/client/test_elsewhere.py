@@ -217,7 +217,7 @@ def test_a_transaction_puts_here_and_elsewhere_or_not_at_all(tmp_path: Path) -> 
                 await tx.put(jobs, "job", n=2)
                 await tx.put("jobs@kitchen", "job", n=3)
                 await tx.put(here, "done", n=2)
-            assert [(await there.get(timeout_s=10))["n"] for _ in range(2)] == [2, 3]
+            assert [(await there.get(timeout_s=60))["n"] for _ in range(2)] == [2, 3]
             assert [message["n"] for message in await here.get_all()] == [2]
             with pytest.raises(QueueError, match=r"jobs@kitchen.*transaction"):
                 async with bus.transaction() as tx:

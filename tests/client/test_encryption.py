@@ -448,7 +448,7 @@ def test_a_message_that_can_not_be_decrypted_is_not_acknowledged(way: str) -> No
         with pytest.raises(DecryptionError) as caught:
             await WAYS[way](queue)
         assert (caught.value.queue, caught.value.key) == ("jobs", OTHER.ids[0])
-        message = await (await bus.queue("jobs", keys=OTHER)).get(timeout_s=5)
+        message = await (await bus.queue("jobs", keys=OTHER)).get(timeout_s=60)
         assert (message.body, message.deliveries) == (b"bad", 1 if way.startswith("read") else 2)
 
     with_queue(work)

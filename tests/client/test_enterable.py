@@ -46,7 +46,7 @@ def test_it_is_entered_as_it_is_awaited_or_run_as_a_task() -> None:
             assert entered.name == "b"
         async with await asyncio.create_task(find("c")) as entered:
             assert entered.name == "c"
-        async with await asyncio.wait_for(find("d"), 5) as entered:
+        async with await asyncio.wait_for(find("d"), 60) as entered:
             assert entered.name == "d"
         assert told[1::2] == [f"out of {name}" for name in "abcd"]
 

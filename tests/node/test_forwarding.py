@@ -108,7 +108,7 @@ def test_a_long_body_arrives_whole(tmp_path: Path) -> None:
                 jobs = await there.create_queue("jobs")
                 await (await bus.queue("jobs@far")).put(Event("job", {"n": 1}, body=body))
                 await wait_sent(near)
-                message = await jobs.get(timeout_s=5)
+                message = await jobs.get(timeout_s=60)
                 assert message.event.body == body
 
     run(work())

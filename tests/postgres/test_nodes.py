@@ -49,7 +49,7 @@ def test_clients_of_two_nodes_share_a_queue(server: Server) -> None:
             got = await waiting
             assert (got["number"], got.body) == (1, b"x")
             await mine.put_all(Event("job", number=number) for number in range(2, 8))
-            async with theirs.take(where="number = 4", timeout_s=5) as message:
+            async with theirs.take(where="number = 4", timeout_s=60) as message:
                 assert message["number"] == 4
                 with pytest.raises(QueueEmpty):
                     await mine.get(where="number = 4", timeout_s=0)

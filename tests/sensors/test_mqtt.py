@@ -74,7 +74,7 @@ class Device:
         waiting = list(self.values)
         while waiting:
             try:
-                async with aiomqtt.Client("127.0.0.1", self._port, timeout=5) as client:
+                async with aiomqtt.Client("127.0.0.1", self._port, timeout=60) as client:
                     while waiting:
                         payload = json.dumps({"v": waiting[0], "t": "2026-05-01T08:00:00Z"})
                         await client.publish(f"city/{self.station}/air/pm10", payload, qos=qos)
