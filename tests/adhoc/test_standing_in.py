@@ -19,13 +19,14 @@ TURN_S = renewal_s(LEASE_S)
 
 def test_earlier_counts_weigh_less_and_the_least_is_forgotten():
     counts = RecentCounts(half_life_s=100.0, keys_max=2)
-    for key, now, count in (("a", 0.0, 8.0), ("b", 100.0, 3.0), ("a", 200.0, 1.0)):
-        counts.add(key, now, count)
+    for key, now, times in (("a", 0.0, 8), ("b", 100.0, 3), ("a", 200.0, 1)):
+        for _ in range(times):
+            counts.add(key, now)
     assert counts.weights(200.0) == {"a": 3.0, "b": 1.5}
     counts.add("c", 200.0)
     assert counts.weights(200.0) == {"a": 3.0, "b": 1.5}
-    counts.add("c", 200.0, 2.0)
-    assert counts.weights(200.0) == {"a": 3.0, "c": 2.0}
+    counts.add("c", 400.0)
+    assert counts.weights(400.0) == {"a": 0.75, "c": 1.0}
 
 
 def _town(*more, replicas=1, kind="queue"):
