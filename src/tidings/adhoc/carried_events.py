@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from tidings.adhoc.messaging import SendOptions
 from tidings.errors import CodecError, EventError
 from tidings.event import Event
 from tidings.event.header import EMPTY_HEADER
@@ -58,6 +59,16 @@ def pack(raw: bytes, origin: Origin | None) -> bytes:
     """Return the bytes of a message that carries an event."""
     origin = origin or Origin()
     return _encoder.encode(CarriedEvent(origin.system, origin.epoch, origin.source, raw))
+
+
+def options_of(event: Event) -> SendOptions:
+    """Return how an event is carried, as its header says."""
+    return SendOptions(
+        ttl_s=event.ttl_s,
+        persistent=event.delivery != "transient",
+        priority=event.priority,
+        reliability=event.reliability,
+    )
 
 
 def unpack(data: bytes) -> CarriedEvent:

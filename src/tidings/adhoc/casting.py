@@ -14,9 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tidings.adhoc.areas import check_area
-from tidings.adhoc.carried_events import pack
+from tidings.adhoc.carried_events import options_of, pack
 from tidings.adhoc.messages import EVERYBODY
-from tidings.adhoc.messaging import SendOptions
 from tidings.adhoc.queued_buffer import check_carried
 from tidings.errors import CodecError, NotAllowed, Refused
 from tidings.event import Batch, Event
@@ -63,14 +62,8 @@ class AreaCasts:
         """Have an event carried to all nodes within an area."""
         check_area(request.area)
         event = self._event(asked.session, request.raw)
-        options = SendOptions(
-            ttl_s=event.ttl_s,
-            persistent=event.delivery != "transient",
-            priority=event.priority,
-            reliability=event.reliability,
-        )
         host, raw = self._service.host, pack(event_bytes(event), event.origin)
-        message = host.compose((EVERYBODY,), raw, destination=AREA, area=request.area, **options)
+        message = host.compose((EVERYBODY,), raw, destination=AREA, area=request.area, **options_of(event))
         if check_carried(message):
             raise Refused("too-large", f"an event of {len(raw)} bytes can't be carried")
         self._service.do(host.send(message, self._broker.now))

@@ -15,11 +15,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tidings.adhoc.carried_events import pack, unpack, with_life
+from tidings.adhoc.carried_events import options_of, pack, unpack, with_life
 from tidings.adhoc.effects import LeavePlace, StorePlace, TakePlace
 from tidings.adhoc.frames import DEPUTIES_MAX
 from tidings.adhoc.messages import TTL_S_MAX, CarriedMessage
-from tidings.adhoc.messaging import SendOptions
 from tidings.adhoc.queue_backend import HOST_NAME
 from tidings.adhoc.records import (
     LEFT,
@@ -331,12 +330,9 @@ class NodePlaces:
         UserError if its life is over.
         """
         event = decode_event(raw)
-        options = SendOptions(
-            ttl_s=TTL_S_MAX if event.ttl_s is None else min(event.ttl_s, TTL_S_MAX),
-            persistent=True,
-            priority=event.priority,
-            reliability=event.reliability,
-        )
+        options = options_of(event)
+        options["ttl_s"] = TTL_S_MAX if event.ttl_s is None else min(event.ttl_s, TTL_S_MAX)
+        options["persistent"] = True
         return self._service.carry_on(queue, holder, pack(raw, origin), options)
 
     def pass_on(self, name: str, message: CarriedMessage, left_s: float) -> bool:

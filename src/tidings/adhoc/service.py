@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from tidings.adhoc.beacons import FoundHost, HeardBeacons, is_beacon, read_beacon
-from tidings.adhoc.carried_events import pack, without_report
+from tidings.adhoc.carried_events import options_of, pack, without_report
 from tidings.adhoc.casting import AREA, AreaCasts
 from tidings.adhoc.datagrams import DatagramCopies
 from tidings.adhoc.deliveries import Deliveries, SenderReports
@@ -278,12 +278,8 @@ class AdhocService(Service):
     def carry(self, session: Session, queue: str, host: str, event: Event) -> None:
         """Have an event carried to a queue of another host; UserError or QueueFull if it can't be."""
         asks = event.reply_to is not None and isinstance(event.values.get("report"), str)
-        options = SendOptions(
-            ttl_s=event.ttl_s,
-            persistent=asks or event.delivery != "transient",
-            priority=event.priority,
-            reliability=event.reliability,
-        )
+        options = options_of(event)
+        options["persistent"] = asks or options["persistent"]
         raw = pack(without_report(event, options["persistent"]), event.origin)
         message = self.host.compose((host,), raw, destination=QUEUE + queue, **options)
         self._reports.watch(message, f"{queue}@{host}", event, message.ttl_s)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from tidings.adhoc.carried_events import pack
-from tidings.adhoc.messaging import SendOptions
+from tidings.adhoc.carried_events import options_of, pack
 from tidings.adhoc.records import SUBSCRIBERS, SubscriberRecord
 from tidings.adhoc.topics import SUBSCRIPTION_S, AdhocTopic, TopicSubscriber
 from tidings.errors import UserError
@@ -114,14 +113,8 @@ class TopicFeeds:
         origin = event.origin or Origin()
         source = f"{origin.source}@{host}" if origin.source else host
         raw = pack(event_bytes(event), replace(origin, source=source))
-        options = SendOptions(
-            ttl_s=event.ttl_s,
-            persistent=event.delivery != "transient",
-            priority=event.priority,
-            reliability=event.reliability,
-        )
         try:
-            service.do(service.messaging.publish(topic, raw, self._broker.now, **options))
+            service.do(service.messaging.publish(topic, raw, self._broker.now, **options_of(event)))
         except UserError:
             service.host.tallies["refused", "publication"] += 1
 
