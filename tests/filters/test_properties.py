@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from effort import EFFORT, often
+from effort import often
 from hypothesis import event as note
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -107,12 +107,13 @@ def test_covering_is_never_contradicted_and_not_always_denied() -> None:
                     assert one.matches(event) or not other.matches(event), (one, other, event)
 
     check()
-    assert len(claimed) > 100 * EFFORT  # of 300 that are asked at an effort of 1, most are so
+    assert len(claimed) > often(20)  # of 150 that are asked at an effort of 1, most are so
 
 
 def test_overlapping_never_misses_a_common_event_and_is_not_always_claimed() -> None:
     denied: list[tuple[Filter, Filter]] = []
 
+    @settings(max_examples=often(100, at_least=60))
     @given(filters, filters, many_events)
     def check(one: Filter, other: Filter, sample: list[Event]) -> None:
         if not one.overlaps(other):
@@ -121,7 +122,7 @@ def test_overlapping_never_misses_a_common_event_and_is_not_always_claimed() -> 
                 assert not (one.matches(event) and other.matches(event)), event
 
     check()
-    assert len(denied) > 3  # of 100 that are asked, about 20 are so
+    assert denied  # of 100 that are asked, about 20 are so
 
 
 def check_merged(merged: Filter, one: Filter, other: Filter, sample: list[Event]) -> None:
