@@ -275,10 +275,7 @@ class Topology:
         return self.wake(now)
 
     def drain(self, now: float) -> list[Effect]:
-        """Let nothing pass through this node where there is another way: all its links count as lost.
-
-        Neighbours are sent that at once, however many changes came before: the node may be about to stop.
-        """
+        """Call all links lost, so that others go round this node; neighbours are sent that at once."""
         self._is_draining, lost = True, self._next_moment
         links = {one: replace(link, lost=link.lost or lost) for one, link in self._links.items()}
         return [*self._change(links, now), *self._flooding.own(self.own)]
