@@ -86,6 +86,7 @@ class Announcer:
         self._passing: list[Deferred[None]] = []  # that wait for the reply to that
         self._theirs = ""  # digest of the table that the neighbour has, when its link comes up
         self._is_asked = False  # the neighbour has begun anew: what is said next is an answer to that
+        self._begins = False  # so does this node, as the link came up: the neighbour is asked, too
         self._expected = ""  # digest of what is being sent, if that is the whole set
         self._refusals = 0  # one after the other
         self._life = 0  # counts the links: replies of one that is lost are passed over
@@ -132,7 +133,7 @@ class Announcer:
         self._life += 1
         self.is_whole = is_agreed and digest == self._digest
         self._connection, self.state = connection, "known" if self.is_whole else "apart"
-        self._theirs, self._is_asked = digest, False
+        self._theirs, self._is_asked, self._begins = digest, False, not self.is_whole
 
     def down(self) -> None:
         """The link is gone."""
@@ -213,8 +214,9 @@ class Announcer:
         self.is_whole = self.may_narrow or is_same
         self._expected = self._digest if self.is_whole else ""
         pieces = _pieces([] if is_same else list(self.covering), [], not is_same and self.may_narrow)
-        self._send(pieces if self._is_asked else _begun(pieces))
-        self._is_asked = False
+        is_answer = self._is_asked and not self._begins
+        self._is_asked = self._begins = False
+        self._send(pieces if is_answer else _begun(pieces))
         return True
 
     def _send(self, pieces: Iterator[dict[str, Any]]) -> None:
