@@ -232,7 +232,7 @@ def _sent(operation: str, route: Route) -> Deferred[Any]:
     if route.relay is None:
         return failed(Disconnected(f"node {route.label} is not known here just now"))
     arguments = msgspec.to_builtins(route.request, builtin_types=(bytes,))
-    wait_s = AWAY_S + _MORE_S.get(operation, 0.0)
+    wait_s = AWAY_S + (_MORE_S.get(operation, 0.0) if route.relay.is_up else 0.0)
     if route.is_home:
         operation, arguments = "agent.at-home", {"operation": operation, "arguments": arguments}
     return route.relay.ask(operation, arguments, wait_s)

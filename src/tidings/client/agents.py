@@ -153,10 +153,15 @@ class AgentGroup:
         return bool(self._members)
 
     async def listen(self, agent: str = "", order: OnOrder | None = None) -> None:
-        """Hear from now on when members here have to end; also an agent that was started otherwise."""
+        """Hear from now on when members here have to end; also an agent that was started otherwise.
+
+        A group that is joined is listened to from when its home can be asked.
+        """
         if order is not None:
             self._members.add(agent, order)
-        if self._watcher is None:
+        if self._watcher is None and self._is_joined:
+            self._watcher = asyncio.ensure_future(self._watch())
+        elif self._watcher is None:
             await self.__aenter__()
 
     def forget(self, agent: str) -> None:
@@ -371,7 +376,7 @@ class AgentGroup:
                 self._over.set()
                 return
             info = read_as(reply, GroupInfo, "$.group")
-            version, self._info = info.version, info
+            version, self._info, self._wanted["group"] = info.version, info, info.group
             for agent, reason in info.orders.items():
                 self._members.order(agent, reason, info.grace_s)
             if info.phase == "ended":

@@ -325,8 +325,7 @@ class Location:
         late = asyncio.get_running_loop().call_later(limit_s, too_late)
         renewals.add(life)
         try:
-            with suppress(AgentError, NotAllowed, NoAnswer, Disconnected):  # then it hears by its lease
-                await group.listen(handle.id, life.on_order)
+            await group.listen(handle.id, life.on_order)
             await asyncio.wait([working, overdue], return_when=asyncio.FIRST_COMPLETED)
         finally:
             late.cancel()
@@ -346,8 +345,7 @@ class Location:
         """A step of a group is over: what it has started is watched, if there is anything."""
         self._used[group] -= 1
         if group.has_members:
-            with suppress(AgentError, NotAllowed, NoAnswer, Disconnected):
-                await group.listen()
+            await group.listen()
         elif not self._used[group]:
             del self._used[group]
             self._groups = {name: one for name, one in self._groups.items() if one is not group}
