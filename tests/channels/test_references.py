@@ -27,7 +27,7 @@ def private(network: Network, app: App, **more: Any) -> tuple[str, str]:
 
 
 def joined(network: Network, app: App, channel: str, **more: Any) -> Any:
-    """What a client is told that asks to join."""
+    """The answer to a client that asks to join."""
     told = app.ask("subscribe", number=900 + len(app.subscriptions), filter="", channel=channel, **more)
     network.run(1.0)
     return told[0]

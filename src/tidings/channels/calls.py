@@ -52,7 +52,7 @@ class ChannelCalls:
         return self._search(FindChannels(query), None).map(self._compared)
 
     def find_referred(self, reference: str) -> Deferred[FoundChannels]:
-        """Search a private channel by its reference; a node that could not be told may know a former one."""
+        """Search a private channel by its reference; one that was not reached may know a former one."""
 
         def current(found: FoundChannels) -> FoundChannels:
             channel = newest(found.places)

@@ -79,7 +79,7 @@ class Participation:
         self.joining: Deferred[None] = resolved(None)  # over when events come from all that take part
         self.leaves_behind: int | None = None  # position that the last neighbour has to confirm before
         self.is_waiting = False  # to leave
-        self.leaving = ""  # the neighbour that was told that this node leaves, until it has answered
+        self.leaving = ""  # the neighbour to which this node has said that it leaves, until it has answered
         self.is_begun = False  # it was created here, or has been joined
         self.is_torn = False  # to be joined again, as the network's tree has changed
         self.mending = 0  # the number of the last attempt to join it again

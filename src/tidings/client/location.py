@@ -428,7 +428,7 @@ class Location:
             await self._end(await self._begin_life(image), StepOutcome(None, "error", problem))
 
     async def _end(self, life: HeldLife, outcome: StepOutcome) -> None:
-        """Say that an agent has ended; if nobody can be told, its home finds out by its lease."""
+        """Say that an agent has ended; a home that can't be reached finds out by its lease."""
         self.counts[f"ended: {outcome.reason}"] += 1
         agent = Agent(self._bus.join_group(life.terms.group), life, "")
         value = outcome.value if outcome.reason == "done" else None

@@ -1,7 +1,7 @@
 """The members of groups that run in this program: coroutines and programs, from their start to their end.
 
 One that is ordered to end is cancelled, or gets SIGTERM, and has the grace of its group for a last step.
-However it ends, the node hears of it; if nobody can be told, the node finds out by the lease.
+However it ends, the node hears of it; if it can't be reached, it finds out by the lease.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class RunningMembers:
     async def leave(
         self, agent: Agent, life: HeldLife, reason: str, problem: str = "", result: Any = None
     ) -> None:
-        """Say that an agent has ended; if nobody can be told, the node finds out by its lease."""
+        """Say that an agent has ended; a node that can't be reached finds out by its lease."""
         agent.is_leaving = True
         renewals = self._renewals()
         renewals.remove(life)
@@ -151,7 +151,7 @@ class RunningMembers:
 async def report_end(
     link: Link, agent: Agent, life: HeldLife, reason: str, problem: str = "", result: Any = None
 ) -> None:
-    """Report the result of an agent, if it has one, and that it has ended, if anybody can be told."""
+    """Report the result of an agent, if it has one, and that it has ended, if its node can be reached."""
     with suppress(AgentError, NotAllowed, NoAnswer, Disconnected):
         if result is not None:
             try:
