@@ -84,21 +84,32 @@ def nodes_of(home: Path, *names: str, **settings: Any) -> dict[str, NodeProcess]
 
 
 @asynccontextmanager
+async def started(nodes: dict[str, NodeProcess]) -> AsyncIterator[dict[str, Bus]]:
+    """Nodes that run, with a bus to each, once each of them reaches all others."""
+    async with AsyncExitStack() as held:
+        await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes.values()))
+        for node in nodes.values():
+            held.callback(node.stop)
+        buses = {
+            name: await held.enter_async_context(tidings.connect(node.address))
+            for name, node in nodes.items()
+        }
+        for name, bus in buses.items():
+            for other in nodes.keys() - {name}:
+                while not await reaches(bus, other):
+                    await asyncio.sleep(0.02)
+        yield buses
+
+
+@asynccontextmanager
 async def travelling(
     home: Path, *names: str, **classes: tuple[type[MobileAgent], ...]
 ) -> AsyncIterator[dict[str, Bus]]:
     """Nodes that know each other, with a bus to each, and locations of these classes."""
     async with AsyncExitStack() as held:
-        buses = {}
-        for name, node in nodes_of(home, *names).items():
-            held.enter_context(node)
-            buses[name] = await held.enter_async_context(tidings.connect(node.address))
+        buses = await held.enter_async_context(started(nodes_of(home, *names)))
         for name, trusted in classes.items():
             await held.enter_async_context(buses[name].location(*trusted))
-        for name, bus in buses.items():
-            for other in names:
-                while other != name and not await reaches(bus, other):
-                    await asyncio.sleep(0.02)
         yield buses
 
 

@@ -12,7 +12,7 @@ import pytest
 from agents.test_groups import forever
 from agents.test_ledger import Desk
 from agents.test_many import ask, enter, open_group, show
-from agents.test_mobile import nodes_of, reaches
+from agents.test_mobile import nodes_of, reaches, started
 from cli.commands import run_command
 from client.nodes import run
 from protocol.rig import Rig
@@ -124,17 +124,7 @@ def test_a_node_that_keeps_a_group_takes_it_over_by_a_command_when_its_home_is_k
     async def work() -> None:
         async with AsyncExitStack() as held:
             nodes = nodes_of(tmp_path, "a", "b", "c", group_deputies="b,c")
-            await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes.values()))
-            for node in nodes.values():
-                held.callback(node.stop)
-            buses = {
-                name: await held.enter_async_context(tidings.connect(node.address))
-                for name, node in nodes.items()
-            }
-            for name, bus in buses.items():
-                for other in set("abc") - {name}:
-                    while not await reaches(bus, other):
-                        await asyncio.sleep(0.02)
+            buses = await held.enter_async_context(started(nodes))
             group = buses["a"].group("trip", any_of(), budget={"usd": 100})
             await group.listen()
             goes_on = asyncio.Event()

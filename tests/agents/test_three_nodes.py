@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from agents.test_mobile import ended, nodes_of, reaches, run
+from agents.test_mobile import ended, nodes_of, reaches, run, started
+from agents.test_takeover import sums
 from agents.travellers import Tour
 from cli.commands import run_command
 from effort import patience
@@ -49,9 +49,7 @@ def living(pids: list[int]) -> list[int]:
 
 
 async def money(bus: Bus, group: str = "trip") -> dict[str, float]:
-    info = await bus.group_info(group)
-    kinds = "given", "spent", "refunded", "held", "written_off"
-    return {kind: getattr(info, kind).get("usd", 0) for kind in kinds}
+    return sums(await bus.group_info(group))
 
 
 def test_a_killed_node_takes_its_agents_with_it_and_the_money_of_the_others_adds_up(
@@ -62,14 +60,9 @@ def test_a_killed_node_takes_its_agents_with_it_and_the_money_of_the_others_adds
     at_b, at_c = next(_seconds), next(_seconds)
 
     async def work() -> GroupInfo:
-        async with AsyncExitStack() as held:
-            nodes = nodes_of(tmp_path, "a", "b", "c", agents=CARRIER)
-            await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes.values()))
-            for node in nodes.values():
-                held.callback(node.stop)
-            bus = await held.enter_async_context(tidings.connect(nodes["a"].address))
-            while not (await reaches(bus, "b") and await reaches(bus, "c")):
-                await asyncio.sleep(0.02)
+        nodes = nodes_of(tmp_path, "a", "b", "c", agents=CARRIER)
+        async with started(nodes) as buses:
+            bus = buses["a"]
             lease_s = patience(1.5)
             async with bus.group(
                 "trip", at_least(2), budget={"usd": 100}, grace_s=1, lease_s=lease_s
@@ -164,19 +157,8 @@ def test_a_group_whose_home_is_killed_goes_on_at_a_deputy_and_ends_with_all_its_
     at_a, at_b, at_c = (next(_seconds) for _ in range(3))
 
     async def work() -> None:
-        async with AsyncExitStack() as held:
-            nodes = nodes_of(tmp_path, "a", "b", "c", agents=CARRIER)
-            await asyncio.gather(*(asyncio.to_thread(node.start) for node in nodes.values()))
-            for node in nodes.values():
-                held.callback(node.stop)
-            buses = {
-                name: await held.enter_async_context(tidings.connect(node.address))
-                for name, node in nodes.items()
-            }
-            for name, bus in buses.items():
-                for other in set("abc") - {name}:
-                    while not await reaches(bus, other):
-                        await asyncio.sleep(0.02)
+        nodes = nodes_of(tmp_path, "a", "b", "c", agents=CARRIER)
+        async with started(nodes) as buses:
             options = {"budget": {"usd": 100}, "grace_s": 1, "lease_s": patience(60)}
             group = buses["a"].group("trip", at_least(2), **options)
             await group.listen()

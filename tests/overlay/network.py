@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from random import Random
 from typing import Any
 
 from tidings.event import Batch, Delivery, Event
@@ -171,3 +173,32 @@ class Advertising:
     def end(self) -> None:
         self.app.connection.withdraw(self.advertisement)
         self.app.pump()
+
+
+class BusyStar:
+    """Four nodes round `b` with two programs each; some know what others store, and links may be cut."""
+
+    def __init__(self, seed: int, has_cuts: bool) -> None:
+        self.random = Random(seed)
+        self.net = Network(("a", "b"), ("b", "c"), ("b", "d"), seed=seed, reroute_s=inf)
+        self.sources = [self.net.app(name, f"{name}{n}") for name in "abcd" for n in range(2)]
+        for name in self.random.sample("abcd", 2):
+            self.net.app(name).subscribe("", durable=f"knows-{name}")
+        self._has_cuts = has_cuts
+        self._cut: tuple[str, str] | None = None
+
+    def wait(self) -> None:
+        """Let a moment pass; now and then a link is cut before, or healed again."""
+        if self._has_cuts and self.random.random() < 0.1:
+            if self._cut is None:
+                self._cut = "b", self.random.choice("acd")
+                self.net.cut(*self._cut)
+            else:
+                self.heal()
+        self.net.run(self.random.choice([0.0, 0.001, 0.01, 0.3 if self._has_cuts else 0.01]))
+
+    def heal(self) -> None:
+        """Heal the link that is cut, if any is."""
+        if self._cut is not None:
+            self.net.heal(*self._cut)
+            self._cut = None

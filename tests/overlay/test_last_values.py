@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import inf
-from random import Random
 from typing import Any
 
 import pytest
 from effort import SEED, often
-from overlay.network import App, Listening, Network
+from overlay.network import App, BusyStar, Listening, Network
 
 from tidings.errors import Refused
 from tidings.ids import NUMBER_MAX
@@ -106,14 +105,10 @@ def test_many_last_values_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_comes_while_nodes_are_asked_comes_once_behind_the_last_values(has_cuts: bool) -> None:
     """Four nodes at which programs publish all the time, subscribers that begin, and links that are cut."""
     for seed in range(SEED, SEED + often(3)):
-        random = Random(seed)
-        net = Network(("a", "b"), ("b", "c"), ("b", "d"), seed=seed, reroute_s=inf)
-        sources = [net.app(name, f"{name}{n}") for name in "abcd" for n in range(2)]
-        for name in random.sample("abcd", 2):
-            net.app(name).subscribe("", durable=f"knows-{name}")
+        star = BusyStar(seed, has_cuts)
+        net, random, sources = star.net, star.random, star.sources
         sent = dict.fromkeys(((app.name, kind) for app in sources for kind in ("x", "y")), 0)
         begun: list[Beginning] = []
-        cut: tuple[str, str] | None = None
         for step in range(120):
             source, kind = random.choice(sources), random.choice("xy")
             sent[source.name, kind] += 1
@@ -127,16 +122,8 @@ def test_what_comes_while_nodes_are_asked_comes_once_behind_the_last_values(has_
             )
             if step % 12 == 6:
                 begun.append(Beginning(net.app(random.choice("abcd")), step, dict(sent)))
-            if has_cuts and random.random() < 0.1:
-                if cut is None:
-                    cut = "b", random.choice("acd")
-                    net.cut(*cut)
-                else:
-                    net.heal(*cut)
-                    cut = None
-            net.run(random.choice([0.0, 0.001, 0.01, 0.3 if has_cuts else 0.01]))
-        if cut is not None:
-            net.heal(*cut)
+            star.wait()
+        star.heal()
         net.run(40 if has_cuts else 5)
         for one in begun:
             one.check(sent)

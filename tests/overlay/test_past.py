@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import inf
-from random import Random
 from typing import Any
 
 import pytest
 from effort import SEED, often
-from overlay.network import App, Listening, Network
+from overlay.network import App, BusyStar, Listening, Network
 
 from tidings.event import Batch
 from tidings.filters import Filter
@@ -128,30 +127,18 @@ def test_past_and_present_meet_without_gap_or_overlap(
     """Four nodes at which programs publish all the time, subscribers that begin, and links that are cut."""
     monkeypatch.setattr(stored_pages, "PAGE_SIZE", 300)
     for seed in range(SEED, SEED + often(3)):
-        random = Random(seed)
-        net = Network(("a", "b"), ("b", "c"), ("b", "d"), seed=seed, reroute_s=inf)
-        sources = [net.app(name, f"{name}{n}") for name in "abcd" for n in range(2)]
-        for name in random.sample("abcd", 2):
-            net.app(name).subscribe("", durable=f"knows-{name}")
+        star = BusyStar(seed, has_cuts)
+        net, random, sources = star.net, star.random, star.sources
         since_us, sent = wall_us(net), dict.fromkeys((app.name for app in sources), 0)
         begun: list[Listening] = []
-        cut: tuple[str, str] | None = None
         for step in range(100):
             source = random.choice(sources)
             sent[source.name] += 1
             say(source, sent[source.name])
             if step % 12 == 6:
                 begun.append(net.app(random.choice("abcd")).subscribe(f"x > {-step}", since_us=since_us))
-            if has_cuts and random.random() < 0.1:
-                if cut is None:
-                    cut = "b", random.choice("acd")
-                    net.cut(*cut)
-                else:
-                    net.heal(*cut)
-                    cut = None
-            net.run(random.choice([0.0, 0.001, 0.01, 0.3 if has_cuts else 0.01]))
-        if cut is not None:
-            net.heal(*cut)
+            star.wait()
+        star.heal()
         net.run(60)
         for one in begun:
             check(one, sent)

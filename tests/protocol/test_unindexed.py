@@ -103,6 +103,16 @@ def test_conditions_count_not_filters() -> None:
     assert UNINDEXED_MAX == 500, "as docs/node.md says"
 
 
+def noted_sizes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of events in each part that is matched from now on."""
+    sizes: list[int] = []
+    match = rig.broker.exchange.match
+    monkeypatch.setattr(
+        rig.broker.exchange, "match", lambda batch, origin: sizes.append(len(batch)) or match(batch, origin)
+    )
+    return sizes
+
+
 def test_a_long_batch_is_matched_in_parts_where_filters_must_be_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -111,11 +121,7 @@ def test_a_long_batch_is_matched_in_parts_where_filters_must_be_tried(
     ann, bob = rig.peer("a"), rig.peer("b")
     for number in (1, 2):
         bob.subscribe(number, "n < m", on_slow="block")  # others are tried later
-    sizes: list[int] = []
-    match = rig.broker.exchange.match
-    monkeypatch.setattr(
-        rig.broker.exchange, "match", lambda batch, origin: sizes.append(len(batch)) or match(batch, origin)
-    )
+    sizes = noted_sizes(rig, monkeypatch)
     ann.publish(*(event(counter, n=1, m=counter) for counter in range(1, 9)))
     rig.run()
     assert max(sizes) <= 3
@@ -132,11 +138,7 @@ def test_the_first_part_of_a_later_batch_is_as_long_as_was_quick_and_no_longer_t
     ann, bob = rig.peer("a"), rig.peer("b")
     for number in range(1, 11):
         bob.subscribe(number, f"n = {number}")
-    sizes: list[int] = []
-    match = rig.broker.exchange.match
-    monkeypatch.setattr(
-        rig.broker.exchange, "match", lambda batch, origin: sizes.append(len(batch)) or match(batch, origin)
-    )
+    sizes = noted_sizes(rig, monkeypatch)
     for first in (1, 31, 61):
         ann.publish(*(event(counter, n=1) for counter in range(first, first + 30)))
         rig.run()
